@@ -1,0 +1,16 @@
+"""The benchmark suite: one command, one table, one JSON file.
+
+`python -m bench` drives DRMQ, a bare limit and a few peers with the same workloads on the same
+machine in the same run, and says how DRMQ does against each and against its targets. What each
+number means is in docs/reference/benchmarks.md.
+
+The layout follows one measurement from top to bottom:
+
+- `workloads` says what is sent; `schedule` decides in which order, and repeats it;
+- `systems/` starts and stops the things being measured, one module each;
+- `clients/` are the programs that send and receive, each in a process of its own;
+- `measurement` takes one of each and joins both sides' numbers; `lifecycle` measures starts and memory;
+- `targets` judges, `report` prints and writes.
+
+Nothing here imports `drmq`: the broker is measured from outside, like any other.
+"""

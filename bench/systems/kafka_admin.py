@@ -1,0 +1,40 @@
+"""The few administrative requests that DRMQ and Apache Kafka need alike."""
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench.process import BenchError
+
+
+def answers(port: int) -> bool:
+    """Whether a broker answers a Metadata request within a second."""
+    try:
+        return bool(_admin(port).list_topics(timeout=1.0).brokers)
+    except KafkaException:
+        return False
+
+
+def create_topic(port: int, topic: str, partition_count: int, config: dict[str, str] | None = None) -> None:
+    """Create `topic` with one replica, and wait until it exists."""
+    new = NewTopic(topic, num_partitions=partition_count, replication_factor=1, config=config or {})
+    admin = _admin(port)
+    try:
+        admin.create_topics([new], operation_timeout=20.0, request_timeout=20.0)[topic].result(30.0)
+    except KafkaException as failed:
+        raise BenchError(f"cannot create a topic: {failed}") from failed
+
+
+def delete_topic(port: int, topic: str) -> None:
+    """Delete `topic`, and wait until that is accepted."""
+    admin = _admin(port)
+    try:
+        admin.delete_topics([topic], operation_timeout=20.0, request_timeout=20.0)[topic].result(30.0)
+    except KafkaException as failed:
+        raise BenchError(f"cannot delete a topic: {failed}") from failed
+
+
+def _admin(port: int) -> AdminClient:
+    # The caller must hold on to it: collected, it cancels the request it is waiting for.
+    # librdkafka reports every refused connection of a broker that is still starting; silence it.
+    return AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})

@@ -1,0 +1,108 @@
+"""The administration client: one object with everything the command line asks of a cluster.
+
+    with Admin("localhost:9092") as admin:
+        admin.topics.create(NewTopic("orders", partitions=3))
+        admin.groups.offsets("billing")
+
+Producing and consuming are not here: real Kafka clients do that well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+
+from drmq.client.cluster import TIMEOUT_S, Cluster
+from drmq.client.configs import Configs
+from drmq.client.connection import Deadline
+from drmq.client.errors import refusal
+from drmq.client.groups import Groups
+from drmq.client.topics import Topics
+from drmq.model import TopicPartition
+from drmq.model.address import Address
+from drmq.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from drmq.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """A cluster's id, its controller and its brokers by id."""
+
+    cluster_id: str
+    controller_id: int | None
+    brokers: dict[int, Address]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A data directory of a broker: what its partitions take, and the room on its disk (-1 if not told)."""
+
+    broker_id: int
+    path: str
+    sizes: dict[TopicPartition, int]
+    total_bytes: int
+    usable_bytes: int
+
+
+class Admin:
+    """Calls to one cluster. Owned by one thread; a context manager that closes its connections."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = "drmq-cli", timeout_s: float = TIMEOUT_S) -> None:
+        self._cluster = Cluster(bootstrap, client_id=client_id, timeout_s=timeout_s)
+        self.topics = Topics(self._cluster)
+        self.configs = Configs(self._cluster)
+        self.groups = Groups(self._cluster)
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def describe_cluster(self) -> ClusterInfo:
+        """Who is in the cluster."""
+
+        def ask(deadline: Deadline) -> ClusterInfo:
+            node = self._cluster.any_node(deadline)
+            answer = node.call(DescribeClusterRequest(), DescribeClusterResponse, deadline)
+            if answer.error_code:
+                raise refusal(answer.error_code, "The cluster does not describe itself", answer.error_message)
+            brokers = {broker.broker_id: Address(broker.host, broker.port) for broker in answer.brokers}
+            controller = answer.controller_id if answer.controller_id >= 0 else None
+            return ClusterInfo(answer.cluster_id, controller, dict(sorted(brokers.items())))
+
+        return self._cluster.retry(ask)
+
+    def log_dirs(self) -> list[LogDir]:
+        """The data directories of every broker."""
+
+        def ask(deadline: Deadline) -> list[LogDir]:
+            self._cluster.metadata(deadline, topics=[])
+            return [
+                found for node_id in sorted(self._cluster.brokers()) for found in self._log_dirs_of(node_id, deadline)
+            ]
+
+        return self._cluster.retry(ask)
+
+    def _log_dirs_of(self, node_id: int, deadline: Deadline) -> list[LogDir]:
+        node = self._cluster.node(node_id, deadline)
+        answer = node.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, deadline)
+        what = f"Broker {node_id} does not tell about its data directories"
+        if answer.error_code:
+            raise refusal(answer.error_code, what)
+        found = []
+        for result in answer.results:
+            if result.error_code:
+                raise refusal(result.error_code, f"{what} ({result.log_dir})")
+            sizes = {
+                TopicPartition(topic.name, partition.partition_index): partition.partition_size
+                for topic in result.topics
+                for partition in topic.partitions
+            }
+            found.append(LogDir(node_id, result.log_dir, sizes, result.total_bytes, result.usable_bytes))
+        return found

@@ -1,0 +1,126 @@
+"""Settings that topics and brokers have at run time, and how to change those of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from drmq.client.cluster import Cluster
+from drmq.client.connection import Connection, Deadline
+from drmq.client.errors import refusal
+from drmq.client.topics import topic_refusal
+from drmq.model import ErrorCode
+from drmq.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+)
+from drmq.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class ResourceType(IntEnum):
+    """What a setting belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+SOURCES = {1: "topic", 2: "broker", 3: "broker default", 4: "broker file", 5: "default", 6: "broker logger"}
+"""Where a value comes from, by the protocol's number, in words for a table."""
+
+_SET, _DELETE = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting with its value and where that comes from. A sensitive one has no value."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    documentation: str | None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == "default"
+
+
+class Configs:
+    """Calls about settings. Each raises `ClientError` and ends within the cluster's timeout."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def of_topic(self, name: str) -> Sequence[ConfigEntry]:
+        """Every setting of a topic, by name."""
+        return self._describe(ResourceType.TOPIC, name)
+
+    def of_broker(self, node_id: int) -> Sequence[ConfigEntry]:
+        """Every setting of a broker, by name."""
+        return self._describe(ResourceType.BROKER, str(node_id))
+
+    def _describe(self, kind: ResourceType, name: str) -> Sequence[ConfigEntry]:
+        def ask(deadline: Deadline) -> Sequence[ConfigEntry]:
+            resource = DescribeConfigsRequestResource(resource_type=kind, resource_name=name)
+            request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
+            answer = self._right_broker(kind, name, deadline).call(request, DescribeConfigsResponse, deadline)
+            found = []
+            for result in answer.results:
+                if result.error_code:
+                    raise _config_refusal(result.error_code, kind, name, result.error_message)
+                found += [
+                    ConfigEntry(
+                        config.name,
+                        config.value,
+                        SOURCES.get(config.config_source, "unknown"),
+                        config.read_only,
+                        config.documentation,
+                    )
+                    for config in result.configs
+                ]
+            return sorted(found, key=lambda entry: entry.name)
+
+        return self._cluster.retry(ask)
+
+    def _right_broker(self, kind: ResourceType, name: str, deadline: Deadline) -> Connection:
+        if kind is ResourceType.BROKER:
+            return self._cluster.node(int(name), deadline)
+        return self._cluster.any_node(deadline)
+
+    def alter_topic(
+        self, name: str, changes: Mapping[str, str], resets: Sequence[str], *, validate_only: bool = False
+    ) -> None:
+        """Set some of a topic's settings and put others back to what they fall back to."""
+        configs = [
+            IncrementalAlterConfigsRequestConfig(name=key, config_operation=_SET, value=value)
+            for key, value in changes.items()
+        ]
+        configs += [IncrementalAlterConfigsRequestConfig(name=key, config_operation=_DELETE) for key in resets]
+        resource = IncrementalAlterConfigsRequestResource(
+            resource_type=ResourceType.TOPIC, resource_name=name, configs=configs
+        )
+
+        def ask(deadline: Deadline) -> None:
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+            answer = self._cluster.controller(deadline).call(request, IncrementalAlterConfigsResponse, deadline)
+            for result in answer.responses:
+                if result.error_code:
+                    raise _config_refusal(result.error_code, ResourceType.TOPIC, name, result.error_message)
+
+        self._cluster.retry(ask)
+
+
+def _config_refusal(number: int, kind: ResourceType, name: str, said: str | None) -> Exception:
+    if kind is ResourceType.TOPIC and number == ErrorCode.INVALID_CONFIG:
+        advice = f"`drmq topic describe {name} --all` lists the settings of a topic."
+        return refusal(number, f"The settings of topic `{name}` cannot be changed", said, advice)
+    if kind is ResourceType.TOPIC:
+        return topic_refusal(number, name, said)
+    return refusal(number, f"The settings of broker {name} cannot be read", said)

@@ -1,0 +1,193 @@
+"""One connection to one broker: a request out, its answer back, all within a deadline.
+
+Blocking and one request at a time: an administration client has nothing to gain from more. The
+connection asks for the broker's versions once and then speaks the newest version of each API that
+both sides know.
+
+After any failure the connection is closed, because the position in the stream of answers is lost.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from struct import Struct
+from typing import TypeVar
+
+from drmq.client.errors import ClientError, DeadlineExceeded, Refused, Unreachable, refusal
+from drmq.model import ErrorCode
+from drmq.model.address import Address
+from drmq.wire import ApiKey, ProtocolError, decode, read_response, write_request
+from drmq.wire.fields import spec_of
+from drmq.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+T = TypeVar("T")
+
+RESPONSE_BYTES_MAX = 256 * 1024 * 1024
+"""An answer that claims to be longer is not an answer: most likely this is not a Kafka port."""
+
+_LENGTH = Struct(">i")
+
+
+class Deadline:
+    """A moment after which a call has failed. Passed down, so that all steps of a call share one."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._at = time.monotonic() + timeout_s
+        self.timeout_s = timeout_s
+
+    def left_s(self) -> float:
+        """Seconds that are left, 0 at the end."""
+        return max(0.0, self._at - time.monotonic())
+
+    def check(self, doing: str) -> float:
+        """Seconds that are left; raises `DeadlineExceeded` if there are none."""
+        left = self.left_s()
+        if left <= 0:
+            raise DeadlineExceeded(
+                f"No answer within {self.timeout_s:g} s while {doing}",
+                code=ErrorCode.REQUEST_TIMED_OUT,
+                retriable=True,
+                advice="The broker may be overloaded or stopped; `drmq status` tells, `--timeout` waits longer.",
+            )
+        return left
+
+
+class Connection:
+    """A connection that is open and whose broker has told its versions. Owned by one thread."""
+
+    def __init__(self, address: Address, client_id: str, deadline: Deadline) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._socket = self._connect(deadline)
+        try:
+            self._learn_versions(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, deadline: Deadline) -> socket.socket:
+        left = deadline.check(f"connecting to {self.address}")
+        try:
+            opened = socket.create_connection(self.address, timeout=left)
+        except TimeoutError:
+            deadline.check(f"connecting to {self.address}")
+            raise Unreachable(f"Cannot connect to {self.address}: it does not answer") from None
+        except OSError as error:
+            raise Unreachable(
+                f"Cannot connect to {self.address}: {error.strerror or error}",
+                advice="Is a broker running there? `drmq up` starts one, `--bootstrap` names another.",
+            ) from None
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return opened
+
+    def _learn_versions(self, deadline: Deadline) -> None:
+        request = ApiVersionsRequest(client_software_name="drmq", client_software_version="1")
+        # Version 3 is understood since Kafka 2.4. A broker that does not know it answers in version 0, with an error.
+        frame = self._exchange(request, 3, deadline)
+        try:
+            if int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
+                frame = self._exchange(ApiVersionsRequest(), 0, deadline)
+                answer = decode(ApiVersionsResponse, 0, frame, 4)
+            else:
+                answer = decode(ApiVersionsResponse, 3, frame, 4)
+        except ProtocolError as error:
+            raise self._not_kafka(error) from None
+        if answer.error_code:
+            raise refusal(answer.error_code, f"{self.address} does not tell its versions")
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _not_kafka(self, error: Exception) -> Unreachable:
+        return Unreachable(
+            f"What answers at {self.address} does not speak the Kafka protocol: {error}",
+            advice="Check host and port.",
+        )
+
+    def supports(self, api_key: ApiKey) -> bool:
+        return api_key in self._versions
+
+    def version_of(self, request_class: type, version_max: int = 32767) -> int:
+        """The newest version of a request that both sides know, and that is at most `version_max`."""
+        spec = spec_of(request_class)
+        name = ApiKey(spec.api_key).name
+        theirs = self._versions.get(spec.api_key)
+        if theirs is None:
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"The broker at {self.address} does not offer {name}")
+        version = min(spec.last_version, theirs[1], version_max)
+        if version < max(spec.first_version, theirs[0]):
+            raise Refused(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"The broker at {self.address} speaks {name} in versions {theirs[0]} to {theirs[1]}, "
+                f"this client in {spec.first_version} to {min(spec.last_version, version_max)}",
+            )
+        return version
+
+    def call(self, request: object, response_class: type[T], deadline: Deadline, version_max: int = 32767) -> T:
+        """Send a request and wait for its answer. Raises `ClientError`; codes inside the answer are the caller's."""
+        version = self.version_of(type(request), version_max)
+        frame = self._exchange(request, version, deadline)
+        try:
+            _, answer = read_response(spec_of(type(request)).api_key, version, frame)
+        except ProtocolError as error:
+            self.close()
+            raise ClientError(f"The answer of {self.address} cannot be read: {error}") from None
+        assert isinstance(answer, response_class), (type(answer), response_class)
+        return answer
+
+    def _exchange(self, request: object, version: int, deadline: Deadline) -> memoryview:
+        """The frame of the answer, without its size."""
+        api_key = spec_of(type(request)).api_key
+        name = ApiKey(api_key).name
+        self._correlation_id += 1
+        doing = f"asking {self.address} for {name}"
+        try:
+            self._socket.settimeout(deadline.check(doing))
+            self._socket.sendall(write_request(api_key, version, self._correlation_id, self._client_id, request))
+            frame = self._receive(deadline, doing)
+        except TimeoutError:
+            self.close()
+            deadline.check(doing)
+            raise Unreachable(f"{self.address} stopped answering", sent=True) from None
+        except OSError as error:
+            self.close()
+            raise Unreachable(
+                f"The connection to {self.address} broke while waiting for {name}: {error.strerror or error}",
+                sent=True,
+            ) from None
+        except ClientError:
+            self.close()
+            raise
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if correlation_id != self._correlation_id:
+            self.close()
+            raise self._not_kafka(ValueError(f"answer {correlation_id} to request {self._correlation_id}"))
+        return frame
+
+    def _receive(self, deadline: Deadline, doing: str) -> memoryview:
+        (length,) = _LENGTH.unpack(self._receive_exactly(4, deadline, doing))
+        if not 4 <= length <= RESPONSE_BYTES_MAX:
+            raise self._not_kafka(ValueError(f"a frame of {length} bytes"))
+        return memoryview(self._receive_exactly(length, deadline, doing))
+
+    def _receive_exactly(self, count: int, deadline: Deadline, doing: str) -> bytearray:
+        received = bytearray()
+        while len(received) < count:
+            self._socket.settimeout(deadline.check(doing))
+            chunk = self._socket.recv(min(count - len(received), 1 << 20))
+            if not chunk:
+                raise Unreachable(
+                    f"{self.address} closed the connection while {doing}",
+                    sent=True,
+                    advice="The broker stopped, or this is not a Kafka port.",
+                )
+            received += chunk
+        return received
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket.fileno() >= 0
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,282 @@
+"""Consumer groups as an administrator sees them: who is in them, and how far they have read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
+
+from drmq.client.cluster import Cluster
+from drmq.client.connection import Deadline
+from drmq.client.errors import ClientError, refusal
+from drmq.model import ErrorCode, TopicPartition
+from drmq.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from drmq.wire.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+)
+from drmq.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from drmq.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from drmq.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from drmq.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+)
+
+_BY_NAME_VERSION_MAX = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics by name; a group may know deleted ones."""
+
+_INT16, _INT32 = Struct(">h"), Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """A group in a list."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One consumer of a group and the partitions that it holds."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group with its members. `protocol` is the name of the assignor, empty while nobody is in."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[Member, ...]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether someone is reading: then offsets cannot be changed from outside."""
+        return self.state not in ("Empty", "Dead")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far a group has read a partition: the next offset to read."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class Groups:
+    """Calls about groups. Each raises `ClientError` and ends within the cluster's timeout."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def all(self) -> Sequence[GroupSummary]:
+        """All groups of all brokers, by name."""
+
+        def ask(deadline: Deadline) -> Sequence[GroupSummary]:
+            self._cluster.metadata(deadline, topics=[])
+            found = []
+            for node_id in self._cluster.brokers():
+                answer = self._cluster.node(node_id, deadline).call(ListGroupsRequest(), ListGroupsResponse, deadline)
+                if answer.error_code:
+                    raise refusal(answer.error_code, f"Broker {node_id} does not list its groups")
+                found += [GroupSummary(g.group_id, g.group_state, g.protocol_type) for g in answer.groups]
+            return sorted(found, key=lambda group: group.group_id)
+
+        return self._cluster.retry(ask)
+
+    def describe(self, group_id: str) -> Group:
+        """One group; raises `Refused` with GROUP_ID_NOT_FOUND if it is not there."""
+
+        def ask(deadline: Deadline) -> Group:
+            coordinator = self._cluster.coordinator(group_id, deadline)
+            request = DescribeGroupsRequest(groups=[group_id])
+            for found in coordinator.call(request, DescribeGroupsResponse, deadline).groups:
+                if found.error_code:
+                    raise group_refusal(found.error_code, group_id, found.error_message)
+                # Before version 6 a group that is not there is described as a dead one.
+                if found.group_state == "Dead":
+                    raise group_refusal(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+                return _group(found)
+            raise group_refusal(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+
+        return self._cluster.retry(ask)
+
+    def offsets(self, group_id: str) -> dict[TopicPartition, Committed]:
+        """What the group has committed, for every partition."""
+
+        def ask(deadline: Deadline) -> dict[TopicPartition, Committed]:
+            coordinator = self._cluster.coordinator(group_id, deadline)
+            # Both forms are filled; the version that is spoken decides which one is sent.
+            request = OffsetFetchRequest(
+                group_id=group_id, topics=None, groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+            )
+            answer = coordinator.call(request, OffsetFetchResponse, deadline, _BY_NAME_VERSION_MAX)
+            found: dict[TopicPartition, Committed] = {}
+            if answer.error_code:
+                raise group_refusal(answer.error_code, group_id)
+            for topic in answer.topics:
+                found |= _committed(topic.name, topic.partitions)
+            for group in answer.groups:
+                if group.error_code:
+                    raise group_refusal(group.error_code, group_id)
+                for group_topic in group.topics:
+                    found |= _committed(group_topic.name, group_topic.partitions)
+            return dict(sorted(found.items()))
+
+        return self._cluster.retry(ask)
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the group's offsets from outside; brokers refuse it while the group has members."""
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=offsets[TopicPartition(topic, index)]
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in _by_topic(offsets).items()
+        ]
+
+        def ask(deadline: Deadline) -> None:
+            coordinator = self._cluster.coordinator(group_id, deadline)
+            request = OffsetCommitRequest(group_id=group_id, topics=topics)
+            answer = coordinator.call(request, OffsetCommitResponse, deadline, _BY_NAME_VERSION_MAX)
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    if partition.error_code:
+                        raise group_refusal(partition.error_code, group_id)
+
+        self._cluster.retry(ask)
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what the group committed for these partitions."""
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+            )
+            for topic, indexes in _by_topic(partitions).items()
+        ]
+
+        def ask(deadline: Deadline) -> None:
+            coordinator = self._cluster.coordinator(group_id, deadline)
+            request = OffsetDeleteRequest(group_id=group_id, topics=topics)
+            answer = coordinator.call(request, OffsetDeleteResponse, deadline)
+            if answer.error_code:
+                raise group_refusal(answer.error_code, group_id)
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    if partition.error_code:
+                        raise group_refusal(partition.error_code, group_id)
+
+        self._cluster.retry(ask)
+
+    def delete(self, group_id: str) -> None:
+        """Delete an empty group with all that it committed."""
+
+        def ask(deadline: Deadline) -> None:
+            coordinator = self._cluster.coordinator(group_id, deadline)
+            request = DeleteGroupsRequest(groups_names=[group_id])
+            for result in coordinator.call(request, DeleteGroupsResponse, deadline).results:
+                if result.error_code:
+                    raise group_refusal(result.error_code, group_id)
+
+        self._cluster.retry(ask, repeatable=False)
+
+
+def group_refusal(number: int, group_id: str, said: str | None = None) -> ClientError:
+    """The error for a group, in words that tell what to do next."""
+    thing = f"Group `{group_id}`"
+    if number == ErrorCode.GROUP_ID_NOT_FOUND:
+        return refusal(number, f"{thing} does not exist", advice="`drmq group ls` lists what is there.")
+    if number in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS):
+        return refusal(
+            ErrorCode.NON_EMPTY_GROUP if number == ErrorCode.UNKNOWN_MEMBER_ID else number,
+            f"{thing} has active members",
+            advice=f"Stop its consumers first; `drmq group describe {group_id}` shows them.",
+        )
+    if number == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+        return refusal(number, f"{thing} is reading this topic", advice="Stop its consumers first.")
+    return refusal(number, f"{thing} cannot be used", said)
+
+
+def _group(found: DescribeGroupsResponseGroup) -> Group:
+    members = [
+        Member(m.member_id, m.group_instance_id, m.client_id, m.client_host, _assigned(m.member_assignment))
+        for m in found.members
+    ]
+    members.sort(key=lambda member: (member.client_id, member.member_id))
+    return Group(found.group_id, found.group_state, found.protocol_type, found.protocol_data, tuple(members))
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions in a consumer's assignment: version, topics with their partitions, the assignor's own bytes.
+
+    These bytes come from a client and pass through the broker unread, so they may be anything.
+    """
+    found = []
+    try:
+        (topics,) = _INT32.unpack_from(assignment, 2)
+        position = 6
+        for _ in range(topics):
+            (length,) = _INT16.unpack_from(assignment, position)
+            position += 2
+            topic = assignment[position : position + length].decode()
+            position += length
+            (count,) = _INT32.unpack_from(assignment, position)
+            position += 4
+            for _ in range(count):
+                found.append(TopicPartition(topic, *_INT32.unpack_from(assignment, position)))
+                position += 4
+    except (StructError, UnicodeDecodeError):
+        return ()
+    return tuple(sorted(found))
+
+
+def _committed(topic: str, partitions: Iterable[OffsetFetchResponsePartition]) -> dict[TopicPartition, Committed]:
+    """An offset of -1 says that nothing is committed, and is left out."""
+    found = {}
+    for entry in partitions:
+        if entry.error_code:
+            raise refusal(
+                entry.error_code, f"The offset of partition {entry.partition_index} of `{topic}` is not known"
+            )
+        if entry.committed_offset >= 0:
+            place = TopicPartition(topic, entry.partition_index)
+            found[place] = Committed(entry.committed_offset, entry.committed_leader_epoch, entry.metadata or "")
+    return found
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for place in partitions:
+        found[place.topic].append(place.partition)
+    return found

@@ -1,0 +1,302 @@
+"""Topics, their settings and their offsets, as an administrator sees them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from drmq.client.cluster import Cluster
+from drmq.client.connection import Connection, Deadline
+from drmq.client.errors import ClientError, refusal
+from drmq.model import ErrorCode, TopicId, TopicPartition
+from drmq.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+)
+from drmq.wire.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from drmq.wire.messages.delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
+from drmq.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic, DeleteTopicsResponse
+from drmq.wire.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+from drmq.wire.messages.metadata import MetadataResponseTopic
+
+T = TypeVar("T")
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+"""Questions that `offsets` answers in place of a time: the end, the start, the newest record's offset."""
+
+_BROKER_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Where a partition lives. `leader` is None while it has none."""
+
+    index: int
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its partitions in order."""
+
+    name: str
+    topic_id: TopicId
+    is_internal: bool
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAt:
+    """An answer of ListOffsets: the offset, and the timestamp of its record (-1 where there is none)."""
+
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created; -1 takes the broker's default."""
+
+    name: str
+    partitions: int = _BROKER_DEFAULT
+    replication_factor: int = _BROKER_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class Topics:
+    """Calls about topics. Each raises `ClientError` and ends within the cluster's timeout."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def all(self) -> Sequence[Topic]:
+        """All topics, internal ones too, by name."""
+
+        def ask(deadline: Deadline) -> Sequence[Topic]:
+            answer = self._cluster.metadata(deadline, topics=None)
+            return sorted((_topic(found) for found in answer.topics), key=lambda topic: topic.name)
+
+        return self._cluster.retry(ask)
+
+    def describe(self, name: str) -> Topic:
+        """One topic; raises `Refused` with UNKNOWN_TOPIC_OR_PARTITION if it is not there."""
+
+        def ask(deadline: Deadline) -> Topic:
+            for found in self._cluster.metadata(deadline, topics=[name]).topics:
+                if found.error_code:
+                    raise topic_refusal(found.error_code, name)
+                return _topic(found)
+            raise topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+
+        return self._cluster.retry(ask)
+
+    def create(self, topic: NewTopic, *, validate_only: bool = False) -> int:
+        """Create a topic, or only check that it could be; the number of its partitions."""
+        wanted = CreateTopicsRequestTopic(
+            name=topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            configs=[CreateTopicsRequestConfig(name=name, value=value) for name, value in topic.configs.items()],
+        )
+
+        def ask(deadline: Deadline) -> int:
+            request = CreateTopicsRequest(
+                topics=[wanted], timeout_ms=_milliseconds(deadline), validate_only=validate_only
+            )
+            answer = self._cluster.controller(deadline).call(request, CreateTopicsResponse, deadline)
+            for result in answer.topics:
+                if result.error_code:
+                    raise topic_refusal(result.error_code, topic.name, result.error_message, doing="be created")
+                return result.num_partitions
+            raise ClientError(f"The broker did not say whether it created topic `{topic.name}`")
+
+        return self._cluster.retry(ask, repeatable=validate_only)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with all its records."""
+
+        def ask(deadline: Deadline) -> None:
+            request = DeleteTopicsRequest(
+                topics=[DeleteTopicsRequestTopic(name=name)], topic_names=[name], timeout_ms=_milliseconds(deadline)
+            )
+            answer = self._cluster.controller(deadline).call(request, DeleteTopicsResponse, deadline)
+            for result in answer.responses:
+                if result.error_code:
+                    raise topic_refusal(result.error_code, name, result.error_message, doing="be deleted")
+
+        self._cluster.retry(ask, repeatable=False)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Raise the number of partitions to `total`."""
+
+        def ask(deadline: Deadline) -> None:
+            request = CreatePartitionsRequest(
+                topics=[CreatePartitionsRequestTopic(name=name, count=total)], timeout_ms=_milliseconds(deadline)
+            )
+            answer = self._cluster.controller(deadline).call(request, CreatePartitionsResponse, deadline)
+            for result in answer.results:
+                if result.error_code:
+                    raise topic_refusal(result.error_code, name, result.error_message, doing="get more partitions")
+
+        self._cluster.retry(ask, repeatable=False)
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
+        """For each partition the first offset at or after a time in ms, or for `LATEST`, `EARLIEST`, `MAX_TIMESTAMP`.
+
+        A time after the last record has no offset: its answer has offset -1.
+        """
+
+        def ask(
+            leader: Connection, part: Sequence[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, OffsetAt]:
+            topics = [
+                ListOffsetsRequestTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsRequestPartition(partition_index=p, timestamp=wanted[TopicPartition(topic, p)])
+                        for p in indexes
+                    ],
+                )
+                for topic, indexes in _by_topic(part).items()
+            ]
+            request = ListOffsetsRequest(topics=topics, timeout_ms=_milliseconds(deadline))
+            found = {}
+            for answer in leader.call(request, ListOffsetsResponse, deadline).topics:
+                for entry in answer.partitions:
+                    if entry.error_code:
+                        raise topic_refusal(entry.error_code, answer.name, partition=entry.partition_index)
+                    place = TopicPartition(answer.name, entry.partition_index)
+                    found[place] = OffsetAt(entry.offset, entry.timestamp)
+            return found
+
+        return self._at_leaders(list(wanted), ask)
+
+    def trim(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records before an offset (-1: all of them); the first offset that is left, for each partition."""
+
+        def ask(leader: Connection, part: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+            topics = [
+                DeleteRecordsRequestTopic(
+                    name=topic,
+                    partitions=[
+                        DeleteRecordsRequestPartition(partition_index=p, offset=before[TopicPartition(topic, p)])
+                        for p in indexes
+                    ],
+                )
+                for topic, indexes in _by_topic(part).items()
+            ]
+            request = DeleteRecordsRequest(topics=topics, timeout_ms=_milliseconds(deadline))
+            found = {}
+            for answer in leader.call(request, DeleteRecordsResponse, deadline).topics:
+                for entry in answer.partitions:
+                    if entry.error_code:
+                        raise topic_refusal(
+                            entry.error_code, answer.name, partition=entry.partition_index, doing="be trimmed"
+                        )
+                    found[TopicPartition(answer.name, entry.partition_index)] = entry.low_watermark
+            return found
+
+        return self._at_leaders(list(before), ask)
+
+    def _at_leaders(
+        self,
+        partitions: Sequence[TopicPartition],
+        ask: Callable[[Connection, Sequence[TopicPartition], Deadline], dict[TopicPartition, T]],
+    ) -> dict[TopicPartition, T]:
+        """Ask each partition's leader about its share, and put the answers together."""
+
+        def ask_all(deadline: Deadline) -> dict[TopicPartition, T]:
+            found: dict[TopicPartition, T] = {}
+            for leader, share in self._leaders(partitions, deadline).items():
+                found |= ask(self._cluster.node(leader, deadline), share, deadline)
+            return found
+
+        return self._cluster.retry(ask_all) if partitions else {}
+
+    def _leaders(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[int, list[TopicPartition]]:
+        wanted = list(partitions)
+        leaders: dict[TopicPartition, int | None] = {}
+        for found in self._cluster.metadata(deadline, topics=sorted({place.topic for place in wanted})).topics:
+            if found.error_code:
+                raise topic_refusal(found.error_code, found.name or "")
+            for partition in _topic(found).partitions:
+                leaders[TopicPartition(found.name or "", partition.index)] = partition.leader
+        shares: dict[int, list[TopicPartition]] = defaultdict(list)
+        for place in wanted:
+            if place not in leaders:
+                raise topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place.topic, partition=place.partition)
+            leader = leaders[place]
+            if leader is None:
+                raise topic_refusal(ErrorCode.LEADER_NOT_AVAILABLE, place.topic, partition=place.partition)
+            shares[leader].append(place)
+        return shares
+
+
+def topic_refusal(
+    number: int, topic: str, said: str | None = None, *, partition: int | None = None, doing: str = "be used"
+) -> ClientError:
+    """The error for a topic or one of its partitions, in words that tell what to do next."""
+    thing = f"Topic `{topic}`" if partition is None else f"Partition {partition} of topic `{topic}`"
+    if number == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        advice = "`drmq topic ls` lists what is there."
+        if partition is not None:
+            advice = f"`drmq topic describe {topic}` lists its partitions."
+        return refusal(number, f"{thing} does not exist", advice=advice)
+    if number == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return refusal(number, f"{thing} exists already", advice=f"`drmq topic describe {topic}` shows it.")
+    if number == ErrorCode.LEADER_NOT_AVAILABLE:
+        return refusal(number, f"{thing} has no leader", advice="`drmq status` shows which brokers are down.")
+    if number == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return refusal(number, f"{thing} does not have this offset", advice=f"`drmq offsets {topic}` shows its range.")
+    if number == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        advice = "A name has 1 to 249 letters, digits, dots, underscores and dashes, and is not `.` or `..`."
+        return refusal(number, f"{thing} cannot {doing}", said, advice)
+    return refusal(number, f"{thing} cannot {doing}", said)
+
+
+def _topic(found: MetadataResponseTopic) -> Topic:
+    partitions = [
+        Partition(
+            index=partition.partition_index,
+            leader=partition.leader_id if partition.leader_id >= 0 else None,
+            leader_epoch=partition.leader_epoch,
+            replicas=tuple(partition.replica_nodes),
+            in_sync=tuple(partition.isr_nodes),
+        )
+        for partition in sorted(found.partitions, key=lambda partition: partition.partition_index)
+    ]
+    return Topic(found.name or "", TopicId(found.topic_id), found.is_internal, tuple(partitions))
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for place in partitions:
+        found[place.topic].append(place.partition)
+    return found
+
+
+def _milliseconds(deadline: Deadline) -> int:
+    return max(1, int(deadline.left_s() * 1000))

@@ -1,0 +1,235 @@
+"""One classic group as the shard's leader sees it.
+
+A `Group` is bookkeeping: it answers questions (who supports what, who leads next) and keeps its own
+indexes in step. Deadlines, records and answers are the business of `rounds`.
+
+Always true between inputs:
+
+- `static` maps exactly the instance ids of members to their member ids;
+- `leader` is a member, or None in Empty and PreparingRebalance;
+- a parked join exists only in PreparingRebalance, a parked sync only in CompletingRebalance;
+- `awaiting_sync` names members only, and is empty in Empty and PreparingRebalance;
+- an id is a member or pending, never both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from drmq.groups.messages import JoinedMember, JoinGroupResponse
+from drmq.groups.records import GroupMetadata, MemberMetadata, Protocol
+from drmq.groups.state import NEXT_STATES, GroupState
+from drmq.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from drmq.model import ErrorCode
+
+
+@dataclass(slots=True)
+class Member:
+    """A client in a group. While one of its requests is parked, its session does not expire."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    join_ticket: int | None = None
+    sync_ticket: int | None = None
+    is_new: bool = True
+    """Its first join has not been answered: nobody but us knows of it."""
+
+    def metadata_for(self, protocol_name: str | None) -> bytes:
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        return b""
+
+    def to_metadata(self) -> MemberMetadata:
+        return MemberMetadata(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            protocols=self.protocols,
+            assignment=self.assignment,
+        )
+
+    @classmethod
+    def from_metadata(cls, stored: MemberMetadata) -> Member:
+        return cls(
+            member_id=stored.member_id,
+            instance_id=stored.instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            session_timeout_ms=stored.session_timeout_ms,
+            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            protocols=stored.protocols,
+            assignment=stored.assignment,
+            is_new=False,
+        )
+
+
+@dataclass(slots=True)
+class Group:
+    """A group under way. Owned by `Rounds`."""
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    protocol_type: str = ""
+    generation: int = 0
+    protocol_name: str | None = None
+    leader: str | None = None
+    state_since_ms: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    """In the order of joining: the first to join is the first choice for a leader."""
+    static: dict[str, str] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
+    """Ids that were given out and have not come back to join."""
+    awaiting_sync: set[str] = field(default_factory=set)
+    delay_remaining_ms: int | None = None
+    """While the first join of an empty group waits for company: how much longer that may be extended."""
+    newcomer_seen: bool = False
+
+    def transition(self, state: GroupState, wall_ms: int) -> None:
+        assert state in NEXT_STATES[self.state], (self.group_id, self.state, state)
+        self.state = state
+        self.state_since_ms = wall_ms
+
+    def add(self, member: Member) -> None:
+        assert member.member_id not in self.members, (self.group_id, member.member_id)
+        self.members[member.member_id] = member
+        self.pending.discard(member.member_id)
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+
+    def remove(self, member: Member) -> None:
+        del self.members[member.member_id]
+        self.awaiting_sync.discard(member.member_id)
+        if member.instance_id is not None:
+            del self.static[member.instance_id]
+        if self.leader == member.member_id:
+            self.leader = None
+
+    def replace_id(self, member: Member, member_id: str) -> None:
+        """Give a static member a new id in its old place, so that whoever uses the old one is fenced."""
+        assert member.instance_id is not None, member
+        old_id = member.member_id
+        member.member_id = member_id
+        self.members = {each.member_id: each for each in self.members.values()}
+        self.static[member.instance_id] = member_id
+        self.awaiting_sync.discard(old_id)
+        if self.leader == old_id:
+            self.leader = member_id
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether nobody is missing. An id that was given out a moment ago counts as missing: its
+        client is on its way, and going on without it would mean rebalancing twice."""
+        return not self.pending and all(m.join_ticket is not None for m in self.members.values())
+
+    def common_protocols(self, without: Member | None = None) -> set[str] | None:
+        """Names that all members support, leaving one member out; None where there is no member to ask."""
+        supported = [
+            {protocol.name for protocol in member.protocols}
+            for member in self.members.values()
+            if member is not without
+        ]
+        return set.intersection(*supported) if supported else None
+
+    def accepts(self, protocol_type: str, protocols: tuple[Protocol, ...], joining: Member | None) -> bool:
+        """Whether a member with these protocols can work with the others."""
+        if not protocol_type or not protocols:
+            return False
+        common = self.common_protocols(without=joining)
+        if common is None:
+            return True
+        return protocol_type == self.protocol_type and any(each.name in common for each in protocols)
+
+    def choose_protocol(self) -> str:
+        """The protocol with the most votes: each member votes for its favourite among those all support.
+
+        A tie goes to the name that comes first among the first member's preferences, so that the
+        choice does not depend on anything that a replay or a restart could change.
+        """
+        candidates = self.common_protocols()
+        assert candidates, f"group {self.group_id} let in a member that shares no protocol"
+        votes = Counter(
+            next(protocol.name for protocol in member.protocols if protocol.name in candidates)
+            for member in self.members.values()
+        )
+        first_member = next(iter(self.members.values()))
+        ranking = [protocol.name for protocol in first_member.protocols if protocol.name in candidates]
+        return max(ranking, key=lambda name: votes[name])
+
+    def elect_leader(self) -> str:
+        """The leader of the last generation if it has joined again, else the first who has joined."""
+        joined = [member.member_id for member in self.members.values() if member.join_ticket is not None]
+        assert joined, f"group {self.group_id} elects a leader and nobody has joined"
+        return self.leader if self.leader in joined else joined[0]
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether a member reads the topic. Where that cannot be known, the careful answer is yes."""
+        if not self.members or self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+        for member in self.members.values():
+            for protocol in member.protocols:
+                topics = subscribed_topics(protocol.metadata)
+                if topics is None or topic in topics:
+                    return True
+        return False
+
+    def join_response(self, member: Member) -> JoinGroupResponse:
+        """The member's place in the current generation; the leader's comes with everybody's metadata."""
+        return JoinGroupResponse(
+            error=ErrorCode.NONE,
+            member_id=member.member_id,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader or "",
+            members=self.member_list() if self.leader == member.member_id else (),
+        )
+
+    def member_list(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(member.member_id, member.instance_id, member.metadata_for(self.protocol_name))
+            for member in self.members.values()
+        )
+
+    def to_metadata(self) -> GroupMetadata:
+        return GroupMetadata(
+            group_id=self.group_id,
+            state=self.state,
+            protocol_type=self.protocol_type,
+            generation=self.generation,
+            protocol_name=self.protocol_name,
+            leader=self.leader,
+            state_since_ms=self.state_since_ms,
+            members=tuple(member.to_metadata() for member in self.members.values()),
+        )
+
+    @classmethod
+    def from_metadata(cls, stored: GroupMetadata) -> Group:
+        group = cls(
+            group_id=stored.group_id,
+            state=stored.state,
+            protocol_type=stored.protocol_type,
+            generation=stored.generation,
+            protocol_name=stored.protocol_name,
+            leader=stored.leader,
+            state_since_ms=stored.state_since_ms,
+        )
+        for member in stored.members:
+            group.add(Member.from_metadata(member))
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            group.awaiting_sync.update(group.members)
+        return group

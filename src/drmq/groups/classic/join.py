@@ -1,0 +1,181 @@
+"""JoinGroup: who may join, and what a join means in each state.
+
+A client without an id is new, or a static member that has restarted. A new dynamic client is first
+given an id and asked to come back with it (KIP-394): otherwise every retry of a join whose answer was
+lost would leave another member behind that nobody plays. A static member needs no such detour, since
+its instance id says who it is; coming back without a member id, it gets a new one in its old place,
+and whoever still uses the old one is fenced (KIP-345).
+
+What a join by a known member does:
+
+    PreparingRebalance    waits for the others
+    CompletingRebalance   unchanged: the same answer again (it was lost); changed: a new join round
+    Stable                a follower, unchanged: its current place; a leader, or changed: a new join round
+
+A leader's join always starts a round, because that is how it says that the work has changed: topics
+have new partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from drmq.groups.classic.group import Group, Member
+from drmq.groups.classic.membership import member_error
+from drmq.groups.classic.rounds import Rounds
+from drmq.groups.messages import JoinGroupRequest, JoinGroupResponse
+from drmq.groups.options import GroupOptions
+from drmq.groups.state import GroupState
+from drmq.groups.step import Turn
+from drmq.groups.subscription import same_interest
+from drmq.model import ErrorCode
+
+
+class Joins:
+    """Handles JoinGroup. `new_member_id` makes an id from a client id that was never used before."""
+
+    def __init__(self, rounds: Rounds, options: GroupOptions, new_member_id: Callable[[str], str]) -> None:
+        self._rounds = rounds
+        self._options = options
+        self._new_member_id = new_member_id
+
+    def join(self, ticket: int, request: JoinGroupRequest, turn: Turn) -> None:
+        if request.instance_id == "":
+            request = replace(request, instance_id=None)
+        known = self._rounds.groups.get(request.group_id)
+        error = self._refusal(known, request)
+        if error is not ErrorCode.NONE:
+            turn.answer(ticket, JoinGroupResponse(error, request.member_id))
+            return
+        group = self._rounds.open(request.group_id)
+        if request.member_id in group.members:
+            self._join_again(ticket, group, group.members[request.member_id], request, turn)
+        elif request.member_id or not (request.instance_id or request.member_id_required):
+            # An id that was given out before, or an old client that expects to get one with the answer.
+            self._join_new(ticket, group, request.member_id or self._fresh_id(request), request, turn)
+        elif request.instance_id in group.static:
+            member = group.members[group.static[request.instance_id]]
+            self._join_returned(ticket, group, member, request, turn)
+        elif request.instance_id:
+            self._join_new(ticket, group, self._fresh_id(request), request, turn)
+        else:
+            member_id = self._fresh_id(request)
+            self._rounds.add_pending(group, member_id, request.session_timeout_ms, turn.now_ms)
+            turn.answer(ticket, JoinGroupResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+
+    def _refusal(self, group: Group | None, request: JoinGroupRequest) -> ErrorCode:
+        """Why this join cannot be, looking at nothing but the request and the group as it is."""
+        options = self._options
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not options.session_timeout_ms_min <= request.session_timeout_ms <= options.session_timeout_ms_max:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if group is None:
+            if request.member_id:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            group = Group(request.group_id)
+        joining = None
+        if request.member_id in group.pending and request.instance_id is None:
+            pass
+        elif request.member_id:
+            error = member_error(group, request.member_id, request.instance_id)
+            if error is not ErrorCode.NONE:
+                return error
+            joining = group.members[request.member_id]
+        elif request.instance_id in group.static:
+            joining = group.members[group.static[request.instance_id]]
+        elif len(group.members) + len(group.pending) >= options.group_size_max:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not group.accepts(request.protocol_type, request.protocols, joining):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE
+
+    def _join_new(self, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, turn: Turn) -> None:
+        member = Member(
+            member_id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            protocols=request.protocols,
+        )
+        if not group.members:
+            group.protocol_type = request.protocol_type
+        self._rounds.add_member(group, member)
+        self._join_round(ticket, group, member, turn)
+
+    def _join_again(self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, turn: Turn) -> None:
+        changed = member.protocols != request.protocols or group.protocol_type != request.protocol_type
+        may_keep_place = (
+            group.state is GroupState.COMPLETING_REBALANCE
+            or (group.state is GroupState.STABLE and group.leader != member.member_id)
+        ) and not changed
+        if may_keep_place:
+            self._rounds.renew_session(group, member, turn.now_ms)
+            turn.answer(ticket, group.join_response(member))
+            return
+        self._update(group, member, request)
+        self._join_round(ticket, group, member, turn)
+
+    def _join_returned(self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, turn: Turn) -> None:
+        """A static member is back without its id. In a stable group it may be as if it never went.
+
+        While the leader is dividing the work (CompletingRebalance) it cannot be so: the leader
+        knows the old id, and its assignment would miss the new one.
+        """
+        old_id, old_leader, old_metadata = (
+            member.member_id,
+            group.leader,
+            member.metadata_for(group.protocol_name),
+        )
+        self._rounds.replace_id(group, member, self._fresh_id(request), turn)
+        self._update(group, member, request)
+        unchanged = (
+            group.state is GroupState.STABLE
+            and group.choose_protocol() == group.protocol_name
+            and same_interest(group.protocol_type, old_metadata, member.metadata_for(group.protocol_name))
+        )
+        if not unchanged:
+            self._join_round(ticket, group, member, turn)
+            return
+        self._rounds.renew_session(group, member, turn.now_ms)
+        self._rounds.store(group, turn)
+        response = group.join_response(member)
+        if old_leader == old_id:
+            # A client that is told that it leads sends an assignment, computed without knowing what
+            # the others own. From v9 it can be told not to; before, it is told the leader's old id,
+            # takes itself for a follower and asks for what it had (KIP-814).
+            if request.supports_skip_assignment:
+                response = replace(response, skip_assignment=True)
+            else:
+                response = replace(response, leader=old_id, members=())
+        turn.answer(ticket, response)
+
+    def _join_round(self, ticket: int, group: Group, member: Member, turn: Turn) -> None:
+        """Count the member among those who have joined, in a round that starts now if none is on."""
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            self._rounds.begin_join_round(group, turn)
+        elif member.is_new:
+            group.newcomer_seen = True
+        self._rounds.park_join(group, member, ticket, turn)
+        self._rounds.maybe_end_join_round(group, turn)
+
+    def _update(self, group: Group, member: Member, request: JoinGroupRequest) -> None:
+        member.client_id = request.client_id
+        member.client_host = request.client_host
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+        member.protocols = request.protocols
+        # Another type gets this far only where the member is alone, and then the group follows it.
+        group.protocol_type = request.protocol_type
+
+    def _fresh_id(self, request: JoinGroupRequest) -> str:
+        # An administrator recognises a static member by its instance id, whatever its client id says.
+        return self._new_member_id(request.instance_id or request.client_id)
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    """Also guards the deadlines: a round of no or negative length would never let anybody join."""
+    return request.rebalance_timeout_ms if request.rebalance_timeout_ms > 0 else request.session_timeout_ms

@@ -1,0 +1,323 @@
+"""The rounds of a rebalance: what moves a group from state to state, and every deadline.
+
+`Rounds` is the soft state of a shard's leader: the groups under way, their timers and the parked
+requests. The log hears of a group at four moments, and at each the whole group is one record: when
+a join round ends (a new generation, or an empty group), when the leader's assignment arrives, and
+when a static member gets a new id. Storing the end of the join round, before anybody is told the new
+generation, means that a generation once seen by a client is never given out again, and that a new
+coordinator can carry on with the sync round where the old one stopped.
+
+A group that is still joining is not stored. If the coordinator dies then, the group is again what it
+was before the round: members ask again, one that had left counts as present until its session ends.
+
+Deadlines. *Session*: a member has not been heard of. It runs while the member has no parked request,
+and every request of the member sets it anew. *Pending member*: an id was given out and not used.
+*Join round*: the largest rebalance timeout in the group; who has not joined by then is dropped.
+*Sync round*: the same time again to ask for the assignment. *Initial delay*: the wait for company of
+an empty group's first member.
+
+A parked request whose connection dies is given up: its ticket is never answered. A member that the
+client cannot know of yet is removed with it; any other has its session timeout to come back, so the
+group waits for the shorter of that and the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from drmq.groups.classic.group import Group, Member
+from drmq.groups.messages import JoinGroupResponse, SyncGroupResponse
+from drmq.groups.options import GroupOptions
+from drmq.groups.records import GroupMetadata
+from drmq.groups.state import GroupState
+from drmq.groups.step import Turn
+from drmq.groups.timers import TimerKey, TimerKind, Timers
+from drmq.model import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Where the request behind a ticket waits."""
+
+    group_id: str
+    member_id: str
+
+
+class Rounds:
+    """The soft state of one shard's leader. Thrown away as a whole when leadership ends."""
+
+    def __init__(self, options: GroupOptions) -> None:
+        self.options = options
+        self.groups: dict[str, Group] = {}
+        self.timers = Timers()
+        self.parked: dict[int, Parked] = {}
+
+    def adopt(self, stored: GroupMetadata, now_ms: int) -> None:
+        """Take over a stored group. Its members get a fresh session, because nobody knows when they
+        were last heard of, and a member that needs longer than that to find us is gone."""
+        group = Group.from_metadata(stored)
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self.renew_session(group, member, now_ms)
+        if group.awaiting_sync:
+            self.timers.set(_sync_key(group), now_ms + group.rebalance_timeout_ms)
+
+    def open(self, group_id: str) -> Group:
+        """The group, which exists from now on if it did not before."""
+        return self.groups.setdefault(group_id, Group(group_id))
+
+    def forget(self, group: Group) -> None:
+        """Drop a group without members, and the ids it has given out."""
+        assert not group.members, (group.group_id, list(group.members))
+        for member_id in group.pending:
+            self.timers.cancel(_pending_key(group, member_id))
+        del self.groups[group.group_id]
+
+    def forget_if_unused(self, group: Group) -> None:
+        """Drop a group that nothing was ever stored of, such as one whose only client never came back."""
+        if group.generation == 0 and group.state is GroupState.EMPTY and not group.pending:
+            self.forget(group)
+
+    # Sessions and parked requests
+
+    def renew_session(self, group: Group, member: Member, now_ms: int) -> None:
+        """The member was heard of. While a request of it is parked, there is no session to renew."""
+        if member.join_ticket is None and member.sync_ticket is None:
+            self.timers.set(_session_key(group, member), now_ms + member.session_timeout_ms)
+
+    def add_pending(self, group: Group, member_id: str, session_timeout_ms: int, now_ms: int) -> None:
+        group.pending.add(member_id)
+        self.timers.set(_pending_key(group, member_id), now_ms + session_timeout_ms)
+
+    def remove_pending(self, group: Group, member_id: str) -> None:
+        self.timers.cancel(_pending_key(group, member_id))
+        group.pending.discard(member_id)
+
+    def add_member(self, group: Group, member: Member) -> None:
+        self.remove_pending(group, member.member_id)
+        group.add(member)
+
+    def park_join(self, group: Group, member: Member, ticket: int, turn: Turn) -> None:
+        # The client has given up on its earlier request, but a connection answers in order: an
+        # earlier ticket that is never answered would block everything behind it.
+        self.answer_join(group, member, _failed_join(member, ErrorCode.REBALANCE_IN_PROGRESS), turn)
+        member.join_ticket = ticket
+        self.parked[ticket] = Parked(group.group_id, member.member_id)
+        self.timers.cancel(_session_key(group, member))
+
+    def park_sync(self, group: Group, member: Member, ticket: int, turn: Turn) -> None:
+        self.answer_sync(group, member, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS), turn)
+        member.sync_ticket = ticket
+        self.parked[ticket] = Parked(group.group_id, member.member_id)
+        self.timers.cancel(_session_key(group, member))
+
+    def answer_join(self, group: Group, member: Member, response: JoinGroupResponse, turn: Turn) -> None:
+        """Answer the member's parked join, if there is one; its session runs from now."""
+        if member.join_ticket is None:
+            return
+        turn.answer(member.join_ticket, response)
+        del self.parked[member.join_ticket]
+        member.join_ticket = None
+        self.renew_session(group, member, turn.now_ms)
+
+    def answer_sync(self, group: Group, member: Member, response: SyncGroupResponse, turn: Turn) -> None:
+        """Answer the member's parked sync, if there is one; its session runs from now."""
+        if member.sync_ticket is None:
+            return
+        turn.answer(member.sync_ticket, response)
+        del self.parked[member.sync_ticket]
+        member.sync_ticket = None
+        self.renew_session(group, member, turn.now_ms)
+
+    def fail_parked(self, group: Group, member: Member, error: ErrorCode, turn: Turn) -> None:
+        self.answer_join(group, member, _failed_join(member, error), turn)
+        self.answer_sync(group, member, SyncGroupResponse(error), turn)
+
+    def on_disconnect(self, ticket: int, turn: Turn) -> None:
+        """Give up a parked request whose connection is gone. Any other ticket is none of our business."""
+        parked = self.parked.pop(ticket, None)
+        if parked is None:
+            return
+        group = self.groups[parked.group_id]
+        member = group.members[parked.member_id]
+        member.join_ticket = member.sync_ticket = None
+        if member.is_new:
+            self.remove_members(group, [member], turn)
+        else:
+            self.renew_session(group, member, turn.now_ms)
+
+    # The join round
+
+    def begin_join_round(self, group: Group, turn: Turn) -> None:
+        """Ask everybody to join again. Who waits for an assignment learns that it will not come."""
+        for member in group.members.values():
+            self.answer_sync(group, member, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS), turn)
+        group.awaiting_sync.clear()
+        self.timers.cancel(_sync_key(group))
+        was_empty = group.state is GroupState.EMPTY
+        group.transition(GroupState.PREPARING_REBALANCE, turn.wall_ms)
+        round_ms = group.rebalance_timeout_ms
+        if was_empty and self.options.initial_rebalance_delay_ms > 0:
+            delay_ms = min(self.options.initial_rebalance_delay_ms, round_ms)
+            group.delay_remaining_ms = round_ms - delay_ms
+            group.newcomer_seen = False
+            self.timers.set(_delay_key(group), turn.now_ms + delay_ms)
+        else:
+            self.timers.set(_join_key(group), turn.now_ms + round_ms)
+
+    def maybe_end_join_round(self, group: Group, turn: Turn) -> None:
+        """End the join round if there is nothing left to wait for."""
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if not group.members or (group.delay_remaining_ms is None and group.all_joined):
+            self.end_join_round(group, turn)
+
+    def end_join_round(self, group: Group, turn: Turn) -> None:
+        """Go on with those who have joined, and drop the others.
+
+        If nobody has, static members stay for now: they may be restarting, all at once, and keep
+        their place until their sessions end.
+        """
+        self.timers.cancel(_delay_key(group))
+        self.timers.cancel(_join_key(group))
+        group.delay_remaining_ms = None
+        missing = [member for member in group.members.values() if member.join_ticket is None]
+        nobody_joined = len(missing) == len(group.members)
+        for member in missing:
+            if not (nobody_joined and member.instance_id is not None):
+                self._drop(group, member, turn)
+        if group.members and nobody_joined:
+            self.timers.set(_join_key(group), turn.now_ms + group.rebalance_timeout_ms)
+            return
+        group.generation += 1
+        if group.members:
+            self._begin_sync_round(group, turn)
+        else:
+            self._become_empty(group, turn)
+
+    def _become_empty(self, group: Group, turn: Turn) -> None:
+        group.transition(GroupState.EMPTY, turn.wall_ms)
+        group.protocol_name = None
+        group.leader = None
+        self.store(group, turn)
+
+    # The sync round
+
+    def _begin_sync_round(self, group: Group, turn: Turn) -> None:
+        group.transition(GroupState.COMPLETING_REBALANCE, turn.wall_ms)
+        group.leader = group.elect_leader()
+        group.protocol_name = group.choose_protocol()
+        group.awaiting_sync = set(group.members)
+        self.timers.set(_sync_key(group), turn.now_ms + group.rebalance_timeout_ms)
+        for member in group.members.values():
+            member.assignment = b""
+            member.is_new = False
+        self.store(group, turn)
+        for member in group.members.values():
+            self.answer_join(group, member, group.join_response(member), turn)
+
+    def assign(self, group: Group, assignments: dict[str, bytes], turn: Turn) -> None:
+        """End the sync round with the leader's division. Whom it forgot gets nothing to do."""
+        group.transition(GroupState.STABLE, turn.wall_ms)
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        self.store(group, turn)
+        for member in group.members.values():
+            self.answer_sync(group, member, sync_response(group, member), turn)
+
+    def note_sync(self, group: Group, member: Member) -> None:
+        """Remember that the member has asked for its assignment in this generation."""
+        group.awaiting_sync.discard(member.member_id)
+        if not group.awaiting_sync:
+            self.timers.cancel(_sync_key(group))
+
+    # Members and records
+
+    def remove_members(self, group: Group, members: Iterable[Member], turn: Turn) -> None:
+        """Take members out and let the others divide the work anew.
+
+        All of them first: one by one, the second would be part of a round that the first started.
+        """
+        for member in members:
+            self._drop(group, member, turn)
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self.begin_join_round(group, turn)
+        self.maybe_end_join_round(group, turn)
+
+    def _drop(self, group: Group, member: Member, turn: Turn) -> None:
+        self.fail_parked(group, member, ErrorCode.UNKNOWN_MEMBER_ID, turn)
+        self.timers.cancel(_session_key(group, member))
+        group.remove(member)
+
+    def replace_id(self, group: Group, member: Member, member_id: str, turn: Turn) -> None:
+        """Hand a static member's place to its new incarnation, and fence the old one."""
+        self.fail_parked(group, member, ErrorCode.FENCED_INSTANCE_ID, turn)
+        self.timers.cancel(_session_key(group, member))
+        group.replace_id(member, member_id)
+        if not group.awaiting_sync:
+            self.timers.cancel(_sync_key(group))
+
+    def store(self, group: Group, turn: Turn) -> None:
+        turn.records.append(group.to_metadata())
+
+    # Deadlines
+
+    def on_deadline(self, turn: Turn) -> None:
+        """Do everything that is due. Ends, because whatever is set anew lies after `now_ms`."""
+        while (key := self.timers.take_due(turn.now_ms)) is not None:
+            group = self.groups[key.group_id]
+            match key.kind:
+                case TimerKind.SESSION:
+                    self.remove_members(group, [group.members[key.member_id]], turn)
+                case TimerKind.PENDING_MEMBER:
+                    self.remove_pending(group, key.member_id)
+                    self.maybe_end_join_round(group, turn)
+                    self.forget_if_unused(group)
+                case TimerKind.INITIAL_DELAY:
+                    self._on_initial_delay(group, turn)
+                case TimerKind.JOIN_ROUND:
+                    self.end_join_round(group, turn)
+                case TimerKind.SYNC_ROUND:
+                    late = [m for m in group.members.values() if m.member_id in group.awaiting_sync]
+                    self.remove_members(group, late, turn)
+
+    def _on_initial_delay(self, group: Group, turn: Turn) -> None:
+        """Wait once more if company came during the last wait, but never beyond the rebalance timeout."""
+        remaining_ms = group.delay_remaining_ms
+        assert remaining_ms is not None, group.group_id
+        if not (group.newcomer_seen and remaining_ms > 0):
+            self.end_join_round(group, turn)
+            return
+        delay_ms = min(self.options.initial_rebalance_delay_ms, remaining_ms)
+        group.delay_remaining_ms = remaining_ms - delay_ms
+        group.newcomer_seen = False
+        self.timers.set(_delay_key(group), turn.now_ms + delay_ms)
+
+
+def sync_response(group: Group, member: Member) -> SyncGroupResponse:
+    return SyncGroupResponse(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
+
+
+def _failed_join(member: Member, error: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(error, member.member_id)
+
+
+def _session_key(group: Group, member: Member) -> TimerKey:
+    return TimerKey(TimerKind.SESSION, group.group_id, member.member_id)
+
+
+def _pending_key(group: Group, member_id: str) -> TimerKey:
+    return TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id)
+
+
+def _delay_key(group: Group) -> TimerKey:
+    return TimerKey(TimerKind.INITIAL_DELAY, group.group_id)
+
+
+def _join_key(group: Group) -> TimerKey:
+    return TimerKey(TimerKind.JOIN_ROUND, group.group_id)
+
+
+def _sync_key(group: Group) -> TimerKey:
+    return TimerKey(TimerKind.SYNC_ROUND, group.group_id)

@@ -1,0 +1,112 @@
+"""OffsetCommit and OffsetFetch.
+
+Two kinds of clients commit. A *member* shows its generation: a consumer that lost its partitions in a
+rebalance it slept through must not move their offsets, and the generation is what gives it away. A
+client that *assigns itself* its partitions, or an administrator, shows nothing (generation -1, no
+member id), and may commit only while nobody is a member. Such a commit needs no group to exist: it
+makes a "simple" group, which consists of its offsets and nothing else.
+"""
+
+from __future__ import annotations
+
+from drmq.groups.classic import Group, Rounds, member_error
+from drmq.groups.messages import (
+    FetchedOffset,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetToCommit,
+    PartitionResult,
+)
+from drmq.groups.options import GroupOptions
+from drmq.groups.records import OffsetCommitted
+from drmq.groups.replicated import ReplicatedState
+from drmq.groups.state import GroupState
+from drmq.groups.step import Turn
+from drmq.model import ErrorCode, TopicPartition
+
+
+class Commits:
+    """Handles OffsetCommit and OffsetFetch."""
+
+    def __init__(self, replicated: ReplicatedState, rounds: Rounds, options: GroupOptions) -> None:
+        self._replicated = replicated
+        self._rounds = rounds
+        self._options = options
+
+    def commit(self, ticket: int, request: OffsetCommitRequest, turn: Turn) -> None:
+        group = self._rounds.groups.get(request.group_id)
+        error = _commit_error(group, request)
+        if group is not None and request.member_id in group.members and error is ErrorCode.NONE:
+            self._rounds.renew_session(group, group.members[request.member_id], turn.now_ms)
+        results: list[PartitionResult] = []
+        for offset in request.offsets:
+            partition_error = error
+            if error is ErrorCode.NONE and self._metadata_too_large(offset):
+                partition_error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if partition_error is ErrorCode.NONE:
+                turn.records.append(_commit_record(request, offset, turn.wall_ms))
+            results.append(PartitionResult(offset.topic, offset.partition, partition_error))
+        turn.answer(ticket, OffsetCommitResponse(tuple(results)))
+
+    def fetch(self, ticket: int, request: OffsetFetchRequest, turn: Turn) -> None:
+        """A group that does not exist has committed nothing, which is no error: consumers start so."""
+        if not request.group_id:
+            turn.answer(ticket, OffsetFetchResponse(ErrorCode.INVALID_GROUP_ID))
+            return
+        offsets = self._replicated.offsets
+        if request.partitions is None:
+            fetched = [_fetched(record) for record in offsets.of_group(request.group_id)]
+        else:
+            fetched = [
+                _fetched(offsets.get(request.group_id, partition) or partition) for partition in request.partitions
+            ]
+        turn.answer(ticket, OffsetFetchResponse(ErrorCode.NONE, tuple(fetched)))
+
+    def _metadata_too_large(self, offset: OffsetToCommit) -> bool:
+        size = len((offset.metadata or "").encode("utf-8", "surrogatepass"))
+        return size > self._options.offset_metadata_size_bytes_max
+
+
+def _commit_error(group: Group | None, request: OffsetCommitRequest) -> ErrorCode:
+    """Whether this client may move the group's offsets now."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        # A generation of a group that is gone: its member must join again.
+        return ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    if request.generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if request.generation < 0 and not request.member_id and not request.instance_id:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = member_error(group, request.member_id, request.instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if request.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    # In PreparingRebalance the old owners still own and commit before they join again. Afterwards the
+    # generation is new and nobody owns anything until the assignment is there.
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _commit_record(request: OffsetCommitRequest, offset: OffsetToCommit, wall_ms: int) -> OffsetCommitted:
+    keep_ms = request.retention_ms
+    return OffsetCommitted(
+        request.group_id,
+        offset.topic,
+        offset.partition,
+        offset.offset,
+        offset.leader_epoch,
+        offset.metadata or "",
+        commit_ms=wall_ms,
+        expire_ms=None if keep_ms is None or keep_ms < 0 else wall_ms + keep_ms,
+    )
+
+
+def _fetched(found: OffsetCommitted | TopicPartition) -> FetchedOffset:
+    if isinstance(found, TopicPartition):
+        return FetchedOffset(found.topic, found.partition)
+    return FetchedOffset(found.topic, found.partition, found.offset, found.leader_epoch, found.metadata)

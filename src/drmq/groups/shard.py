@@ -1,0 +1,151 @@
+"""The coordinator of one shard of groups: the door to this package.
+
+It is two objects in one. The replicated state exists on every replica and is written by `replay`
+alone. The coordinator proper exists only while this replica leads: the requests, deadlines and
+parked answers, all soft. See the package docstring for the contract with the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from drmq.groups.administration import Administration
+from drmq.groups.classic import Joins, Membership, Rounds
+from drmq.groups.commits import Commits
+from drmq.groups.messages import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    GroupRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from drmq.groups.options import GroupOptions
+from drmq.groups.records import GroupRecord
+from drmq.groups.replicated import ReplicatedState
+from drmq.groups.step import Step, Turn
+from drmq.model import ErrorCode
+
+
+class _Coordinator:
+    """Everything that exists only while this replica leads."""
+
+    def __init__(self, replicated: ReplicatedState, options: GroupOptions, new_member_id: Callable[[str], str]) -> None:
+        self.rounds = Rounds(options)
+        self.joins = Joins(self.rounds, options, new_member_id)
+        self.membership = Membership(self.rounds)
+        self.commits = Commits(replicated, self.rounds, options)
+        self.administration = Administration(replicated, self.rounds, options)
+
+
+class GroupShard:
+    """One replica's share in a set of groups. Owned by one driver; not shared between threads."""
+
+    def __init__(self, options: GroupOptions, new_member_id: Callable[[str], str]) -> None:
+        self._options = options
+        self._new_member_id = new_member_id
+        self._coordinator: _Coordinator | None = None
+        self.replicated = ReplicatedState()
+
+    # On every replica
+
+    def replay(self, record: GroupRecord) -> None:
+        """Take the next record of the log: a stored one, or one that a step has just asked to append."""
+        self.replicated.replay(record)
+
+    def snapshot(self) -> list[GroupRecord]:
+        """Records that rebuild the replicated state when replayed into a new shard."""
+        return self.replicated.snapshot()
+
+    @property
+    def is_leader(self) -> bool:
+        return self._coordinator is not None
+
+    def become_leader(self, now_ms: int) -> None:
+        """Begin to answer. The whole log must have been replayed; every member gets a fresh session."""
+        coordinator = _Coordinator(self.replicated, self._options, self._new_member_id)
+        for stored in self.replicated.groups.values():
+            coordinator.rounds.adopt(stored, now_ms)
+        self._coordinator = coordinator
+
+    def resign(self) -> Step:
+        """Stop answering and forget all soft state. The step sends whoever waits to the new coordinator.
+
+        Records that were replayed and then cut from the log make the replicated state worthless: in
+        that case build a new shard from the log.
+        """
+        turn = Turn(now_ms=0, wall_ms=0)
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is not None:
+            for group in coordinator.rounds.groups.values():
+                for member in group.members.values():
+                    coordinator.rounds.fail_parked(group, member, ErrorCode.NOT_COORDINATOR, turn)
+        return turn.step()
+
+    # On the leader
+
+    def handle(self, ticket: int, request: GroupRequest, now_ms: int, wall_ms: int) -> Step:
+        """Handle a request. Its answer, under its ticket, is in this step or in a later one."""
+        turn = Turn(now_ms, wall_ms)
+        leading = self._leading
+        match request:
+            case JoinGroupRequest():
+                leading.joins.join(ticket, request, turn)
+            case SyncGroupRequest():
+                leading.membership.sync(ticket, request, turn)
+            case HeartbeatRequest():
+                leading.membership.heartbeat(ticket, request, turn)
+            case LeaveGroupRequest():
+                leading.membership.leave(ticket, request, turn)
+            case OffsetCommitRequest():
+                leading.commits.commit(ticket, request, turn)
+            case OffsetFetchRequest():
+                leading.commits.fetch(ticket, request, turn)
+            case OffsetDeleteRequest():
+                leading.administration.delete_offsets(ticket, request, turn)
+            case ListGroupsRequest():
+                leading.administration.list_groups(ticket, request, turn)
+            case DescribeGroupsRequest():
+                leading.administration.describe_groups(ticket, request, turn)
+            case DeleteGroupsRequest():
+                leading.administration.delete_groups(ticket, request, turn)
+        return turn.step()
+
+    def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> Step:
+        """The connection behind these tickets is gone: none of them will be answered any more."""
+        turn = Turn(now_ms, wall_ms)
+        for ticket in tickets:
+            self._leading.rounds.on_disconnect(ticket, turn)
+        return turn.step()
+
+    def next_deadline(self) -> int | None:
+        """When, on the clock of `now_ms`, `on_deadline` has something to do."""
+        return None if self._coordinator is None else self._coordinator.rounds.timers.next_ms()
+
+    def on_deadline(self, now_ms: int, wall_ms: int) -> Step:
+        """Do all that is due: sessions, rounds and ids that ran out. Afterwards nothing is due."""
+        turn = Turn(now_ms, wall_ms)
+        self._leading.rounds.on_deadline(turn)
+        return turn.step()
+
+    def expire_offsets(self, wall_ms: int) -> Step:
+        """Drop what retention no longer covers. Call it every few minutes; Kafka takes ten."""
+        turn = Turn(now_ms=0, wall_ms=wall_ms)
+        self._leading.administration.expire(turn)
+        return turn.step()
+
+    def forget_topics(self, topics: Collection[str]) -> Step:
+        """Drop the offsets of topics that were deleted."""
+        turn = Turn(now_ms=0, wall_ms=0)
+        self._leading.administration.forget_topics(topics, turn)
+        return turn.step()
+
+    @property
+    def _leading(self) -> _Coordinator:
+        assert self._coordinator is not None, "a request reached a shard that does not lead"
+        return self._coordinator

@@ -1,0 +1,37 @@
+"""The vocabulary: names for ids, error codes and the few values that every layer speaks of.
+
+Nothing here does anything. A word lives in this package when two packages that may not
+import each other both need it.
+"""
+
+from drmq.model.errors import ApiError, DrmqError, ErrorCode
+from drmq.model.ids import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    NO_TOPIC_ID,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    topic_id_text,
+)
+
+__all__ = [
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_TIMESTAMP",
+    "NO_TOPIC_ID",
+    "ApiError",
+    "DrmqError",
+    "ErrorCode",
+    "LeaderEpoch",
+    "NodeId",
+    "Offset",
+    "ProducerId",
+    "TopicId",
+    "TopicPartition",
+    "topic_id_text",
+]

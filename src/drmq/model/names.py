@@ -1,0 +1,34 @@
+"""What a topic may be called."""
+
+from __future__ import annotations
+
+import re
+
+from drmq.model.errors import ApiError, ErrorCode
+
+TOPIC_NAME_LENGTH_MAX = 249
+INTERNAL_PREFIX = "__"
+CONSUMER_OFFSETS = "__consumer_offsets"
+CLUSTER_METADATA = "__cluster_metadata"
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise `ApiError` unless `name` is legal; a legal name is also harmless in a path."""
+    if not name:
+        problem = "it is empty"
+    elif name in (".", ".."):
+        problem = "it is a name of a directory"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        problem = f"it has {len(name)} characters, {TOPIC_NAME_LENGTH_MAX} are allowed"
+    elif not _LEGAL.fullmatch(name):
+        problem = "only ASCII letters, digits, '.', '_' and '-' are allowed"
+    else:
+        return
+    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:80]!r}: {problem}")
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic holds DRMQ's own state, which clients may read and never write."""
+    return name in (CONSUMER_OFFSETS, CLUSTER_METADATA)

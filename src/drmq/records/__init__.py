@@ -1,0 +1,50 @@
+"""Record batches as bytes: header, checksum, and where it must be, the records inside.
+
+A batch is the unit everywhere in DRMQ: on the wire, in the log and between replicas. The hot
+path reads the header and never what follows. `header` is that path. The modules that look
+inside a batch (`record`, `compression`) serve what must see records: looking up a time inside a
+batch, the internal topics, dumps and previews. They bound what they decompress.
+"""
+
+from drmq.records.compression import compress, decompress
+from drmq.records.header import (
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+    Codec,
+    InvalidBatch,
+    batch_is_intact,
+    check_batch,
+    iter_batches,
+    read_header,
+    read_prefix,
+    stamp,
+    stamp_append_time,
+)
+from drmq.records.record import Record, decode_batch, encode_batch, find_timestamp, iter_records
+
+__all__ = [
+    "HEADER_SIZE",
+    "LENGTH_OVERHEAD",
+    "MAGIC",
+    "BatchHeader",
+    "Buffer",
+    "Codec",
+    "InvalidBatch",
+    "Record",
+    "batch_is_intact",
+    "check_batch",
+    "compress",
+    "decode_batch",
+    "decompress",
+    "encode_batch",
+    "find_timestamp",
+    "iter_batches",
+    "iter_records",
+    "read_header",
+    "read_prefix",
+    "stamp",
+    "stamp_append_time",
+]

@@ -1,0 +1,225 @@
+"""The 61-byte header of a record batch (magic 2): all that a broker reads of a batch.
+
+The records behind the header stay opaque. Base offset and leader epoch lie outside the
+checksum, so that a broker can stamp both into a batch it was sent without touching, or
+even understanding, a single record. Everything from the attributes on is covered by the
+CRC-32C.
+
+    bytes   0-7   8-11    12-15   16     17-20  21-22  23-26   27-34  35-42  43-50  51-52  53-56  57-60
+    field   base  length  leader  magic  crc    attri- last    base   max    prod.  prod.  base   record
+            off.          epoch                 butes  delta   time   time   id     epoch  seq.   count
+
+`length` counts the bytes after itself, so a batch is `length + 12` bytes long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from drmq.model import DrmqError, ErrorCode, LeaderEpoch, Offset, ProducerId
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEADER = Struct(">qiibIhiqqqhii")
+HEADER_SIZE = 61
+LENGTH_OVERHEAD = 12
+"""Bytes of a batch that its length field does not count: base offset and the length itself."""
+
+CRC_START = 21
+MAGIC = 2
+RECORD_SIZE_MIN = 7
+"""A record with nothing in it: length, attributes, two deltas, null key, null value, no headers."""
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+
+_PREFIX = Struct(">qi")
+_BASE_OFFSET = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_MAX_TIMESTAMP = Struct(">q")
+_LEADER_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+
+
+class Codec(IntEnum):
+    """How the records of a batch are compressed."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class InvalidBatch(DrmqError):
+    """A batch that must not enter a log, with the code its producer gets."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields, in the order of the wire."""
+
+    base_offset: Offset
+    length: int
+    leader_epoch: LeaderEpoch
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: ProducerId
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """The whole batch in bytes, header included."""
+        return self.length + LENGTH_OVERHEAD
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset of the record that follows this batch."""
+        return Offset(self.base_offset + self.last_offset_delta + 1)
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header that starts at `position`; the caller knows that 61 bytes are there."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def check_batch(batch: Buffer) -> BatchHeader:
+    """The header of the one batch that fills `batch`, after every check that needs no decompression.
+
+    Raises `InvalidBatch`. What the sender put into base offset and leader epoch is ignored:
+    clients differ there, and the broker overwrites both.
+    """
+    if len(batch) == 0:
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "no batch at all")
+    if len(batch) > _MAGIC_AT and batch[_MAGIC_AT] in (0, 1):
+        # The magic has the same place in all formats, and an old message may be shorter than our
+        # header. Clients retry CORRUPT_MESSAGE; this one is final, as in Kafka from Produce 3 on.
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD,
+            f"message format {batch[_MAGIC_AT]} was retired; send record batches (format 2)",
+        )
+    if len(batch) < HEADER_SIZE:
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(batch)} bytes is shorter than its header")
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    if header.magic != MAGIC:
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"unknown message format {header.magic}")
+    if header.size != len(batch):
+        # Corruption is worth a retry. A second batch is how the client was written, and final.
+        two_batches = HEADER_SIZE <= header.size < len(batch)
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD if two_batches else ErrorCode.CORRUPT_MESSAGE,
+            f"the batch says it has {header.size} bytes, but {len(batch)} came",
+        )
+    if crc32c(memoryview(batch)[CRC_START:]) != header.crc:
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "the checksum does not match the batch")
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD,
+            f"{header.record_count} records with last offset delta {header.last_offset_delta}: "
+            "a producer's batch is dense and not empty",
+        )
+    if header.codec > Codec.ZSTD:
+        raise InvalidBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
+    if header.codec == Codec.NONE and header.record_count * RECORD_SIZE_MIN > len(batch) - HEADER_SIZE:
+        # The count decides how many offsets the batch takes, so a lie would leave a hole in the
+        # log. Of a compressed batch only decompression could tell.
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD, f"{header.record_count} records do not fit into {len(batch)} bytes"
+        )
+    if header.attributes & CONTROL_BIT:
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "only brokers write control batches")
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        raise InvalidBatch(ErrorCode.INVALID_TIMESTAMP, "only brokers set the log-append time")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD,
+            f"sequence {header.base_sequence} in a batch of producer {header.producer_id}",
+        )
+    return header
+
+
+def stamp(batch: bytearray | memoryview, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
+    """Write the broker's two fields into a batch in place."""
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
+
+
+def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
+    """Turn a batch into one with log-append time `now_ms`: two fields and the checksum, no record."""
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
+    stamp_crc(batch)
+
+
+def stamp_crc(batch: bytearray | memoryview) -> None:
+    """Write the checksum of a batch that is otherwise complete."""
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+
+
+def batch_is_intact(batch: Buffer) -> bool:
+    """Whether `batch` is exactly one batch of format 2 whose checksum holds; works for control batches too."""
+    if len(batch) < HEADER_SIZE:
+        return False
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    return (
+        header.magic == MAGIC
+        and header.length + LENGTH_OVERHEAD == len(batch)
+        and crc32c(memoryview(batch)[CRC_START:]) == header.crc
+    )
+
+
+def read_prefix(buffer: Buffer, position: int) -> tuple[Offset, int]:
+    """Base offset and size in bytes of the batch at `position`: enough to step from batch to batch."""
+    base_offset, length = _PREFIX.unpack_from(buffer, position)
+    return base_offset, length + LENGTH_OVERHEAD
+
+
+def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch in `buffer`; stops at a partial one, raises at nonsense."""
+    position, end = 0, len(buffer)
+    while end - position >= HEADER_SIZE:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        if header.length < HEADER_SIZE - LENGTH_OVERHEAD or header.magic != MAGIC:
+            raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"no batch at position {position}")
+        if position + header.size > end:
+            return
+        yield position, header
+        position += header.size

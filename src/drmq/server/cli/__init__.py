@@ -1,0 +1,141 @@
+"""The command line: noun, then verb; one module per noun, loaded when it is asked for.
+
+`drmq --help` must answer before a person notices a wait, so nothing here imports the broker, a
+client, rich or asyncio: a command imports what it needs inside its own module or function. The
+table below therefore repeats each command's first line; a test compares the two.
+
+`main` is the one place where failures become exit codes: 0 done, 1 failed or refused, 64 wrong
+usage, 130 Ctrl-C. (`drmq status` answers monitors with 0 healthy, 1 degraded, 2 down, 3 cannot tell.)
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from drmq.model import DrmqError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 64
+EXIT_INTERRUPTED = 130
+
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Run": {
+        "server": ("drmq.server.cli.server", "Run one node in the foreground."),
+        "up": ("drmq.server.cli.local", "Start a local node in the background and wait until it serves."),
+        "down": ("drmq.server.cli.local", "Stop what `drmq up` started."),
+        "status": ("drmq.server.cli.status", "Say in one sentence whether the cluster is healthy."),
+    },
+    "Topics and records": {
+        "topic": ("drmq.server.cli.topic", "List, create, change and delete topics."),
+        "produce": ("drmq.server.cli.produce", "Send records from a file or from standard input."),
+        "consume": ("drmq.server.cli.consume", "Print records."),
+        "offsets": ("drmq.server.cli.offsets", "Show the first and last offsets of a topic, or those at a time."),
+    },
+    "Consumers": {
+        "group": ("drmq.server.cli.group", "List, inspect, reset and delete consumer groups."),
+    },
+    "Files": {
+        "log": ("drmq.server.cli.log", "Read and check segment files, without a broker."),
+    },
+    "Help": {
+        "version": ("drmq.server.cli.version", "Print the version."),
+    },
+}
+"""Every command: where it is, and its first line of help."""
+
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class RootGroup(click.Group):
+    """A group whose commands are imported when they are used, and not to be listed."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        entry = COMMANDS.get(name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry[0]), name)
+        assert isinstance(command, click.Command), name
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, first_line) for name, (_, first_line) in commands.items()])
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"There is no command `{args[0]}`.{did_you_mean(args[0], COMMANDS)}", context)
+        return super().resolve_command(context, args)
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            # Whoever read our output has seen enough: `drmq consume orders | head`. Python would
+            # complain once more when it flushes standard output at the end, so that goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
+
+
+def did_you_mean(word: str, known: Sequence[str] | dict[str, object] | object) -> str:
+    """A hint for a mistyped word, or nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1)  # type: ignore[call-overload]  # any iterable of str
+    return f" Did you mean `{close[0]}`?" if close else ""
+
+
+@click.group(
+    cls=RootGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    subcommand_metavar="COMMAND ...",
+)
+def drmq() -> None:
+    """DRMQ, a message queue that any Kafka client can use.
+
+    `drmq up` starts a local node; `drmq COMMAND --help` explains a command.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        result = drmq.main(list(arguments) if arguments is not None else None, prog_name="drmq", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, EOFError):
+            return _fail("Nobody answered the question. `--yes` answers it.", EXIT_FAILED)
+        return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except click.UsageError as error:
+        hint = f"\n`{error.ctx.command_path} --help` explains it." if error.ctx is not None else ""
+        return _fail(f"{error.format_message()}{hint}", EXIT_USAGE)
+    except click.ClickException as error:
+        return _fail(error.format_message(), EXIT_FAILED)
+    except DrmqError as error:
+        return _fail(str(error), EXIT_FAILED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _fail(text: str, code: int) -> int:
+    label = "error:"
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+        label = "\x1b[1;31merror:\x1b[0m"
+    print(f"{label} {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,107 @@
+"""Options that many commands share, so that they are called the same and mean the same everywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from drmq.server.cli.output import FORMATS, Output
+
+if TYPE_CHECKING:
+    from drmq.client import Admin
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+
+
+def output_option(function: Function) -> Function:
+    """`-o`: the parameter `output` is an `Output`."""
+    return click.option(
+        "-o",
+        "output",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        callback=lambda _context, _parameter, value: Output(value),
+        help="Form of what is printed.",
+    )(function)
+
+
+def bootstrap_option(function: Function) -> Function:
+    """`-b` and `--timeout`: the parameter `cluster` is a `ClusterChoice`."""
+
+    def choose(context: click.Context, _parameter: click.Parameter, value: str | None) -> ClusterChoice:
+        timeout_s = context.params.pop("timeout_s")
+        return ClusterChoice(value or os.environ.get("DRMQ_BOOTSTRAP") or DEFAULT_BOOTSTRAP, timeout_s)
+
+    function = click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.1),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        is_eager=True,
+        help="How long each question to a broker may take.",
+    )(function)
+    return click.option(
+        "-b",
+        "--bootstrap",
+        "cluster",
+        metavar="HOST:PORT",
+        callback=choose,
+        help=f"Broker to ask first, or several with commas.  [DRMQ_BOOTSTRAP; default: {DEFAULT_BOOTSTRAP}]",
+    )(function)
+
+
+class ClusterChoice:
+    """Which cluster a command talks to, and how patient it is."""
+
+    def __init__(self, bootstrap: str, timeout_s: float) -> None:
+        from drmq.model.address import parse_bootstrap
+
+        try:
+            parse_bootstrap(bootstrap)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--bootstrap") from None
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+
+    def admin(self) -> Admin:
+        """A client; close it."""
+        from drmq.client import Admin
+
+        return Admin(self.bootstrap, timeout_s=self.timeout_s)
+
+
+def yes_option(function: Function) -> Function:
+    """`-y`: the parameter `yes`."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+
+
+def dry_run_option(function: Function) -> Function:
+    """`--dry-run`: the parameter `dry_run`."""
+    return click.option("--dry-run", is_flag=True, help="Show what would happen and change nothing.")(function)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is destroyed; a no ends the command as refused."""
+    if yes:
+        return
+    if not click.confirm(question, err=True):
+        raise click.ClickException("Nothing was changed.")
+
+
+def key_values(pairs: tuple[str, ...], option: str) -> dict[str, str]:
+    """`NAME=VALUE` pairs as a dictionary."""
+    found = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint=option)
+        found[name] = value
+    return found

@@ -1,0 +1,135 @@
+"""Places in a topic as people write them: `begin`, `end`, `-10`, `@2026-11-01`, `42`, `3:42`.
+
+One grammar for `consume --from`, `group reset --to` and `topic trim --before`. Parsing is separate from
+looking up: `parse_position` needs no broker, `resolve` turns positions into offsets with one.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from drmq.client import Admin
+    from drmq.model import TopicPartition
+
+POSITION_HELP = (
+    "`begin`, `end`, `-N` (N before the end of each partition), `@TIME`, an offset, or `PARTITION:OFFSET`"
+)
+TIME_HELP = "2026-11-01, 2026-11-01T12:00:00Z (local time without Z), milliseconds since 1970, or 15m, 2h, 7d ago"
+
+_AGO = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+class BadPosition(ValueError):
+    """A text that is no position or time; the message says what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in each partition. `kind` is `begin`, `end`, `before_end`, `time` or `offset`."""
+
+    kind: str
+    value: int = 0
+    partition: int | None = None
+
+
+def parse_time(text: str, now_ms: int | None = None) -> int:
+    """Milliseconds since 1970 of a time, however it is written. Raises `BadPosition`."""
+    text = text.strip()
+    ago = re.fullmatch(r"-?(\d+)([smhdw])(?: ago)?", text)
+    if ago:
+        now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        return now_ms - int(ago.group(1)) * _AGO[ago.group(2)]
+    if text.isascii() and text.isdigit() and len(text) > 8:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadPosition(f"{text!r} is not a time. Allowed: {TIME_HELP}.") from None
+    return int(moment.timestamp() * 1000)
+
+
+def time_text(timestamp_ms: int) -> str | None:
+    """UTC, to the millisecond, in the form that `parse_time` reads; None for a record without a time."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+
+
+def parse_position(text: str) -> Position:
+    """The position that a text stands for. Raises `BadPosition`."""
+    word = text.strip().lower()
+    if word in ("begin", "beginning", "earliest", "start"):
+        return Position("begin")
+    if word in ("end", "latest"):
+        return Position("end")
+    if word.startswith("@"):
+        return Position("time", parse_time(text.strip()[1:]))
+    if re.fullmatch(r"-\d+", word):
+        return Position("before_end", int(word[1:]))
+    if word.isascii() and word.isdigit():
+        return Position("offset", int(word))
+    placed = re.fullmatch(r"(\d+):(\d+)", word)
+    if placed:
+        return Position("offset", int(placed.group(2)), int(placed.group(1)))
+    if re.match(r"\d{4}-\d\d", word):
+        return Position("time", parse_time(text))
+    raise BadPosition(f"{text!r} is not a position. Allowed: {POSITION_HELP}; TIME is {TIME_HELP}.")
+
+
+def resolve(
+    admin: Admin, partitions: Iterable[TopicPartition], positions: Iterable[Position]
+) -> dict[TopicPartition, int]:
+    """The offset of each partition at its position, never outside what the partition holds.
+
+    A position for one partition beats a general one. If only such positions are given, the other
+    partitions are left out. A time after the last record means the end.
+    """
+    from drmq.client import EARLIEST, LATEST
+
+    wanted = list(partitions)
+    chosen = _choose(wanted, list(positions))
+    starts = admin.topics.offsets(dict.fromkeys(chosen, EARLIEST))
+    ends = admin.topics.offsets(dict.fromkeys(chosen, LATEST))
+    times = {place: position.value for place, position in chosen.items() if position.kind == "time"}
+    at_times = admin.topics.offsets(times)
+    found = {}
+    for place, position in chosen.items():
+        start, end = starts[place].offset, ends[place].offset
+        if position.kind == "begin":
+            offset = start
+        elif position.kind == "end":
+            offset = end
+        elif position.kind == "before_end":
+            offset = end - position.value
+        elif position.kind == "time":
+            offset = at_times[place].offset if at_times[place].offset >= 0 else end
+        else:
+            offset = position.value
+        found[place] = min(max(offset, start), end)
+    return found
+
+
+def _choose(partitions: list[TopicPartition], positions: list[Position]) -> Mapping[TopicPartition, Position]:
+    general = [position for position in positions if position.partition is None]
+    if len(general) > 1:
+        raise BadPosition("Give one position for all partitions, or one for each as PARTITION:OFFSET.")
+    special = {position.partition: position for position in positions if position.partition is not None}
+    missing = set(special) - {place.partition for place in partitions}
+    if missing:
+        raise BadPosition(f"The topic has no partition {min(missing)}.")
+    chosen = {}
+    for place in partitions:
+        position = special.get(place.partition, general[0] if general else None)
+        if position is not None:
+            chosen[place] = position
+    return chosen

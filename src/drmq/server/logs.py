@@ -1,0 +1,145 @@
+"""Where log lines go and what they look like.
+
+The layers below use the standard `logging` and nothing of this module. What they add to a record
+through `extra` becomes a field: `key=value` at the end of a line for people, a member of the object
+in a line of JSON for machines.
+
+A broken client can cause the same event a thousand times a second, and a log that repeats it is a
+second failure. A record with the field `repeat_key` is therefore said once; further ones with the
+same key within a minute are only counted, and the count is told with the next:
+
+    log.warning("closed %s: %s", peer, reason, extra={"repeat_key": "request-too-large"})
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+REPEAT_WINDOW_S = 60.0
+REPEAT_KEYS_MAX = 1000
+"""Keys remembered at a time. A key may hold an address, so their number is a peer's choice and needs a bound."""
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "repeat_key", "taskName"}
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What the caller put into `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _time_text(record: logging.LogRecord) -> str:
+    """UTC with milliseconds, in the form that sorts."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03d}Z"
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-01T12:00:00.123Z INFO    drmq.node: listening port=9092`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        parts = [f"{_time_text(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"]
+        parts += [f"{name}={_plain(value)}" for name, value in fields_of(record).items()]
+        line = " ".join(parts)
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: `time`, `level`, `logger`, `message`, the fields, and `exception` if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        content: dict[str, Any] = {
+            "time": _time_text(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        # A field must not replace one of the four that every line has: monitors rely on these.
+        content |= {name: value for name, value in fields_of(record).items() if name not in content}
+        if record.exc_info:
+            content["exception"] = self.formatException(record.exc_info)
+        return json.dumps(content, default=str, ensure_ascii=False)
+
+
+def _plain(value: Any) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if not text or any(c.isspace() or c == '"' for c in text) else text
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """One event under its key: when it was said, and how often it has happened unsaid since."""
+
+    said_at: float
+    message: str
+    unsaid: int = 0
+
+
+class RepeatFilter(logging.Filter):
+    """Lets the first record of each `repeat_key` pass, then counts for a while. Safe from any thread."""
+
+    def __init__(self, window_s: float = REPEAT_WINDOW_S, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._window_s = window_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._events: dict[str, _Repeated] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key = getattr(record, "repeat_key", None)
+        if key is None:
+            return True
+        now = self._clock()
+        with self._lock:
+            event = self._events.get(key)
+            if event is not None and now - event.said_at < self._window_s:
+                event.unsaid += 1
+                return False
+            if event is None and len(self._events) >= REPEAT_KEYS_MAX:
+                self._forget_oldest()
+            self._events[key] = _Repeated(now, record.getMessage())
+        if event is not None and event.unsaid:
+            record.unsaid = event.unsaid
+        return True
+
+    def _forget_oldest(self) -> None:
+        oldest = min(self._events, key=lambda key: self._events[key].said_at)
+        del self._events[oldest]
+
+    def take_counts(self) -> list[tuple[str, int]]:
+        """The events that happened unsaid, with how often; their counts start again. For the end of a process."""
+        with self._lock:
+            counted = [(event.message, event.unsaid) for event in self._events.values() if event.unsaid]
+            self._events.clear()
+        return counted
+
+
+def configure(level: str, log_format: str, stream: TextIO | None = None) -> RepeatFilter:
+    """Send the log of this process to standard error, or `stream`, in one of the two forms; replaces earlier calls."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    repeats = RepeatFilter()
+    handler.addFilter(repeats)
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    # asyncio says "Using selector" at debug for each loop, and slow callbacks that a debugger causes.
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    return repeats
+
+
+def report_counts(repeats: RepeatFilter) -> None:
+    """Say what was counted and not said; call it once, when the process ends."""
+    log = logging.getLogger("drmq.log")
+    for message, count in repeats.take_counts():
+        log.info("%d more times: %s", count, message)

@@ -1,0 +1,126 @@
+"""Storage: record batches on disk, so that what was acknowledged is there after any crash.
+
+**The problem.** A queue's promise is kept or broken here: an acknowledged record must survive the
+loss of power, and a read must never return anything but what was written. Disks lie in known ways:
+a write is not durable until it is synced, a new file's name not until its directory is, a
+failed sync cannot be repeated, and old bytes decay.
+
+**The idea.** A log (`log`) is a row of batches. On disk (`segment_log`) it is a row of append-only
+files (`segment`) with sparse indexes (`index`) that are hints and never the truth. One thread
+(`writer`) makes every change and syncs once for everything that is waiting. Readers of any
+thread read below `flushed_offset`, without locks. All file operations go through `Files`
+(`files`), so that a test can cut the power at any step (`drmq.testing.FakeFiles`).
+
+**How it is used.**
+
+    directory = DataDirectory(path, node_id)            # lock, identity, paths; DirectoryRefused
+    directory.remove_deleted()
+    log = SegmentLog(directory.log_path("orders", topic_id, 0), LogOptions(...))     # LogCorrupt
+    log = MemoryLog("orders-0")                         # the same in memory
+
+    class Events:                                       # called on the writer thread: hand over, return
+        def on_written(self, results): ...              # [(log, end_offset)], only if wants_written
+        def on_flushed(self, results): ...              # [(log, flushed_offset)]
+        def on_failed(self, log, error, end_offset): ...
+        def on_crashed(self, error): ...
+
+    writer = Writer(Events()); writer.start()
+    writer.submit(log, header, batch, wants_written=acks == 1)      # stamped: base offset and epoch
+    writer.run(log, lambda: log.apply_retention(now_ms, retention_ms, retention_bytes))  # -> Future
+    writer.queued_bytes                                 # pause the sources past a limit
+    writer.resume(log)                                  # after on_failed, back at end_offset
+    writer.stop()                                       # drains; then log.close(clean=True) each
+
+    log.read(offset, max_bytes, up_to, cached_only=True)    # bytes; None: not cached, call without
+                                                            # cached_only on a thread; OffsetOutOfRange
+    log.batch_at_time(timestamp, up_to)                 # StoredBatch(header, data) | None
+    log.latest_time()                                   # LatestTime(timestamp, base_offset)
+    log.headers(start, end)                             # (header, size in bytes) each
+    log.epochs, log.end_of_epoch(epoch)                 # EpochStart(epoch, offset)
+    log.start_offset, log.flushed_offset, log.end_offset, log.size_bytes, log.segment_count, log.is_fenced
+    log.truncate_suffix(offset), log.drop_prefix(offset), log.roll(), log.maybe_roll(now_ms)
+    log.flush(), log.close(clean), log.delete()         # writer thread, or when there is none
+
+    snapshots = SnapshotStore(log_directory)
+    snapshots.save("producers", offset, payload)        # durable when it returns; keeps two
+    snapshots.load_latest("producers", not_after)       # Snapshot(offset, payload) | None
+
+**What always holds.**
+
+- `start_offset <= flushed_offset <= end_offset`; `flushed_offset` never names what a crash can take.
+- Offsets in a log are dense; a batch never changes its offset or its bytes.
+- After a failed write nothing of it remains; after a failed sync the log takes no more appends (D2).
+- A torn tail is cut; a bad batch below the flushed offset is `LogCorrupt` and changes nothing (D3).
+- Nothing is removed but by a decision that was made durable before (D14).
+
+**What is not here.** Compaction by key and tiering will work on sealed segments. Raft's hard state
+comes with Raft. When to apply retention, and how much memory the queue may take, is the broker's
+business; turning errors into codes that of `kafka`. No batch's records are ever looked at.
+
+**What that costs.** After a power cut the `flushed` file may be some seconds old: damage to what was
+acknowledged in these last seconds looks like a torn tail, and is cut; if sound batches follow it,
+they are kept in a `.cut` file and reported. The leader epoch of a batch lies outside its checksum.
+"""
+
+from drmq.storage.directory import DataDirectory, LogLocation, check_name
+from drmq.storage.epochs import EpochStart, EpochTable
+from drmq.storage.errors import (
+    AppendFailed,
+    DirectoryLocked,
+    DirectoryMismatch,
+    DirectoryRefused,
+    DirectoryTooNew,
+    DirectoryUnreadable,
+    DiskFull,
+    InvalidName,
+    LogClosed,
+    LogCorrupt,
+    LogFenced,
+    OffsetOutOfRange,
+    StorageError,
+    WriterStopped,
+)
+from drmq.storage.files import OS_FILES, Files, FileStatus, OsFiles
+from drmq.storage.log import LatestTime, Log, LogOptions, StoredBatch
+from drmq.storage.memory_log import MemoryLog
+from drmq.storage.recovery import Recovery
+from drmq.storage.segment_log import SegmentLog
+from drmq.storage.snapshots import Snapshot, SnapshotStore
+from drmq.storage.writer import Writer, WriterEvents
+
+__all__ = [
+    "OS_FILES",
+    "AppendFailed",
+    "DataDirectory",
+    "DirectoryLocked",
+    "DirectoryMismatch",
+    "DirectoryRefused",
+    "DirectoryTooNew",
+    "DirectoryUnreadable",
+    "DiskFull",
+    "EpochStart",
+    "EpochTable",
+    "FileStatus",
+    "Files",
+    "InvalidName",
+    "LatestTime",
+    "Log",
+    "LogClosed",
+    "LogCorrupt",
+    "LogFenced",
+    "LogLocation",
+    "LogOptions",
+    "MemoryLog",
+    "OffsetOutOfRange",
+    "OsFiles",
+    "Recovery",
+    "SegmentLog",
+    "Snapshot",
+    "SnapshotStore",
+    "StorageError",
+    "StoredBatch",
+    "Writer",
+    "WriterEvents",
+    "WriterStopped",
+    "check_name",
+]

@@ -1,0 +1,99 @@
+"""Two small files beside a log's segments: how far it is durable, and where it starts.
+
+`flushed` is overwritten in place after every successful sync of the log, and not synced itself.
+After `kill -9` it is exact. After a power cut it may be old, but it can never name more than was
+durable, because it is written after the sync. So it is a lower bound of what was promised: a bad
+batch below is corruption, a bad batch above is what a crash leaves. When it is unreadable, the
+bound is where the last segment begins, since a segment begins only after the one before was synced.
+
+It also carries the mark of a clean shutdown. The mark is synced when it is set and cleared,
+and cleared before anything in the log changes.
+
+`start` is replaced atomically when records below an offset are removed, before they are. Files
+left below it are thus known to be unwanted, whichever of them a crash brought back.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from drmq.model import Offset
+from drmq.storage.errors import LogCorrupt
+from drmq.storage.files import Files, OpenFile, replace_file
+
+_FLUSHED = Struct("<4sI?3xqqq")
+_START = Struct("<4sIq")
+_CHECKSUM = Struct("<I")
+_FLUSHED_MAGIC = b"DMQF"
+_START_MAGIC = b"DMQS"
+_VERSION = 1
+
+
+class Flushed(NamedTuple):
+    """How far a log is durable."""
+
+    is_clean: bool
+    offset: Offset
+    segment: Offset
+    """The base offset of the segment that was active."""
+    position: int
+    """The flushed size of that segment in bytes."""
+
+
+class FlushedFile:
+    """The `flushed` file of one log, kept open."""
+
+    __slots__ = ("_file", "_files")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._file = OpenFile(files, files.open(path, create=True))
+
+    def read(self) -> Flushed | None:
+        """What was last written, or None if that cannot be known."""
+        data = self._files.read(self._file.handle, _FLUSHED.size + _CHECKSUM.size, 0)
+        if len(data) != _FLUSHED.size + _CHECKSUM.size:
+            return None
+        magic, version, is_clean, offset, segment, position = _FLUSHED.unpack_from(data)
+        (checksum,) = _CHECKSUM.unpack_from(data, _FLUSHED.size)
+        if magic != _FLUSHED_MAGIC or version != _VERSION or crc32c(data[: _FLUSHED.size]) != checksum:
+            return None
+        return Flushed(is_clean, Offset(offset), Offset(segment), position)
+
+    def write(self, flushed: Flushed) -> None:
+        """Overwrite the file, without a sync."""
+        data = _FLUSHED.pack(_FLUSHED_MAGIC, _VERSION, *flushed)
+        self._files.write(self._file.handle, (data + _CHECKSUM.pack(crc32c(data)),), 0)
+
+    def sync(self) -> None:
+        """Make the last write durable."""
+        self._files.sync(self._file.handle)
+
+
+def read_start(files: Files, path: str) -> Offset | None:
+    """The start offset in the file at `path`, or None if there is no such file; a damaged one is an error."""
+    if not files.exists(path):
+        return None
+    file = OpenFile(files, files.open(path))
+    data = files.read(file.handle, _START.size + _CHECKSUM.size + 1, 0)
+    if len(data) == _START.size + _CHECKSUM.size:
+        magic, version, offset = _START.unpack_from(data)
+        (checksum,) = _CHECKSUM.unpack_from(data, _START.size)
+        if magic == _START_MAGIC and version == _VERSION and crc32c(data[: _START.size]) == checksum:
+            return Offset(offset)
+    raise LogCorrupt(
+        path,
+        0,
+        -1,
+        "the start offset is unreadable",
+        "remove this file to start at the first segment; records that were deleted may then be readable again",
+    )
+
+
+def write_start(files: Files, path: str, offset: Offset) -> None:
+    """Durably record that everything below `offset` is unwanted."""
+    data = _START.pack(_START_MAGIC, _VERSION, offset)
+    replace_file(files, path, data + _CHECKSUM.pack(crc32c(data)))

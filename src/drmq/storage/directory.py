@@ -1,0 +1,218 @@
+"""The data directory of a node: who owns it, whose it is, and where each log lives in it.
+
+    lock                 flock while a broker runs; holds its process id
+    drmq.json            format version, node id, cluster id
+    topics/<name>.<id>/<partition>/     a log each; <name> is shortened to 80 characters, <id> tells
+    internal/<name>/<partition>/        logs that belong to no topic
+    *.deleted            logs whose removal was decided and not finished
+
+A directory whose description cannot be read is refused, never taken for a new one: a node that
+forgot who it is would vote and answer under a false name (safety rule D4). Nothing is removed
+because it is unknown: what goes is what someone renamed to `.deleted` by a decision (D14).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from drmq.model import NodeId, TopicId
+from drmq.storage.errors import (
+    DirectoryLocked,
+    DirectoryMismatch,
+    DirectoryRefused,
+    DirectoryTooNew,
+    DirectoryUnreadable,
+    InvalidName,
+)
+from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remove_tree, replace_file
+
+FORMAT_VERSION = 1
+DELETED_SUFFIX = ".deleted"
+_NAME_SHOWN_MAX = 80
+_NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TOPIC_DIRECTORY = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,80})\.(?P<id>[0-9a-f]{32})")
+
+
+class LogLocation(NamedTuple):
+    """A log found in the data directory. The id tells which topic; the name may be shortened."""
+
+    shown_name: str
+    topic_id: TopicId
+    partition: int
+    path: str
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it may become part of a path, else raise `InvalidName`."""
+    if not _NAME_PATTERN.fullmatch(name) or name in (".", ".."):
+        raise InvalidName(f"{name!r} is no valid name: use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'")
+    return name
+
+
+class DataDirectory:
+    """The locked data directory of this process."""
+
+    def __init__(self, path: str, node_id: NodeId, cluster_id: str | None = None, files: Files = OS_FILES) -> None:
+        """Lock the directory and check that it is ours, or make it ours if it is new and empty.
+
+        Without `cluster_id` a new directory gets a random one, and an old one keeps its own.
+        Raises a `DirectoryRefused`.
+        """
+        self.path = path.rstrip("/") or "/"
+        self.node_id = node_id
+        self._files = files
+        make_directories(files, self.path)
+        self._lock = self._take_lock()
+        try:
+            self.cluster_id = self._identify(cluster_id)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the directory back to whoever wants it next."""
+        self._lock = None
+
+    def _take_lock(self) -> OpenFile | None:
+        path = f"{self.path}/lock"
+        try:
+            lock = OpenFile(self._files, self._files.lock(path))
+        except BlockingIOError:
+            handle = OpenFile(self._files, self._files.open(path))
+            owner = self._files.read(handle.handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise DirectoryLocked(
+                f"{self.path} is in use by process {owner}; stop it first, or choose another data directory"
+            ) from None
+        self._files.truncate(lock.handle, 0)
+        self._files.write(lock.handle, (b"%d\n" % os.getpid(),), 0)
+        return lock
+
+    # Whose it is
+
+    def _identify(self, cluster_id: str | None) -> str:
+        path = f"{self.path}/drmq.json"
+        if not self._files.exists(path):
+            others = [name for name in self._files.list(self.path) if name in ("topics", "internal")]
+            if others:
+                raise DirectoryUnreadable(
+                    f"{path} is missing, but {self.path} holds data; restore the file, or start with an empty directory"
+                )
+            cluster_id = cluster_id or secrets.token_urlsafe(16)
+            self._describe(path, cluster_id)
+            return cluster_id
+        handle = OpenFile(self._files, self._files.open(path))
+        found = _decode_description(path, self._files.read(handle.handle, 1 << 16, 0))
+        if found["node_id"] != self.node_id:
+            raise DirectoryMismatch(f"{self.path} belongs to node {found['node_id']}, and this is node {self.node_id}")
+        if cluster_id is not None and found["cluster_id"] != cluster_id:
+            raise DirectoryMismatch(
+                f"{self.path} belongs to cluster {found['cluster_id']}, and this node to {cluster_id}"
+            )
+        return str(found["cluster_id"])
+
+    def _describe(self, path: str, cluster_id: str) -> None:
+        fields: dict[str, object] = {
+            "format_version": FORMAT_VERSION,
+            "node_id": self.node_id,
+            "cluster_id": cluster_id,
+        }
+        fields["checksum"] = _checksum(fields)
+        replace_file(self._files, path, json.dumps(fields, indent=2).encode() + b"\n")
+
+    # Where things are
+
+    def topic_path(self, topic: str, topic_id: TopicId) -> str:
+        """The directory of a topic's partitions."""
+        assert len(topic_id) == 16, topic_id
+        return f"{self.path}/topics/{check_name(topic)[:_NAME_SHOWN_MAX]}.{topic_id.hex()}"
+
+    def log_path(self, topic: str, topic_id: TopicId, partition: int) -> str:
+        """The directory of one partition's log."""
+        assert partition >= 0, partition
+        return f"{self.topic_path(topic, topic_id)}/{partition}"
+
+    def internal_path(self, name: str, partition: int = 0) -> str:
+        """The directory of a log that belongs to no topic."""
+        assert partition >= 0, partition
+        return f"{self.path}/internal/{check_name(name)}/{partition}"
+
+    def scan(self) -> list[LogLocation]:
+        """Every topic log that is here. What does not look like one is left alone and not listed."""
+        found = []
+        topics = f"{self.path}/topics"
+        for name in self._files.list(topics) if self._files.is_directory(topics) else []:
+            match = _TOPIC_DIRECTORY.fullmatch(name)
+            if match is None:
+                continue
+            topic_id = TopicId(bytes.fromhex(match["id"]))
+            for partition in self._files.list(f"{topics}/{name}"):
+                path = f"{topics}/{name}/{partition}"
+                if partition.isascii() and partition.isdigit() and self._files.is_directory(path):
+                    found.append(LogLocation(match["name"], topic_id, int(partition), path))
+        return sorted(found)
+
+    def delete_topic(self, topic: str, topic_id: TopicId) -> None:
+        """Remove a topic whose logs are closed, in one step that a crash cannot halve; then free the space."""
+        path = self.topic_path(topic, topic_id)
+        if not self._files.is_directory(path):
+            return
+        aside = path + DELETED_SUFFIX
+        if self._files.exists(aside):
+            remove_tree(self._files, aside)
+        self._files.rename(path, aside)
+        self._files.sync_directory(os.path.dirname(path))
+        remove_tree(self._files, aside)
+
+    def remove_deleted(self) -> int:
+        """Finish deletions that a crash interrupted; returns how many."""
+        return sum(self._remove_deleted(f"{self.path}/{name}", depth=2) for name in ("topics", "internal"))
+
+    def _remove_deleted(self, path: str, depth: int) -> int:
+        if not self._files.is_directory(path):
+            return 0
+        count = 0
+        for name in self._files.list(path):
+            child = f"{path}/{name}"
+            if name.endswith(DELETED_SUFFIX) and self._files.is_directory(child):
+                remove_tree(self._files, child)
+                count += 1
+            elif depth > 1:
+                count += self._remove_deleted(child, depth - 1)
+        return count
+
+    def free_bytes(self) -> int:
+        """Space left on this file system."""
+        return self._files.free_bytes(self.path)
+
+
+def _checksum(fields: dict[str, object]) -> int:
+    """Of the fields themselves, so that spaces and their order do not matter."""
+    return crc32c(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _decode_description(path: str, data: bytes) -> dict[str, object]:
+    advice = "restore it from a backup, or start with an empty directory; nothing was changed"
+    try:
+        fields = json.loads(data)
+    except ValueError as error:
+        raise DirectoryUnreadable(f"{path} is unreadable ({error}); {advice}") from error
+    if not isinstance(fields, dict) or not isinstance(fields.get("format_version"), int):
+        raise DirectoryUnreadable(f"{path} is not a description of a data directory; {advice}")
+    if fields["format_version"] > FORMAT_VERSION:
+        raise DirectoryTooNew(
+            f"{path} has format version {fields['format_version']}, and this DRMQ knows versions up to "
+            f"{FORMAT_VERSION}; use the version of DRMQ that wrote it, or a later one"
+        )
+    checksum = fields.pop("checksum", None)
+    if checksum != _checksum(fields) or not {"node_id", "cluster_id"} <= fields.keys():
+        raise DirectoryUnreadable(f"{path} is damaged: its checksum does not match; {advice}")
+    return fields
+
+
+__all__ = ["DataDirectory", "DirectoryRefused", "LogLocation", "check_name"]

@@ -1,0 +1,258 @@
+"""The few file operations that storage is built from, so that a test can hand in a disk that fails.
+
+Storage calls nothing of `os` but through `Files`. `OsFiles` is the real one.
+`drmq.testing.FakeFiles` is a disk in memory that forgets what was not synced; both pass
+`tests/unit/storage/test_files.py`. Errors are `OSError` everywhere, as the kernel reports them.
+
+Handles are plain integers. Writes name their position: there is no file cursor that two
+threads could move, and a failed write can be repeated or cut where it began.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from drmq.records import Buffer
+
+IOV_MAX = 1024
+"""Buffers that one vectored write takes (Linux: UIO_MAXIOV)."""
+
+
+class FileStatus(NamedTuple):
+    """What is known of a file without opening it."""
+
+    size_bytes: int
+    modified_ms: int
+
+
+class Files(Protocol):
+    """A file system, as far as storage needs one."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """A handle to read and write; `create` makes an empty file if there is none."""
+
+    def close(self, handle: int) -> None:
+        """Give the handle back."""
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    def read_cached(self, handle: int, size: int, position: int) -> Buffer:
+        """As `read`, but only what needs no disk: possibly less, possibly nothing."""
+
+    def write(self, handle: int, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers one after the other; after an error, any part of them may be written."""
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut the file, or extend it by zeros."""
+
+    def sync(self, handle: int) -> None:
+        """Make the file's bytes and its size durable (fdatasync)."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make creations, renames and removals in a directory durable."""
+
+    def size(self, handle: int) -> int:
+        """The size of the open file in bytes."""
+
+    def status(self, path: str) -> FileStatus:
+        """Size and time of the last change; raises `FileNotFoundError`."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory of that name."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory of that name."""
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory; it may exist already."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give a file or directory another name, replacing a file that had it."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name; open handles go on working."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def free_bytes(self, path: str) -> int:
+        """Space left for us on the file system that holds `path`."""
+
+    def lock(self, path: str) -> int:
+        """Open and lock a file for this process, or raise `BlockingIOError`; closing the handle unlocks."""
+
+
+class OsFiles:
+    """The operating system's files."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = os.pread(handle, size, position)
+        while len(data) < size:
+            more = os.pread(handle, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_cached(self, handle: int, size: int, position: int) -> Buffer:
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(handle, (buffer,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            # Some file systems cannot promise not to wait. Those that matter (tmpfs on older
+            # kernels) have no disk to wait for.
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.read(handle, size, position)
+        return buffer if count == size else memoryview(buffer)[:count]
+
+    def write(self, handle: int, buffers: Sequence[Buffer], position: int) -> None:
+        for start in range(0, len(buffers), IOV_MAX):
+            part = buffers[start : start + IOV_MAX] if len(buffers) > IOV_MAX else buffers
+            size = sum(map(len, part))
+            written = os.pwritev(handle, part, position)
+            position += written
+            if written < size:
+                self._write_rest(handle, part, written, position)
+                position += size - written
+
+    def _write_rest(self, handle: int, buffers: Sequence[Buffer], skip: int, position: int) -> None:
+        """Go on after a short write; the next call either makes progress or says what is wrong."""
+        rest = memoryview(b"".join(buffers))[skip:]
+        while rest:
+            written = os.pwrite(handle, rest, position)
+            rest = rest[written:]
+            position += written
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        os.fdatasync(handle)
+
+    def sync_directory(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def status(self, path: str) -> FileStatus:
+        status = os.stat(path)
+        return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        try:
+            os.mkdir(path, 0o755)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, path: str) -> int:
+        handle = self.open(path, create=True)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+
+OS_FILES: Files = OsFiles()
+
+
+class OpenFile:
+    """A handle that closes itself when the last one who holds it lets go.
+
+    A reader on another thread may be in the middle of a read when retention removes the
+    segment. It holds a reference to this object, so the handle cannot be closed, or worse,
+    be reused for another file, under its hands.
+    """
+
+    __slots__ = ("_files", "handle")
+
+    def __init__(self, files: Files, handle: int) -> None:
+        self._files = files
+        self.handle = handle
+
+    def __del__(self) -> None:
+        self._files.close(self.handle)
+
+
+def make_directories(files: Files, path: str) -> None:
+    """Create a directory and those above it, so that they survive a power cut."""
+    missing: list[str] = []
+    while not files.is_directory(path):
+        missing.append(path)
+        path = os.path.dirname(path) or "."
+    for directory in reversed(missing):
+        files.make_directory(directory)
+        files.sync_directory(os.path.dirname(directory) or ".")
+
+
+def replace_file(files: Files, path: str, content: bytes) -> None:
+    """Durably give `path` new content, all or nothing: a crash leaves the old or the new, never a mixture."""
+    temporary = path + ".tmp"
+    if files.exists(temporary):
+        files.remove(temporary)
+    handle = files.open(temporary, create=True)
+    try:
+        files.write(handle, (content,), 0)
+        files.sync(handle)
+    finally:
+        files.close(handle)
+    files.rename(temporary, path)
+    # Without this the rename may be undone by a power cut, although the caller was told that it is done.
+    files.sync_directory(os.path.dirname(path) or ".")
+
+
+def remove_tree(files: Files, path: str) -> None:
+    """Remove a directory and everything in it."""
+    for name in files.list(path):
+        child = f"{path}/{name}"
+        if files.is_directory(child):
+            remove_tree(files, child)
+        else:
+            files.remove(child)
+    files.remove_directory(path)

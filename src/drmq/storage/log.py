@@ -1,0 +1,179 @@
+"""What a log is: the interface that the broker sees, and the values that cross it.
+
+A log is a row of record batches with dense offsets. It knows nothing of topics, leaders or
+clients. Four offsets describe it, in this order, always:
+
+    start_offset <= flushed_offset <= end_offset        (and readers stay below flushed_offset)
+
+`SegmentLog` keeps it on disk, `MemoryLog` in memory; `tests/unit/storage/log_contract.py`
+holds for both.
+
+Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `truncate_suffix`,
+`drop_prefix`, `maybe_roll`, `apply_retention`, `close`, `delete`. Any thread reads it at any
+time: the properties, `read`, `batch_at_time`, `headers`, `end_of_epoch`. Nothing is locked,
+because what readers see only grows, or is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from drmq.model import LeaderEpoch, Offset
+from drmq.records import BatchHeader, Buffer
+from drmq.storage.epochs import EpochStart
+
+SEGMENT_BYTES_MAX = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How a log is cut into segments. Replace `log.options` to change it while the log is in use."""
+
+    segment_bytes: int = 128 << 20
+    """A segment is sealed before it would grow beyond this (bytes; default 128 MiB).
+
+    Larger: fewer files, but retention frees space in coarser steps, and after a crash up to
+    this much is read again. Smaller: more files, and a sync of the directory for each.
+    """
+
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    """A segment is sealed when its first record is this old (milliseconds; default 7 days).
+
+    Retention by time removes sealed segments only; a quiet partition keeps old records this
+    much longer at worst.
+    """
+
+    index_interval_bytes: int = 4096
+    """One index entry for about this many bytes of log (bytes; default 4096).
+
+    A lookup walks at most this much. Smaller: 16 more bytes of memory and disk per entry.
+    Takes effect with the next segment.
+    """
+
+    def __post_init__(self) -> None:
+        if not 1024 <= self.segment_bytes <= SEGMENT_BYTES_MAX:
+            raise ValueError(f"segment_bytes must be within 1024..{SEGMENT_BYTES_MAX}, not {self.segment_bytes}")
+        if self.segment_ms < 1:
+            raise ValueError(f"segment_ms must be positive, not {self.segment_ms}")
+        if not 64 <= self.index_interval_bytes <= 1 << 20:
+            raise ValueError(f"index_interval_bytes must be within 64..1048576, not {self.index_interval_bytes}")
+
+
+class StoredBatch(NamedTuple):
+    """A batch as the log holds it."""
+
+    header: BatchHeader
+    data: Buffer
+
+
+class LatestTime(NamedTuple):
+    """The largest timestamp in a log, and where the batch that holds it begins; both -1 if there is none."""
+
+    timestamp: int
+    base_offset: Offset
+
+
+class Log(Protocol):
+    """A row of record batches; see the module's text for who may call what."""
+
+    options: LogOptions
+
+    @property
+    def name(self) -> str:
+        """What to call this log in messages: its directory, or any name for one in memory."""
+
+    @property
+    def start_offset(self) -> Offset:
+        """The first offset that can be read."""
+
+    @property
+    def end_offset(self) -> Offset:
+        """The offset that the next batch gets."""
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """Everything below survives a power cut. Readers stay below it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that the batches take."""
+
+    @property
+    def segment_count(self) -> int:
+        """How many pieces the log is stored in."""
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a failed sync has ended appending for good."""
+
+    @property
+    def epochs(self) -> Sequence[EpochStart]:
+        """Each leader epoch in the log with its first offset, in order."""
+
+    def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
+        """The largest known epoch <= `epoch`, and the offset at which it ends, as OffsetForLeaderEpoch answers.
+
+        Older than all known: (`epoch`, start of the first known). No epoch known: (-1, -1).
+        """
+
+    def latest_time(self) -> LatestTime:
+        """The largest record timestamp and the batch that holds it; may read index files."""
+
+    def append(self, batches: Sequence[tuple[BatchHeader, Buffer]]) -> None:
+        """Write stamped batches, the first at `end_offset` and each at the end of the one before.
+
+        Blocks. Raises `AppendFailed` (`DiskFull`): nothing at or beyond the `end_offset` it leaves is in
+        the log, which goes on. Raises `LogFenced`, `LogClosed`.
+        """
+
+    def flush(self) -> None:
+        """Make everything appended durable and move `flushed_offset` to `end_offset`.
+
+        If that fails the log is fenced (`LogFenced`): see there why there is no second try.
+        """
+
+    def read(self, offset: Offset, max_bytes: int, up_to: Offset, cached_only: bool = False) -> Buffer | None:
+        """Whole batches from the one that contains `offset`, as stored, in about `max_bytes`.
+
+        The first is whole even if it is larger; nothing at or beyond `up_to` is returned, which
+        is a batch boundary at or below `flushed_offset`. Empty if `offset >= up_to`. One call
+        returns bytes of one segment, so there may be more to read than fit. With `cached_only`
+        it never waits for a disk and returns None if it would have to: call again, without, on a
+        thread that may block. Raises `OffsetOutOfRange`, `LogCorrupt`.
+        """
+
+    def batch_at_time(self, timestamp: int, up_to: Offset) -> StoredBatch | None:
+        """The first batch below `up_to` whose largest timestamp is at least `timestamp`."""
+
+    def headers(self, start: Offset, end: Offset) -> Iterator[tuple[BatchHeader, int]]:
+        """The header of each batch from the one containing `start` to the last below `end`, with its size."""
+
+    def truncate_suffix(self, offset: Offset) -> None:
+        """Durably remove every batch with a base offset of `offset` or more."""
+
+    def drop_prefix(self, offset: Offset) -> None:
+        """Durably move `start_offset` up to `offset`, and free what lies wholly below."""
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Seal the active segment if its first record is older than `segment_ms`."""
+
+    def roll(self) -> None:
+        """Seal the active segment and begin another, unless it is empty."""
+
+    def apply_retention(
+        self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
+    ) -> int:
+        """Remove segments that are too old or too much, oldest first, and return how many.
+
+        A segment is too old when its newest record is older than `retention_ms`; it is too much
+        when the rest still holds `retention_bytes`. -1 means no limit. Nothing at or beyond
+        `keep_from` (the high watermark; default `flushed_offset`) is removed.
+        """
+
+    def close(self, clean: bool = True) -> None:
+        """Flush and let go of all files; a clean close spares the next opening its walk."""
+
+    def delete(self) -> None:
+        """Remove the log and free what it used."""

@@ -1,0 +1,197 @@
+"""Opening a log: what is there, what was promised, and what a crash left behind.
+
+All segments but the last were synced before the next one was created, so they are taken as they
+are, unread. Only the last is walked. What the walk meets, and what it means:
+
+- the end of the file: fine;
+- something that is not the next batch, below the flushed offset: those bytes were promised. That is
+  `LogCorrupt`, and nothing is changed;
+- the same at or above the flushed offset: a torn tail, never acknowledged. It is cut. If a sound
+  batch follows the bad one, then this was no ordinary torn write, and the cut bytes are kept
+  in a `.cut` file beside the segment and reported;
+- an end below the flushed offset: promised batches are missing. `LogCorrupt`.
+
+What remains is synced before the log is used: after `kill -9` the bytes are there, but only in the
+page cache. After a clean shutdown the index of the last segment is on disk too, and only what
+follows its last entry is walked.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from drmq.model import Offset
+from drmq.storage.checkpoint import Flushed, FlushedFile, read_start
+from drmq.storage.errors import LogCorrupt, LogFenced
+from drmq.storage.files import Files, make_directories
+from drmq.storage.log import LogOptions
+from drmq.storage.segment import LOG_SUFFIX, Segment
+from drmq.storage.walk import BadBatch, find_batch, walk
+
+_logger = logging.getLogger(__name__)
+
+FLUSHED_NAME = "flushed"
+START_NAME = "start"
+CUT_SUFFIX = ".cut"
+_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening a log took, for the operator's eyes."""
+
+    was_clean: bool
+    """The log was closed in order, so that nothing had to be walked."""
+    walked_bytes: int
+    """How much of the last segment was read."""
+    cut_bytes: int
+    """How much of an unacknowledged tail was removed."""
+    cut_path: str | None
+    """Where the removed bytes were kept, if a sound batch was among them."""
+
+
+@dataclass(slots=True)
+class OpenedLog:
+    """The parts that a `SegmentLog` starts from."""
+
+    segments: list[Segment]
+    start_offset: Offset
+    flushed_file: FlushedFile
+    recovery: Recovery
+    is_marked_clean: bool = False
+    """The `flushed` file still says that the log was closed in order."""
+    leftovers: list[Segment] = field(default_factory=list)
+    """Segments below the start offset that a crash kept from being removed."""
+
+
+def segment_bases(files: Files, directory: str) -> list[Offset]:
+    """The base offsets of the segments in a directory, in order."""
+    return [
+        Offset(int(name[:_DIGITS]))
+        for name in files.list(directory)
+        if len(name) == _DIGITS + len(LOG_SUFFIX) and name.endswith(LOG_SUFFIX) and name[:_DIGITS].isdigit()
+    ]
+
+
+def open_log(files: Files, directory: str, options: LogOptions, first_offset: Offset) -> OpenedLog:
+    """Find or create the log in `directory`; a new one starts at `first_offset`."""
+    make_directories(files, directory)
+    flushed_file = FlushedFile(files, f"{directory}/{FLUSHED_NAME}")
+    flushed = flushed_file.read()
+    start = read_start(files, f"{directory}/{START_NAME}")
+    bases = segment_bases(files, directory)
+    if not bases:
+        if flushed is not None and flushed.offset > first_offset:
+            raise LogCorrupt(directory, 0, flushed.offset, "all segments are missing")
+        return _create(files, directory, options, first_offset if start is None else start, flushed_file)
+    if start is not None and bases[0] > start:
+        raise LogCorrupt(directory, 0, start, f"the segments before offset {bases[0]} are missing")
+    sealed = [
+        Segment.sealed(files, directory, base, end, files.status(f"{directory}/{base:020d}{LOG_SUFFIX}").size_bytes)
+        for base, end in pairwise(bases)
+    ]
+    tail, recovery = _open_tail(files, directory, options, bases[-1], flushed)
+    opened = OpenedLog([], bases[0] if start is None else start, flushed_file, recovery, recovery.was_clean)
+    for segment in sealed:
+        (opened.leftovers if segment.end_offset <= opened.start_offset else opened.segments).append(segment)
+    opened.segments.append(tail)
+    if tail.end_offset < opened.start_offset:
+        raise LogCorrupt(tail.path, tail.size_bytes, tail.end_offset, f"offset {opened.start_offset} is missing")
+    if not recovery.was_clean:
+        _settle(files, directory, tail, flushed_file)
+    return opened
+
+
+def _create(
+    files: Files, directory: str, options: LogOptions, first_offset: Offset, flushed_file: FlushedFile
+) -> OpenedLog:
+    segment = Segment(files, directory, first_offset, options.index_interval_bytes)
+    segment.create()
+    files.sync_directory(directory)
+    flushed_file.write(Flushed(False, first_offset, first_offset, 0))
+    return OpenedLog([segment], first_offset, flushed_file, Recovery(True, 0, 0, None))
+
+
+def _settle(files: Files, directory: str, tail: Segment, flushed_file: FlushedFile) -> None:
+    """Make durable what was found, and the name it was found under."""
+    try:
+        files.sync(tail.file.handle)
+        files.sync_directory(directory)
+    except OSError as error:
+        raise LogFenced(tail.path, f"sync failed: {error.strerror}") from error
+    flushed_file.write(Flushed(False, tail.end_offset, tail.base_offset, tail.size_bytes))
+
+
+def _open_tail(
+    files: Files, directory: str, options: LogOptions, base: Offset, flushed: Flushed | None
+) -> tuple[Segment, Recovery]:
+    """The last segment, ready to be appended to."""
+    tail = Segment(files, directory, base, options.index_interval_bytes)
+    handle = tail.file.handle
+    size_bytes = files.size(handle)
+    if flushed is not None and flushed.is_clean and flushed.segment == base and flushed.position == size_bytes:
+        found = _open_clean(files, directory, tail, flushed)
+        if found is not None:
+            return found
+    # A segment begins only after the one before was synced: so much is sure even without the file.
+    promised = max(base, flushed.offset if flushed is not None else base)
+    bad: BadBatch | None = None
+    try:
+        for position, header in walk(files, handle, 0, size_bytes, base):
+            tail.note(header, position)
+    except BadBatch as error:
+        bad = error
+    if tail.end_offset < promised:
+        if bad is None:
+            bad = BadBatch(size_bytes, tail.end_offset, f"the log was flushed up to offset {promised}, but ends here")
+        raise tail.corrupt(bad)
+    cut_path = _cut_tail(files, directory, tail, size_bytes, bad) if bad is not None else None
+    tail.flushed_bytes = tail.size_bytes
+    return tail, Recovery(False, size_bytes, size_bytes - tail.size_bytes, cut_path)
+
+
+def _open_clean(files: Files, directory: str, tail: Segment, flushed: Flushed) -> tuple[Segment, Recovery] | None:
+    """The last segment after a clean shutdown, or None if its index is not what it should be."""
+    size_bytes = flushed.position
+    if size_bytes == 0:
+        return tail, Recovery(True, 0, 0, None)
+    found = Segment.sealed(files, directory, tail.base_offset, flushed.offset, size_bytes)
+    if not found.load_index_file() or not len(found.index):
+        return None
+    last = found.index.positions[-1]
+    offset = Offset(found.base_offset + found.index.offsets[-1])
+    try:
+        for _, header in walk(files, found.file.handle, last, size_bytes, offset):
+            offset = header.next_offset
+    except BadBatch:
+        # Walking everything tells whether it is the index that is wrong, or the log.
+        return None
+    return (found, Recovery(True, size_bytes - last, 0, None)) if offset == flushed.offset else None
+
+
+def _cut_tail(files: Files, directory: str, tail: Segment, size_bytes: int, bad: BadBatch) -> str | None:
+    """Cut the file where the bad batch begins; keep what is cut if a sound batch is in it."""
+    position = tail.size_bytes
+    handle = tail.file.handle
+    removed = files.read(handle, size_bytes - position, position)
+    cut_path = None
+    if find_batch(removed, tail.end_offset) is not None:
+        cut_path = f"{tail.path}.{position}{CUT_SUFFIX}"
+        copy = files.open(cut_path, create=True)
+        try:
+            files.truncate(copy, 0)
+            files.write(copy, (removed,), 0)
+            files.sync(copy)
+        finally:
+            files.close(copy)
+        files.sync_directory(directory)
+        _logger.error(
+            "%s: cut %d bytes at position %d (offset %d: %s) although sound batches follow; kept in %s",
+            tail.path, len(removed), position, bad.offset, bad.problem, cut_path,
+        )  # fmt: skip
+    else:
+        _logger.warning("%s: cut a torn tail of %d bytes at offset %d", tail.path, len(removed), bad.offset)
+    files.truncate(handle, position)
+    return cut_path

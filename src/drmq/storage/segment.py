@@ -1,0 +1,404 @@
+"""A segment: one append-only file of record batches, with a sparse index beside it.
+
+The file is the truth and the index is a hint (`index`). The last segment of a log is active: the
+writer thread adds to it, and its index lives in memory. All others are sealed and never change;
+their index is read from disk when it is first needed, and built again from the log file when it is
+missing or does not fit. Files are opened on first use, so that a log with a thousand
+segments opens at once.
+
+Always true between calls:
+
+- base offsets are dense, the first is `base_offset`, and the batch after the last has `end_offset`;
+- `flushed_bytes <= size_bytes`, and readers look only below `flushed_bytes`;
+- every index entry points at the first byte of a batch.
+
+A read costs one `pread`, whatever the number of batches: the index gives a position at or a little
+before the wanted batch, the read takes in the rest of that interval, and both ends of the answer
+are found in memory by walking one interval at most.
+
+Bytes are trusted if this process wrote them, or has checked their CRC since it opened the file.
+Only trusted bytes are served by reads that may not block; the others go through a blocking read,
+which checks them. So a flipped bit is found by the first read that meets it, even when the kernel's
+readahead has put it into the page cache long before.
+
+Rolling, retention and truncation need to see many segments; they live in `segment_log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from struct import Struct
+
+from drmq.model import NO_TIMESTAMP, Offset
+from drmq.records import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, Buffer, read_header
+from drmq.storage.epochs import EpochTable
+from drmq.storage.errors import LogCorrupt
+from drmq.storage.files import Files, OpenFile
+from drmq.storage.index import HEADER_SIZE as INDEX_HEADER_SIZE
+from drmq.storage.index import IndexHeader, SparseIndex, Summary, decode_body, decode_header, encode
+from drmq.storage.log import StoredBatch
+from drmq.storage.spans import Spans
+from drmq.storage.walk import BadBatch, check, walk
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+_PREFIX = Struct(">qi")
+_NO_OFFSET = Offset(-1)
+
+
+class Segment:
+    """One log file and its index. The writer thread changes it; any thread reads it."""
+
+    __slots__ = (
+        "_checked",
+        "_file",
+        "_files",
+        "_header",
+        "_loaded",
+        "base_offset",
+        "end_offset",
+        "epochs",
+        "first_timestamp",
+        "flushed_bytes",
+        "index",
+        "index_path",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "path",
+        "size_bytes",
+        "trusted_from",
+    )
+
+    def __init__(self, files: Files, directory: str, base_offset: Offset, interval_bytes: int) -> None:
+        stem = f"{directory}/{base_offset:020d}"
+        self._files = files
+        self.path = stem + LOG_SUFFIX
+        self.index_path = stem + INDEX_SUFFIX
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.size_bytes = 0
+        self.flushed_bytes = 0
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = _NO_OFFSET
+        self.epochs = EpochTable()
+        self.index = SparseIndex(base_offset, interval_bytes)
+        self.trusted_from = 0
+        self._checked = Spans()
+        self._file: OpenFile | None = None
+        self._header: IndexHeader | None = None
+        self._loaded = True
+
+    @classmethod
+    def sealed(cls, files: Files, directory: str, base_offset: Offset, end_offset: Offset, size_bytes: int) -> Segment:
+        """A segment that was sealed before this process began; nothing of it is read yet."""
+        segment = cls(files, directory, base_offset, 0)
+        segment.end_offset = end_offset
+        segment.size_bytes = segment.flushed_bytes = segment.trusted_from = size_bytes
+        segment._loaded = False
+        return segment
+
+    # Files
+
+    @property
+    def file(self) -> OpenFile:
+        """The open log file; hold on to it while using its handle."""
+        file = self._file
+        if file is None:
+            file = self._file = OpenFile(self._files, self._files.open(self.path))
+        return file
+
+    def create(self) -> None:
+        """Make the empty log file; not durable until the directory is synced."""
+        file = OpenFile(self._files, self._files.open(self.path, create=True))
+        # An earlier attempt, cut short by a full disk, may have left something.
+        self._files.truncate(file.handle, 0)
+        self._file = file
+
+    def modified_ms(self) -> int:
+        """When the log file was last written to."""
+        return self._files.status(self.path).modified_ms
+
+    def remove_files(self) -> None:
+        """Remove both files; readers that have the log file open are not disturbed."""
+        self.remove_index()
+        if self._files.exists(self.path):
+            self._files.remove(self.path)
+
+    def remove_index(self) -> None:
+        """Remove the index file; it can be built again."""
+        if self._files.exists(self.index_path):
+            self._files.remove(self.index_path)
+
+    # What the writer and recovery do
+
+    def note(self, header: BatchHeader, position: int) -> None:
+        """Take a batch that lies at `position`, the current end, into the books."""
+        if self.index.is_due(position):
+            self.index.add(header.base_offset, position, self.max_timestamp)
+        if position == 0:
+            self.first_timestamp = header.max_timestamp
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = header.base_offset
+        if header.leader_epoch > self.epochs.latest:
+            self.epochs = self.epochs.with_batches([(header.leader_epoch, header.base_offset)])
+        self.end_offset = header.next_offset
+        self.size_bytes = position + header.size
+
+    def summary(self) -> Summary:
+        """The segment in six numbers."""
+        return Summary(
+            self.base_offset,
+            self.end_offset,
+            self.size_bytes,
+            self.first_timestamp,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+        )
+
+    def save_index(self) -> None:
+        """Write the index file. Without a sync: what a crash leaves of it is checked when it is read."""
+        file = OpenFile(self._files, self._files.open(self.index_path, create=True))
+        content = encode(self.index, self.summary(), self.epochs)
+        self._files.truncate(file.handle, 0)
+        self._files.write(file.handle, (content,), 0)
+
+    def cut(self, position: int, end_offset: Offset) -> Segment:
+        """A new segment object for the same file up to `position`, where `end_offset` would begin."""
+        self.load()
+        result = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, self.index.interval_bytes)
+        result._file = self.file
+        result.index = self.index.cut(position)
+        result.end_offset = end_offset
+        result.size_bytes = position
+        result.flushed_bytes = min(self.flushed_bytes, position)
+        result.trusted_from = min(self.trusted_from, position)
+        result._checked = self._checked
+        result.epochs = self.epochs.without_suffix(end_offset)
+        if position == 0:
+            return result
+        result.first_timestamp = self.first_timestamp
+        if self.max_timestamp_offset < end_offset:
+            result.max_timestamp, result.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
+            return result
+        last = len(result.index) - 1
+        result.max_timestamp = result.index.times[last]
+        for _, header in self._walk(result.index.positions[last], position):
+            result.max_timestamp = max(result.max_timestamp, header.max_timestamp)
+        found = self.find_time(result.max_timestamp, end_offset)
+        if found is not None:
+            result.max_timestamp_offset = found.base_offset
+        return result
+
+    # Loading what is known of a sealed segment
+
+    def load_summary(self) -> None:
+        """Have the timestamps at hand; reads the header of the index file at most, if that is sound."""
+        if self._loaded or self._header is not None:
+            return
+        try:
+            file = OpenFile(self._files, self._files.open(self.index_path))
+        except FileNotFoundError:
+            self.rebuild()
+            return
+        header = decode_header(self._files.read(file.handle, INDEX_HEADER_SIZE, 0))
+        if header is None or not self._fits(header.summary):
+            self.rebuild()
+            return
+        self._take_summary(header)
+
+    def load(self) -> None:
+        """Have the index at hand, from its file or, if that does not fit the log, by walking the log."""
+        if self._loaded:
+            return
+        if not self.load_index_file():
+            self.rebuild()
+
+    def load_index_file(self) -> bool:
+        """Take the index from its file, if that is sound and fits the log."""
+        try:
+            file = OpenFile(self._files, self._files.open(self.index_path))
+        except FileNotFoundError:
+            return False
+        data = self._files.read(file.handle, self._files.size(file.handle), 0)
+        header = decode_header(data)
+        if header is None or not self._fits(header.summary):
+            return False
+        body = decode_body(header, data[INDEX_HEADER_SIZE:])
+        if body is None:
+            return False
+        self._take_summary(header)
+        self.index, self.epochs = body
+        self._loaded = True
+        return True
+
+    def _fits(self, summary: Summary) -> bool:
+        return (summary.base_offset, summary.end_offset, summary.size_bytes) == (
+            self.base_offset,
+            self.end_offset,
+            self.size_bytes,
+        )
+
+    def _take_summary(self, header: IndexHeader) -> None:
+        summary = header.summary
+        self.first_timestamp = summary.first_timestamp
+        self.max_timestamp = summary.max_timestamp
+        self.max_timestamp_offset = summary.max_timestamp_offset
+        self._header = header
+
+    def rebuild(self) -> None:
+        """Build the index of a sealed segment from its log file, checking every batch."""
+        fresh = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, 4096)
+        try:
+            for position, header in walk(self._files, self.file.handle, 0, self.size_bytes, self.base_offset):
+                fresh.note(header, position)
+        except BadBatch as bad:
+            raise self.corrupt(bad) from bad
+        if fresh.end_offset != self.end_offset:
+            problem = f"the batches up to offset {self.end_offset} are missing"
+            raise self.corrupt(BadBatch(self.size_bytes, fresh.end_offset, problem))
+        self.first_timestamp = fresh.first_timestamp
+        self.max_timestamp = fresh.max_timestamp
+        self.max_timestamp_offset = fresh.max_timestamp_offset
+        self.index, self.epochs = fresh.index, fresh.epochs
+        self._checked.add(0, self.size_bytes)
+        self._loaded = True
+        with suppress(OSError):
+            # Only a hint: on a full disk the next opening walks once more.
+            self.save_index()
+
+    def corrupt(self, bad: BadBatch) -> LogCorrupt:
+        """The error that names this file."""
+        return LogCorrupt(self.path, bad.position, bad.offset, bad.problem)
+
+    # Reading
+
+    def read(self, offset: Offset, max_bytes: int, up_to: Offset, cached_only: bool) -> Buffer | None:
+        """Whole batches from the one containing `offset`, which lies below `up_to`; see `Log.read`."""
+        if not self._loaded:
+            if cached_only:
+                return None
+            self.load()
+        index = self.index
+        readable = self.flushed_bytes
+        begin = index.before_offset(offset)
+        limit = min(index.after_offset(up_to, readable), readable)
+        window = min(index.interval_bytes + max(max_bytes, HEADER_SIZE), limit - begin)
+        file = self.file
+        data = self._fetch(file, window, begin, cached_only)
+        start = self._find_start(data, begin, window, offset)
+        if start is None:
+            if cached_only:
+                return None
+            raise self._shorter(offset, begin)
+        end_max = min(start + max_bytes, len(data))
+        position = max(index.before_position(begin + end_max, up_to) - begin, start)
+        while position + HEADER_SIZE <= end_max:
+            base, length = _PREFIX.unpack_from(data, position)
+            after = position + length + LENGTH_OVERHEAD
+            if base >= up_to or after > end_max:
+                break
+            if after < position + HEADER_SIZE:
+                raise self.corrupt(BadBatch(begin + position, base, "no record batch begins here"))
+            position = after
+        if position == start:
+            # Not even one batch fits: the first is returned whatever its size.
+            begin, size = begin + start, _PREFIX.unpack_from(data, start)[1] + LENGTH_OVERHEAD
+            if begin + size > readable:
+                raise self.corrupt(BadBatch(begin, offset, f"the batch says it has {size} bytes"))
+            data = self._fetch(file, size, begin, cached_only)
+            start, position = 0, size
+            if len(data) < size:
+                if cached_only:
+                    return None
+                raise self._shorter(offset, begin)
+        result = data if start == 0 and position == len(data) else memoryview(data)[start:position]
+        if begin + start < self.trusted_from or not cached_only:
+            return self._checked_bytes(result, begin + start, offset, cached_only)
+        return result
+
+    def _fetch(self, file: OpenFile, size: int, position: int, cached_only: bool) -> Buffer:
+        if cached_only:
+            return self._files.read_cached(file.handle, size, position)
+        return self._files.read(file.handle, size, position)
+
+    def _find_start(self, data: Buffer, begin: int, window: int, offset: Offset) -> int | None:
+        """Where in `data` the batch containing `offset` begins; None if too little was read to tell."""
+        interval = self.index.interval_bytes
+        position, available = 0, len(data)
+        if available < _PREFIX.size:
+            return None
+        base, length = _PREFIX.unpack_from(data, 0)
+        if base > offset:
+            raise self.corrupt(BadBatch(begin, offset, f"the batch begins with offset {base}"))
+        while True:
+            after = position + length + LENGTH_OVERHEAD
+            if after < position + HEADER_SIZE:
+                raise self.corrupt(BadBatch(begin + position, base, "no record batch begins here"))
+            # A batch that begins an interval on has an index entry of its own, and that is beyond `offset`.
+            if after >= interval or after >= window:
+                return position
+            if after + _PREFIX.size > available:
+                return None
+            base, length = _PREFIX.unpack_from(data, after)
+            if base > offset:
+                return position
+            position = after
+
+    def _shorter(self, offset: Offset, position: int) -> LogCorrupt:
+        return self.corrupt(BadBatch(position, offset, "the file is shorter than what was flushed to it"))
+
+    def _checked_bytes(self, data: Buffer, position: int, offset: Offset, cached_only: bool) -> Buffer | None:
+        """Verify what may come from the disk; what may not block may not take that long either."""
+        end = position + len(data)
+        if cached_only:
+            return data if self._checked.covers(position, min(end, self.trusted_from)) else None
+        try:
+            check(data, position, offset)
+        except BadBatch as bad:
+            raise self.corrupt(bad) from bad
+        if position < self.trusted_from:
+            self._checked.add(position, end)
+        return data
+
+    def _walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Headers from the batch at `position` on."""
+        handle = self.file.handle
+        base = read_header(self._files.read(handle, HEADER_SIZE, position)).base_offset
+        try:
+            yield from walk(self._files, handle, position, end, base, verify=False)
+        except BadBatch as bad:
+            raise self.corrupt(bad) from bad
+
+    def headers(self, offset: Offset, up_to: Offset) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from the one containing `offset`, up to the last below `up_to`."""
+        self.load()
+        end = self.size_bytes
+        begin = self.index.before_offset(offset)
+        if begin >= end:
+            return
+        for position, header in self._walk(begin, end):
+            if header.base_offset >= up_to:
+                return
+            if header.next_offset > offset:
+                yield position, header
+
+    def find_time(self, timestamp: int, up_to: Offset) -> BatchHeader | None:
+        """The header of the first batch below `up_to` with a record at or after `timestamp`."""
+        self.load()
+        if self.max_timestamp < timestamp or self.size_bytes == 0:
+            return None
+        for _, header in self._walk(self.index.before_time(timestamp), self.size_bytes):
+            if header.base_offset >= up_to:
+                return None
+            if header.max_timestamp >= timestamp:
+                return header
+        return None
+
+    def batch(self, header: BatchHeader) -> StoredBatch:
+        """The batch that this header belongs to, verified."""
+        data = self.read(header.base_offset, 1, header.next_offset, cached_only=False)
+        assert data is not None, header
+        return StoredBatch(header, data)

@@ -1,0 +1,464 @@
+"""A log on disk: a row of segments, of which the last is written.
+
+What readers share with the writer is one tuple of segments, replaced as a whole when one is added
+or removed, and inside the active segment things that only grow. A reader that still holds a removed
+segment reads on through the open file.
+
+The order of steps that makes a crash at any point harmless:
+
+- *append*: bytes, then sync, then `flushed_offset` moves, then the `flushed` file, then the answer;
+- *roll*: sync the old segment, create the new one, sync the directory, then append to it;
+- *drop*: record the new start durably, then remove files. Opening removes what is below the start;
+- *truncate*: lower the `flushed` file durably, remove later segments from the end with a sync of the
+  directory each, then cut. Segments without a hole remain at every point.
+
+After a failed sync the log is fenced for good: see `LogFenced`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from drmq.model import LeaderEpoch, Offset
+from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
+from drmq.storage.checkpoint import Flushed, write_start
+from drmq.storage.epochs import EpochStart, EpochTable
+from drmq.storage.errors import AppendFailed, DiskFull, LogClosed, LogCorrupt, LogFenced, OffsetOutOfRange
+from drmq.storage.files import IOV_MAX, OS_FILES, Files, remove_tree
+from drmq.storage.log import LatestTime, LogOptions, StoredBatch
+from drmq.storage.recovery import START_NAME, Recovery, open_log
+from drmq.storage.segment import Segment
+
+_logger = logging.getLogger(__name__)
+
+RELATIVE_OFFSET_MAX = 0xFFFF_FFFF
+"""The index holds offsets relative to the segment's first in 32 bits."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _View(NamedTuple):
+    """What readers see of the segments."""
+
+    segments: tuple[Segment, ...]
+    bases: tuple[Offset, ...]
+
+
+class SegmentLog:
+    """A log in a directory of its own; implements `Log`."""
+
+    def __init__(
+        self, directory: str, options: LogOptions | None = None, files: Files = OS_FILES, first_offset: int = 0
+    ) -> None:
+        """Open the log in `directory`, or create one that starts at `first_offset`. Raises `LogCorrupt`."""
+        self.options = options or LogOptions()
+        self._files = files
+        self._directory = directory
+        opened = open_log(files, directory, self.options, Offset(first_offset))
+        self.recovery: Recovery = opened.recovery
+        self._flushed_file = opened.flushed_file
+        self._start_offset = opened.start_offset
+        self._is_marked_clean = opened.is_marked_clean
+        self._fenced: str | None = None
+        self._is_closed = False
+        self._publish(opened.segments)
+        self._end_offset = self._flushed_offset = self._active.end_offset
+        for segment in opened.leftovers:
+            segment.remove_files()
+
+    def _publish(self, segments: Sequence[Segment]) -> None:
+        """Show readers these segments from now on."""
+        self._view = _View(tuple(segments), tuple(segment.base_offset for segment in segments))
+        if segments:
+            self._active = segments[-1]
+            self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
+        self._sealed_epochs: EpochTable | None = None
+
+    def __repr__(self) -> str:
+        return f"SegmentLog({self._directory!r}, {self._start_offset}..{self._flushed_offset}..{self._end_offset})"
+
+    # What is known
+
+    @property
+    def name(self) -> str:
+        return self._directory
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        return self._end_offset
+
+    @property
+    def flushed_offset(self) -> Offset:
+        return self._flushed_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self._sealed_bytes + self._active.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._view.segments)
+
+    @property
+    def is_fenced(self) -> bool:
+        return self._fenced is not None
+
+    @property
+    def epochs(self) -> EpochTable:
+        sealed = self._sealed_epochs
+        if sealed is None:
+            sealed = EpochTable()
+            for segment in self._view.segments[:-1]:
+                segment.load()
+                sealed = sealed.with_batches(segment.epochs)
+            self._sealed_epochs = sealed
+        return sealed.with_batches(self._active.epochs).without_prefix(self._start_offset)
+
+    def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
+        return self.epochs.end_of(epoch, self._end_offset)
+
+    def latest_time(self) -> LatestTime:
+        best = LatestTime(-1, Offset(-1))
+        for segment in self._view.segments:
+            segment.load_summary()
+            if segment.max_timestamp > best.timestamp:
+                best = LatestTime(segment.max_timestamp, segment.max_timestamp_offset)
+        return best
+
+    # Appending
+
+    def append(self, batches: Sequence[tuple[BatchHeader, Buffer]]) -> None:
+        self._before_change()
+        done = 0
+        while done < len(batches):
+            count = self._append_run(batches, done)
+            if count == 0:
+                self.roll()
+            done += count
+
+    def _append_run(self, batches: Sequence[tuple[BatchHeader, Buffer]], skip: int) -> int:
+        """Write as many batches as one call takes and the active segment has room for; returns how many.
+
+        The books are kept in local variables until the bytes are written, so that a failed write
+        leaves them as they were. This is `Segment.note` for many batches at a time.
+        """
+        segment = self._active
+        index = segment.index
+        interval, entries = index.interval_bytes, []
+        first_position = position = segment.size_bytes
+        next_entry = index.positions[-1] + interval if index.positions else 0
+        offset, max_timestamp = self._end_offset, segment.max_timestamp
+        max_timestamp_offset, epoch, new_epochs = segment.max_timestamp_offset, segment.epochs.latest, []
+        segment_bytes, offset_max = self.options.segment_bytes, segment.base_offset + RELATIVE_OFFSET_MAX
+        buffers: list[Buffer] = []
+        for header, batch in islice(batches, skip, skip + IOV_MAX):
+            size = len(batch)
+            if position and (position + size > segment_bytes or offset > offset_max):
+                break
+            assert header.base_offset == offset, (self, header, offset)
+            assert header.length + LENGTH_OVERHEAD == size, (self, header, size)
+            if position >= next_entry:
+                entries.append((offset, position, max_timestamp))
+                next_entry = position + interval
+            if header.max_timestamp > max_timestamp:
+                max_timestamp, max_timestamp_offset = header.max_timestamp, offset
+            if header.leader_epoch > epoch:
+                epoch = header.leader_epoch
+                new_epochs.append((epoch, offset))
+            buffers.append(batch)
+            position += size
+            offset = Offset(offset + header.last_offset_delta + 1)
+        if not buffers:
+            return 0
+        try:
+            self._files.write(segment.file.handle, buffers, first_position)
+        except OSError as error:
+            self._cut_partial(segment, first_position)
+            raise self._append_failed(error) from error
+        for entry in entries:
+            index.add(*entry)
+        if first_position == 0:
+            segment.first_timestamp = batches[skip][0].max_timestamp
+        segment.max_timestamp, segment.max_timestamp_offset = max_timestamp, max_timestamp_offset
+        if new_epochs:
+            segment.epochs = segment.epochs.with_batches(new_epochs)
+        segment.end_offset = self._end_offset = offset
+        segment.size_bytes = position
+        return len(buffers)
+
+    def _append_failed(self, error: OSError) -> AppendFailed:
+        return (DiskFull if error.errno in _FULL else AppendFailed)(self._directory, error)
+
+    def _cut_partial(self, segment: Segment, position: int) -> None:
+        """Remove what a failed write left, before anything else is appended behind it."""
+        try:
+            self._files.truncate(segment.file.handle, position)
+        except OSError as error:
+            raise self._fence(f"a failed write could not be undone: {error.strerror}") from error
+
+    def flush(self) -> None:
+        segment, end_offset = self._active, self._end_offset
+        if end_offset == self._flushed_offset:
+            return
+        if self._is_closed:
+            raise LogClosed(self._directory)
+        if self._fenced is not None:
+            raise LogFenced(self._directory, self._fenced)
+        size_bytes = segment.size_bytes
+        try:
+            self._files.sync(segment.file.handle)
+        except OSError as error:
+            raise self._fence(f"sync failed: {error.strerror}") from error
+        segment.flushed_bytes = size_bytes
+        self._flushed_offset = end_offset
+        self._write_flushed(is_clean=False)
+
+    def _write_flushed(self, *, is_clean: bool) -> None:
+        segment = self._active
+        try:
+            self._flushed_file.write(
+                Flushed(is_clean, self._flushed_offset, segment.base_offset, segment.flushed_bytes)
+            )
+        except OSError as error:
+            # The log itself is durable. An old value in the file is still a lower bound.
+            _logger.warning("%s: cannot note the flushed offset: %s", self._directory, error)
+
+    def _fence(self, reason: str) -> LogFenced:
+        self._fenced = reason
+        return LogFenced(self._directory, reason)
+
+    def _before_change(self) -> None:
+        """Refuse if the log takes no changes; else take back the mark of a clean shutdown, durably."""
+        if self._is_closed:
+            raise LogClosed(self._directory)
+        if self._fenced is not None:
+            raise LogFenced(self._directory, self._fenced)
+        if self._is_marked_clean:
+            try:
+                segment = self._active
+                flushed = Flushed(False, self._flushed_offset, segment.base_offset, segment.flushed_bytes)
+                self._flushed_file.write(flushed)
+            except OSError as error:
+                raise self._append_failed(error) from error
+            try:
+                self._flushed_file.sync()
+            except OSError as error:
+                raise self._fence(f"sync failed: {error.strerror}") from error
+            self._is_marked_clean = False
+
+    # Segments
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        segment = self._active
+        if segment.size_bytes == 0:
+            return False
+        first_ms = segment.first_timestamp if segment.first_timestamp >= 0 else segment.modified_ms()
+        if now_ms - first_ms <= self.options.segment_ms:
+            return False
+        self.roll()
+        return True
+
+    def roll(self) -> None:
+        self._before_change()
+        old = self._active
+        if old.size_bytes == 0:
+            return
+        # Recovery walks the last segment only. It may do so because a segment exists only when the
+        # one before it is durable to its end.
+        self.flush()
+        new = Segment(self._files, self._directory, self._end_offset, self.options.index_interval_bytes)
+        try:
+            new.create()
+        except OSError as error:
+            raise self._append_failed(error) from error
+        try:
+            # Without this, a power cut could lose the new file's name, and with it batches that were
+            # synced and acknowledged.
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            raise self._fence(f"sync failed: {error.strerror}") from error
+        try:
+            old.save_index()
+        except OSError as error:
+            _logger.warning("%s: cannot save the index: %s", old.index_path, error)
+        self._publish([*self._view.segments, new])
+        self._write_flushed(is_clean=False)
+
+    def drop_prefix(self, offset: Offset) -> None:
+        self._before_change()
+        assert offset <= self._flushed_offset, (self, offset)
+        if offset <= self._start_offset:
+            return
+        if offset == self._end_offset:
+            self.roll()
+        self._record_start(offset)
+        self._free_below_start()
+
+    def _record_start(self, offset: Offset) -> None:
+        try:
+            write_start(self._files, f"{self._directory}/{START_NAME}", offset)
+        except OSError as error:
+            raise self._append_failed(error) from error
+        self._start_offset = offset
+
+    def _free_below_start(self) -> int:
+        """Remove the sealed segments that lie wholly below the start; returns how many."""
+        segments = self._view.segments
+        freed = [segment for segment in segments[:-1] if segment.end_offset <= self._start_offset]
+        if freed:
+            self._publish(segments[len(freed) :])
+            for segment in freed:
+                segment.remove_files()
+        return len(freed)
+
+    def apply_retention(
+        self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
+    ) -> int:
+        self._before_change()
+        keep_from = self._flushed_offset if keep_from is None else min(keep_from, self._flushed_offset)
+        self.maybe_roll(now_ms)
+        surplus_bytes = self.size_bytes - retention_bytes if retention_bytes >= 0 else 0
+        start = self._start_offset
+        for segment in self._view.segments:
+            if segment.end_offset > keep_from or segment.size_bytes == 0:
+                break
+            is_old = retention_ms >= 0 and now_ms - _newest_ms(segment) > retention_ms
+            is_surplus = 0 < segment.size_bytes <= surplus_bytes and segment is not self._active
+            if not (is_old or is_surplus):
+                break
+            surplus_bytes -= segment.size_bytes
+            start = segment.end_offset
+        if start <= self._start_offset:
+            return 0
+        if start == self._end_offset:
+            self.roll()
+        self._record_start(start)
+        return self._free_below_start()
+
+    def truncate_suffix(self, offset: Offset) -> None:
+        self._before_change()
+        if offset >= self._end_offset:
+            return
+        assert offset >= self._start_offset, (self, offset)
+        view = self._view
+        at = bisect_right(view.bases, offset) - 1
+        segment = view.segments[at]
+        position, end_offset = segment.size_bytes, segment.end_offset
+        for batch_position, header in segment.headers(offset, segment.end_offset):
+            if header.base_offset >= offset:
+                position, end_offset = batch_position, header.base_offset
+                break
+        cut = segment.cut(position, end_offset)
+        self._flushed_offset = min(self._flushed_offset, end_offset)
+        self._end_offset = end_offset
+        self._publish([*view.segments[:at], cut])
+        try:
+            self._flushed_file.write(Flushed(False, self._flushed_offset, cut.base_offset, cut.flushed_bytes))
+            self._flushed_file.sync()
+            for later in reversed(view.segments[at + 1 :]):
+                later.remove_files()
+                self._files.sync_directory(self._directory)
+            cut.remove_index()
+            self._files.truncate(cut.file.handle, position)
+            self._files.sync(cut.file.handle)
+        except OSError as error:
+            raise self._fence(f"truncation failed: {error.strerror}") from error
+
+    # Reading
+
+    def _view_of(self, offset: Offset) -> _View:
+        """The segments, if `offset` is within them."""
+        view = self._view
+        if not view.segments:
+            raise LogClosed(self._directory)
+        if not self._start_offset <= offset <= self._end_offset:
+            raise OffsetOutOfRange(offset, self._start_offset, self._end_offset)
+        return view
+
+    def read(self, offset: Offset, max_bytes: int, up_to: Offset, cached_only: bool = False) -> Buffer | None:
+        view = self._view_of(offset)
+        assert up_to <= self._flushed_offset, (self, offset, up_to)
+        if offset >= up_to:
+            return b""
+        segment = view.segments[bisect_right(view.bases, offset) - 1]
+        try:
+            return segment.read(offset, max_bytes, up_to, cached_only)
+        except (FileNotFoundError, LogCorrupt):
+            # Retention or truncation may have taken the segment away since we looked.
+            self._view_of(offset)
+            if segment in self._view.segments:
+                raise
+            raise OffsetOutOfRange(offset, self._start_offset, self._end_offset) from None
+
+    def batch_at_time(self, timestamp: int, up_to: Offset) -> StoredBatch | None:
+        assert up_to <= self._flushed_offset, (self, up_to)
+        for segment in self._view.segments:
+            if segment.base_offset >= up_to:
+                break
+            segment.load_summary()
+            if segment.max_timestamp < timestamp:
+                continue
+            header = segment.find_time(timestamp, up_to)
+            if header is not None and header.next_offset <= self._start_offset:
+                # Deleted by `drop_prefix`, but its segment is not free yet.
+                later = (header for _, header in segment.headers(self._start_offset, up_to))
+                header = next((header for header in later if header.max_timestamp >= timestamp), None)
+            if header is not None:
+                return segment.batch(header)
+        return None
+
+    def headers(self, start: Offset, end: Offset) -> Iterator[tuple[BatchHeader, int]]:
+        view = self._view_of(start)
+        for segment in view.segments[max(bisect_right(view.bases, start) - 1, 0) :]:
+            if segment.base_offset >= end:
+                return
+            for _, header in segment.headers(start, end):
+                yield header, header.size
+
+    # The end
+
+    def close(self, clean: bool = True) -> None:
+        if self._is_closed:
+            return
+        if clean and self._fenced is None and not self._is_marked_clean:
+            self.flush()
+            try:
+                if self._active.size_bytes:
+                    self._active.save_index()
+                self._write_flushed(is_clean=True)
+            except OSError as error:
+                _logger.warning("%s: cannot mark as closed: %s", self._directory, error)
+        self._is_closed = True
+        # Readers may still hold segments. Their files close when the last of them is done.
+        self._view = _View((), ())
+        self._active = Segment(self._files, self._directory, self._end_offset, self.options.index_interval_bytes)
+        del self._flushed_file
+
+    def delete(self) -> None:
+        self.close(clean=False)
+        aside, number = f"{self._directory}.deleted", 0
+        while self._files.exists(aside):
+            number += 1
+            aside = f"{self._directory}.{number}.deleted"
+        # One atomic step: a crash while files are removed must not leave half a log under its name.
+        self._files.rename(self._directory, aside)
+        self._files.sync_directory(os.path.dirname(self._directory) or ".")
+        remove_tree(self._files, aside)
+
+
+def _newest_ms(segment: Segment) -> int:
+    """The time of a segment's newest record; when no record says, the time of the last write."""
+    try:
+        segment.load_summary()
+    except LogCorrupt:
+        return segment.modified_ms()
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()

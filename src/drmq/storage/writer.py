@@ -1,0 +1,267 @@
+"""The writer thread: every change to every log of a data directory, in the order it was asked for.
+
+A sync takes a few hundred microseconds, whether it covers one batch or a thousand. So the event
+loop only queues, and one thread works in cycles: take everything that is queued, append it log by
+log, sync each log that changed, report. While a sync runs, the next cycle's work gathers by itself:
+the slower the disk, the larger the groups (group commit). Several logs are synced in parallel, by a
+few helpers: the disk overlaps them.
+
+The thread talks back through `WriterEvents`, called on the writer thread, at most once per kind
+and cycle, so that one wake-up of the event loop carries all results.
+
+When an append fails, everything queued behind it for the same log carries offsets that no longer
+follow. The writer therefore reports the failure once, and drops what comes for that log until the
+owner has seen the report, has gone back to `log.end_offset`, and says `resume(log)`. Since that word
+takes its place in the queue, it separates what was queued before it from what comes after.
+
+Other logs are not touched by a failure. What nobody expected (a bug) stops the writer, is reported
+through `on_crashed`, and fails everything queued: it never dies silently.
+
+The queue is not bounded here, because the event loop cannot wait: `queued_bytes` tells it when to
+stop reading from its clients. A simulator calls `run_cycle` itself instead of `start`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from drmq.model import Offset
+from drmq.records import BatchHeader, Buffer
+from drmq.storage.errors import StorageError, WriterStopped
+from drmq.storage.log import Log
+
+T = TypeVar("T")
+SYNC_THREADS = 4
+"""Logs that are synced at the same time. Measured: 16 files take 2.6 ms one by one, 1.0 ms by four."""
+
+
+class WriterEvents(Protocol):
+    """What the writer reports, on its own thread. An implementation hands it to the event loop, and returns."""
+
+    def on_written(self, results: list[tuple[Log, Offset]]) -> None:
+        """These logs were appended to up to these end offsets; not durable. Only for logs where that was asked."""
+
+    def on_flushed(self, results: list[tuple[Log, Offset]]) -> None:
+        """These logs are durable up to these offsets."""
+
+    def on_failed(self, log: Log, error: StorageError, end_offset: Offset) -> None:
+        """Nothing queued for `log` from `end_offset` on was kept; nothing more is until `resume(log)`."""
+
+    def on_crashed(self, error: BaseException) -> None:
+        """The writer stopped because of a bug; nothing queued is written any more."""
+
+
+class _Job:
+    """Something other than a batch to do on the thread, for whoever waits for the future."""
+
+    __slots__ = ("function", "future", "log")
+
+    def __init__(self, log: Log, function: Callable[[], object]) -> None:
+        self.log = log
+        self.function = function
+        self.future: Future[Any] = Future()
+
+    def do(self) -> None:
+        if self.future.set_running_or_notify_cancel():
+            try:
+                result = self.function()
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the future
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(result)
+
+    def fail(self, error: StorageError) -> None:
+        if not self.future.done() and (self.future.running() or self.future.set_running_or_notify_cancel()):
+            self.future.set_exception(error)
+
+
+_Batch: TypeAlias = tuple[Log, BatchHeader, Buffer, bool]
+_STOP = None
+_Item: TypeAlias = _Batch | _Job | None
+
+
+class Writer:
+    """One thread that owns the logs of a data directory. `submit` and `run` belong to one other thread."""
+
+    def __init__(self, events: WriterEvents, sync_threads: int = SYNC_THREADS, name: str = "drmq-writer") -> None:
+        self._events = events
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._sync_threads = sync_threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._submitted_bytes = 0  # counted by the submitter
+        self._taken_bytes = 0  # counted by the writer
+        self._failed: set[Log] = set()
+        self._dirty: dict[Log, None] = {}
+        self._wants_written: dict[Log, None] = {}
+        self._is_stopping = False
+        self._crash: BaseException | None = None
+
+    # The submitter's side
+
+    @property
+    def queued_bytes(self) -> int:
+        """Batches that wait for the thread, or are being written by it."""
+        return self._submitted_bytes - self._taken_bytes
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def submit(self, log: Log, header: BatchHeader, batch: Buffer, wants_written: bool = False) -> None:
+        """Queue a stamped batch. With `wants_written`, `on_written` tells before the sync that it is in the log."""
+        if self._is_stopping:
+            raise self._stopped()
+        self._submitted_bytes += len(batch)
+        self._queue.put((log, header, batch, wants_written))
+
+    def run(self, log: Log, function: Callable[[], T]) -> Future[T]:
+        """Run `function` on the writer thread, after everything queued for `log` is appended.
+
+        What it raises goes to the future.
+        """
+        job = _Job(log, function)
+        if self._is_stopping:
+            job.fail(self._stopped())
+        else:
+            self._queue.put(job)
+        return job.future
+
+    def resume(self, log: Log) -> None:
+        """Accept batches again for a log whose failure was reported."""
+        self._queue.put(_Job(log, lambda: self._failed.discard(log)))
+
+    def stop(self) -> None:
+        """Finish everything queued, then end the thread; waits for it."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._queue.put(_STOP)
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _stopped(self) -> WriterStopped:
+        error = WriterStopped("the writer takes no more work")
+        error.__cause__ = self._crash
+        return error
+
+    # The thread's side
+
+    def _run(self) -> None:
+        while self.run_cycle(wait=True):
+            pass
+
+    def run_cycle(self, wait: bool = False) -> bool:
+        """Do everything that is queued; returns False once the writer is stopped. Waits for work if told so."""
+        items: list[_Item] = []
+        try:
+            self._take(items, wait)
+            return self._work(items)
+        except BaseException as error:  # noqa: BLE001 - the outermost frame of the thread
+            self._on_crash(error, items)
+            return False
+
+    def _take(self, items: list[_Item], wait: bool) -> None:
+        """Add everything that is queued now."""
+        if wait:
+            items.append(self._queue.get())
+        get = self._queue.get_nowait
+        try:
+            while True:
+                items.append(get())
+        except Empty:
+            return
+
+    def _work(self, items: list[_Item]) -> bool:
+        goes_on = True
+        pending: dict[Log, list[tuple[BatchHeader, Buffer]]] = {}
+        taken_bytes = 0
+        for item in items:
+            if isinstance(item, tuple):
+                log, header, batch, wants_written = item
+                batches = pending.get(log)
+                if batches is None:
+                    batches = pending[log] = []
+                batches.append((header, batch))
+                taken_bytes += len(batch)
+                if wants_written:
+                    self._wants_written[log] = None
+            elif item is not _STOP:
+                if item.log in pending:
+                    self._append(item.log, pending.pop(item.log))
+                item.do()
+            else:
+                goes_on = False
+        for log, batches in pending.items():
+            self._append(log, batches)
+        if self._wants_written:
+            written = [(log, log.end_offset) for log in self._wants_written]
+            self._wants_written.clear()
+            self._events.on_written(written)
+        self._flush()
+        self._taken_bytes += taken_bytes
+        return goes_on
+
+    def _append(self, log: Log, batches: list[tuple[BatchHeader, Buffer]]) -> None:
+        if log in self._failed:
+            return
+        self._dirty[log] = None
+        try:
+            log.append(batches)
+        except StorageError as error:
+            self._on_failure(log, error)
+
+    def _on_failure(self, log: Log, error: StorageError) -> None:
+        self._failed.add(log)
+        # A fenced log keeps what was flushed. What was only written may or may not be there.
+        self._events.on_failed(log, error, log.flushed_offset if log.is_fenced else log.end_offset)
+
+    def _flush(self) -> None:
+        """Sync what was appended to, and report what is durable."""
+        logs = [log for log in self._dirty if not log.is_fenced]
+        self._dirty.clear()
+        if not logs:
+            return
+        results: list[tuple[Log, Offset]] = []
+        failures: list[tuple[Log, StorageError]] = []
+        rest = iter(logs)
+
+        def flush_some() -> None:
+            # Several threads take from one iterator: under the interpreter's lock each log goes to one.
+            for log in rest:
+                try:
+                    log.flush()
+                except StorageError as error:
+                    failures.append((log, error))
+                else:
+                    results.append((log, log.flushed_offset))
+
+        helpers = min(len(logs), self._sync_threads) - 1
+        if helpers > 0:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._sync_threads - 1, "drmq-sync")
+            futures = [self._pool.submit(flush_some) for _ in range(helpers)]
+            flush_some()
+            for future in futures:
+                future.result()
+        else:
+            flush_some()
+        if results:
+            self._events.on_flushed(results)
+        for log, error in failures:
+            self._on_failure(log, error)
+
+    def _on_crash(self, error: BaseException, items: list[_Item]) -> None:
+        """Fail all that is queued, and all that will be."""
+        self._crash = error
+        self._is_stopping = True
+        self._take(items, wait=False)
+        for item in items:
+            if isinstance(item, _Job):
+                item.fail(self._stopped())
+        self._events.on_crashed(error)

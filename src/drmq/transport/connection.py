@@ -1,0 +1,288 @@
+"""One client connection: bytes in, frames out, answers back in the order of the requests.
+
+The problem: thousands of connections, most idle, some hostile, and a few that send hundreds of
+megabytes a second, on one event loop. Three ideas:
+
+- **One shared receive buffer.** The loop reads one socket at a time and hands the bytes over
+  before it reads the next, so every idle connection can use the same buffer. Only a connection
+  that is in the middle of a frame owns memory, and the rest of that frame is received straight
+  into its final place, from which it goes to the disk without another copy.
+- **Memory follows bytes, not promises.** A frame's buffer doubles as bytes arrive; the four bytes
+  that announce a length only say where to stop. All half-received frames share one budget.
+- **Back-pressure instead of queues.** A connection is not read while it has too many requests
+  open, while its answers are not fetched, or while the broker asks for a pause. TCP does the rest.
+
+Answers leave in the order of the requests (the protocol has no other way to match them), each
+through the `Answer` that was opened for its request. A request that gets no answer opens none.
+
+Always true: `_reasons` is empty exactly when the transport is being read; `_filled <= len(_partial)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from enum import IntFlag
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from drmq.transport.listener import Listener
+
+Buffer = bytes | bytearray | memoryview
+
+_SIZE = Struct(">i")
+_SIZE_AND_KEY = Struct(">ih")
+_PREFIX = 4
+_PREFIX_AND_KEY = 6
+_PARTIAL_SIZE_MIN = 4_096
+_WRITE_BUFFER_HIGH = 1_048_576
+_PRODUCE_KEY = 0
+
+
+class Pause(IntFlag):
+    """Why a connection is not being read."""
+
+    NONE = 0
+    REQUESTS = 1
+    ANSWERS = 2
+    MEMORY = 4
+    BROKER = 8
+
+
+class FrameHandler(Protocol):
+    """What a listener hands frames to."""
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """Handle one request, without its size prefix; the frame is the handler's to keep and to change."""
+
+    def on_close(self, connection: Connection) -> None:
+        """The connection is gone; whatever waits on its behalf can be dropped."""
+
+
+class Answer:
+    """The place of one request's answer in the connection's order."""
+
+    __slots__ = ("_connection", "buffers")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.buffers: Sequence[Buffer] | None = None
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Give the whole answer, size prefix included. It leaves once all earlier ones have."""
+        assert self.buffers is None, "a request is answered once"
+        self.buffers = buffers
+        self._connection.flush_answers()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one accepted socket. Owned by its listener; lives on the listener's loop."""
+
+    __slots__ = (
+        "_answers",
+        "_filled",
+        "_frame_size",
+        "_listener",
+        "_partial",
+        "_reasons",
+        "_transport",
+        "answers_blocked_since",
+        "client_id",
+        "closed",
+        "frame_since",
+        "last_active",
+        "peer",
+        "software",
+    )
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+        self._partial: bytearray | None = None
+        self._filled = 0
+        self._frame_size = 0
+        self._reasons = Pause.NONE
+        self._answers: deque[Answer] = deque()
+        self.closed = False
+        self.peer = "?"
+        self.client_id = ""
+        self.software = ""
+        self.last_active = listener.now
+        self.frame_since = 0.0
+        self.answers_blocked_since = 0.0
+
+    # ---- life -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), transport
+        self._transport = transport
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else "?"
+        transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
+        self._listener.on_connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._forget_partial()
+        self._answers.clear()
+        self._listener.on_disconnected(self)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def close(self, reason: str | None = None) -> None:
+        """End the connection at once; `reason`, if given, is logged (rate-limited) and counted."""
+        if self.closed or self._transport is None:
+            return
+        if reason is not None:
+            self._listener.on_refused(self, reason)
+        self.closed = True
+        self._transport.abort()
+
+    # ---- receiving ------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        partial = self._partial
+        if partial is None:
+            return self._listener.shared_buffer
+        if self._filled == len(partial):
+            # Growing happens here and not when bytes arrive: there the event loop still holds
+            # the buffer, and a bytearray that is held cannot grow.
+            growth = min(len(partial), self._frame_size - len(partial)) if self._frame_size else _PARTIAL_SIZE_MIN
+            partial.extend(bytes(growth))
+            self._listener.partial_bytes += growth
+        return memoryview(partial)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._listener.now
+        if self._partial is None:
+            self._take_frames(self._listener.shared_buffer[:nbytes])
+            return
+        self._filled += nbytes
+        if not self._frame_size and not self._read_frame_size():
+            return
+        if self._filled == self._frame_size:
+            partial = self._partial
+            self._forget_partial()
+            self._listener.handler.on_frame(self, memoryview(partial)[_PREFIX:])
+        elif self._filled == len(self._partial) and not self._listener.may_grow(self):
+            self.pause(Pause.MEMORY)
+
+    def _take_frames(self, view: memoryview) -> None:
+        """Cut whole frames out of the shared buffer and keep what is left over as a partial one."""
+        position, end = 0, len(view)
+        on_frame = self._listener.handler.on_frame
+        while end - position >= _PREFIX_AND_KEY:
+            size, api_key = _SIZE_AND_KEY.unpack_from(view, position)
+            if not self._size_is_allowed(size, api_key):
+                return
+            stop = position + _PREFIX + size
+            if stop > end:
+                break
+            on_frame(self, memoryview(bytearray(view[position + _PREFIX : stop])))
+            if self.closed:
+                return
+            position = stop
+        if position < end:
+            self._start_partial(view[position:])
+
+    def _start_partial(self, rest: memoryview) -> None:
+        self._filled = len(rest)
+        self._frame_size = 0
+        self.frame_since = self._listener.now
+        self._partial = bytearray(max(_PARTIAL_SIZE_MIN, len(rest)))
+        self._partial[: len(rest)] = rest
+        if self._filled >= _PREFIX_AND_KEY:
+            self._read_frame_size()
+        if self._frame_size and len(self._partial) > self._frame_size:
+            # Receive no byte of the next frame into this one's buffer.
+            del self._partial[self._frame_size :]
+        elif not self._frame_size:
+            del self._partial[_PREFIX_AND_KEY:]
+        self._listener.partial_bytes += len(self._partial)
+
+    def _read_frame_size(self) -> bool:
+        """Once its first bytes are here, learn how long the frame is. False: not yet, or refused."""
+        assert self._partial is not None
+        if self._filled < _PREFIX_AND_KEY:
+            return False
+        size, api_key = _SIZE_AND_KEY.unpack_from(self._partial)
+        if not self._size_is_allowed(size, api_key):
+            return False
+        self._frame_size = size + _PREFIX
+        return True
+
+    def _size_is_allowed(self, size: int, api_key: int) -> bool:
+        options = self._listener.options
+        size_max = options.request_bytes_max if api_key == _PRODUCE_KEY else options.control_request_bytes_max
+        if _PREFIX <= size <= size_max:
+            return True
+        self.close(f"a request of {size} bytes with api key {api_key}; allowed are {_PREFIX} to {size_max}")
+        return False
+
+    def _forget_partial(self) -> None:
+        if self._partial is not None:
+            self._listener.partial_bytes -= len(self._partial)
+            self._partial = None
+            self._filled = 0
+            self._frame_size = 0
+            self.frame_since = 0.0
+            self._listener.on_memory_freed()
+
+    # ---- answering ------------------------------------------------------------------------------
+
+    def open_answer(self) -> Answer:
+        """Take the next place in the order of answers."""
+        answer = Answer(self)
+        self._answers.append(answer)
+        if len(self._answers) >= self._listener.options.requests_in_flight_max:
+            self.pause(Pause.REQUESTS)
+        return answer
+
+    def flush_answers(self) -> None:
+        """Write the answers that are ready and not behind one that is not."""
+        answers = self._answers
+        transport = self._transport
+        if self.closed or transport is None:
+            return
+        while answers:
+            buffers = answers[0].buffers
+            if buffers is None:
+                break
+            answers.popleft()
+            transport.writelines(buffers)
+        if self._reasons & Pause.REQUESTS and len(answers) < self._listener.options.requests_in_flight_max // 2:
+            self.resume(Pause.REQUESTS)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request waits for its answer, or an answer for its reader."""
+        return bool(self._answers) or self.unsent_bytes > 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the client has not taken yet."""
+        return 0 if self._transport is None or self.closed else self._transport.get_write_buffer_size()
+
+    def pause_writing(self) -> None:
+        self.answers_blocked_since = self._listener.now
+        self.pause(Pause.ANSWERS)
+
+    def resume_writing(self) -> None:
+        self.answers_blocked_since = 0.0
+        self.resume(Pause.ANSWERS)
+
+    # ---- flow -----------------------------------------------------------------------------------
+
+    def pause(self, reason: Pause) -> None:
+        if not self._reasons and not self.closed and self._transport is not None:
+            self._transport.pause_reading()
+        self._reasons |= reason
+
+    def resume(self, reason: Pause) -> None:
+        before = self._reasons
+        self._reasons &= ~reason
+        if before and not self._reasons and not self.closed and self._transport is not None:
+            self._transport.resume_reading()

@@ -1,0 +1,119 @@
+"""The listening socket, and what its connections share: limits, the receive buffer, the sweep.
+
+Once a second the sweep looks at every connection and closes those that break a time limit: a
+frame that does not get complete, answers that nobody reads, silence. One timer for all of them
+costs less than a timer each, and a second of imprecision hurts nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from drmq.transport.connection import Connection, FrameHandler, Pause
+from drmq.transport.limits import ListenerOptions
+from drmq.transport.repeats import RepeatFilter
+
+log = logging.getLogger("drmq.transport")
+
+_SHARED_BUFFER_SIZE = 262_144
+_SWEEP_INTERVAL_S = 1.0
+_BACKLOG = 1_024
+
+
+class Listener:
+    """Accepts connections on one address and hands their frames to a handler."""
+
+    def __init__(self, handler: FrameHandler, options: ListenerOptions) -> None:
+        self.handler = handler
+        self.options = options
+        self.connections: set[Connection] = set()
+        self.shared_buffer = memoryview(bytearray(_SHARED_BUFFER_SIZE))
+        self.partial_bytes = 0
+        self.now = 0.0
+        self.refused_count = 0
+        self._waiting_for_memory: list[Connection] = []
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._repeats = RepeatFilter(log)
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Start to listen; the address that was bound, with the port the system chose for 0."""
+        loop = asyncio.get_running_loop()
+        self.now = loop.time()
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=_BACKLOG)
+        self._sweeper = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+        bound = self._server.sockets[0].getsockname()
+        return str(bound[0]), int(bound[1])
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self, drain_timeout_s: float = 5.0) -> None:
+        """Take no more requests, let those in flight be answered, then close what is left."""
+        self.stop_accepting()
+        for connection in self.connections:
+            connection.pause(Pause.BROKER)
+        deadline = asyncio.get_running_loop().time() + drain_timeout_s
+        # "The socket has sent it all" has no event to wait for, hence the short naps.
+        while any(c.is_busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            await self._server.wait_closed()
+        self._repeats.close()
+
+    # ---- called by connections ------------------------------------------------------------------
+
+    def on_connected(self, connection: Connection) -> None:
+        if len(self.connections) >= self.options.connections_max:
+            connection.close(f"{len(self.connections)} connections are open, which is the limit")
+            return
+        self.connections.add(connection)
+
+    def on_disconnected(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self.handler.on_close(connection)
+
+    def on_refused(self, connection: Connection, reason: str) -> None:
+        self.refused_count += 1
+        self._repeats.warning("closed a connection", f"closed {connection.peer}: {reason}")
+
+    def may_grow(self, connection: Connection) -> bool:
+        """Whether a half-received frame may get more memory now; if not, it waits its turn."""
+        if self.partial_bytes < self.options.partial_request_bytes_max:
+            return True
+        self._waiting_for_memory.append(connection)
+        return False
+
+    def on_memory_freed(self) -> None:
+        while self._waiting_for_memory and self.partial_bytes < self.options.partial_request_bytes_max:
+            self._waiting_for_memory.pop().resume(Pause.MEMORY)
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.now = now = loop.time()
+        options = self.options
+        receive_s = options.request_receive_timeout_ms / 1000
+        send_s = options.response_send_timeout_ms / 1000
+        idle_s = options.idle_timeout_ms / 1000
+        for connection in list(self.connections):
+            if connection.frame_since and now - connection.frame_since > receive_s:
+                connection.close(f"a request was not complete after {receive_s:.0f} s")
+            elif connection.answers_blocked_since and now - connection.answers_blocked_since > send_s:
+                connection.close(f"answers were not read for {send_s:.0f} s")
+            elif now - connection.last_active > idle_s and not connection.is_busy:
+                connection.close()
+        if self._waiting_for_memory and all(c in self._waiting_for_memory for c in self._growing()):
+            # Everyone who holds memory waits for memory: one of them goes on, and frees its own at its end.
+            self._waiting_for_memory.pop(0).resume(Pause.MEMORY)
+        self._sweeper = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+
+    def _growing(self) -> list[Connection]:
+        return [connection for connection in self.connections if connection.frame_since]

@@ -1,0 +1,98 @@
+"""The APIs that DRMQ speaks: their versions, and where their messages are.
+
+The table is what a broker advertises and what frames are read by. It knows the message classes by
+name only: `Api.request` and `Api.response` import the module of an API when it is first met, so
+that a process pays for what it uses and starts at once.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Final
+
+from drmq.wire.api_key import ApiKey
+
+NEVER: Final = 32767
+"""As `flexible_from`: no version of this API is flexible."""
+
+
+class Api:
+    """One API. `version_min` to `version_max` are served; a client is told `advertised_min` to `version_max`."""
+
+    def __init__(
+        self,
+        key: ApiKey,
+        version_min: int,
+        version_max: int,
+        flexible_from: int,
+        advertised_min: int | None = None,
+    ) -> None:
+        self.key = key
+        self.version_min = version_min
+        self.version_max = version_max
+        self.flexible_from = flexible_from
+        self.advertised_min = version_min if advertised_min is None else advertised_min
+
+    def __repr__(self) -> str:
+        return f"<Api {self.key.name} {self.version_min}-{self.version_max}>"
+
+    def serves(self, version: int) -> bool:
+        return self.version_min <= version <= self.version_max
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version has compact lengths and tagged fields, in its body and its headers."""
+        return version >= self.flexible_from
+
+    @cached_property
+    def request(self) -> type[Any]:
+        """The class of the request body; its module is imported at the first use."""
+        return self._load("Request")
+
+    @cached_property
+    def response(self) -> type[Any]:
+        """The class of the response body; its module is imported at the first use."""
+        return self._load("Response")
+
+    def _load(self, suffix: str) -> type[Any]:
+        module = import_module(f"drmq.wire.messages.{self.key.name.lower()}")
+        camel = "".join(word.capitalize() for word in self.key.name.split("_"))
+        found: type[Any] = getattr(module, camel + suffix)
+        return found
+
+
+APIS: Final[dict[int, Api]] = {
+    api.key: api
+    for api in (
+        # librdkafka up to 2.11 compresses only if it sees Produce 0, which nobody has sent for years.
+        Api(ApiKey.PRODUCE, 3, 13, flexible_from=9, advertised_min=0),
+        Api(ApiKey.FETCH, 4, 17, flexible_from=12),
+        Api(ApiKey.LIST_OFFSETS, 1, 10, flexible_from=6),
+        Api(ApiKey.METADATA, 0, 13, flexible_from=9),
+        Api(ApiKey.OFFSET_COMMIT, 2, 10, flexible_from=8),
+        Api(ApiKey.OFFSET_FETCH, 1, 10, flexible_from=6),
+        Api(ApiKey.FIND_COORDINATOR, 0, 6, flexible_from=3),
+        Api(ApiKey.JOIN_GROUP, 0, 9, flexible_from=6),
+        Api(ApiKey.HEARTBEAT, 0, 4, flexible_from=4),
+        Api(ApiKey.LEAVE_GROUP, 0, 5, flexible_from=4),
+        Api(ApiKey.SYNC_GROUP, 0, 5, flexible_from=4),
+        Api(ApiKey.DESCRIBE_GROUPS, 0, 6, flexible_from=5),
+        Api(ApiKey.LIST_GROUPS, 0, 5, flexible_from=3),
+        Api(ApiKey.API_VERSIONS, 0, 5, flexible_from=3),
+        Api(ApiKey.CREATE_TOPICS, 2, 7, flexible_from=5),
+        Api(ApiKey.DELETE_TOPICS, 1, 6, flexible_from=4),
+        Api(ApiKey.DELETE_RECORDS, 0, 2, flexible_from=2),
+        Api(ApiKey.INIT_PRODUCER_ID, 0, 5, flexible_from=2),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, flexible_from=4),
+        Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, flexible_from=4),
+        Api(ApiKey.ALTER_CONFIGS, 0, 2, flexible_from=2),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, flexible_from=2),
+        Api(ApiKey.CREATE_PARTITIONS, 0, 3, flexible_from=2),
+        Api(ApiKey.DELETE_GROUPS, 0, 2, flexible_from=2),
+        Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, flexible_from=1),
+        Api(ApiKey.OFFSET_DELETE, 0, 0, flexible_from=NEVER),
+        Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, flexible_from=0),
+        Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, flexible_from=0),
+    )
+}
+"""By key. Plain integers find their row too, so a key from the wire needs no conversion first."""

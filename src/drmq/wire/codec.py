@@ -1,0 +1,130 @@
+"""Reading and writing messages: `decode` and `encode`, and what their compiled code stands on.
+
+The problem: thirty APIs in up to eighteen versions each, of which a client uses a handful. Walking
+a schema for each message is slow in Python, and writing four hundred functions by hand is folly.
+The idea: the first time a version of a message is seen, its schema (see `fields`) becomes the
+source of two plain functions (see `compiler`), in which a run of fixed-size fields is one `struct`
+call and everything that can be decided from the version is already decided.
+
+What always holds for `decode`, whatever bytes it is given:
+
+- it returns a value or raises `ProtocolError`, and nothing else;
+- it reads a message that fills its buffer exactly: a tail is an error, like a missing end;
+- it allocates in proportion to the bytes that are there, not to what a count claims: an array's
+  count is checked against the bytes left before its list exists.
+
+Writing trusts its caller: a value that does not fit its field is a bug here, not a peer's fault,
+and raises `struct.error` or `ValueError`. Unknown tagged fields are skipped, as the protocol asks.
+Framing and headers live in `frames`, the hot path in `produce` and `fetch`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from drmq.wire.errors import ProtocolError
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+Reader = Callable[[Buffer, int, int], tuple[Any, int]]
+Writer = Callable[[Any, bytearray], None]
+
+MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
+"""What reading past an end or a string that is not UTF-8 raises, before it becomes a `ProtocolError`."""
+
+ARRAY_COUNT_MAX = 200_000
+"""No list in a message of a sane peer is longer; a frame that claims more is refused."""
+
+_readers: dict[tuple[type, int], Reader] = {}
+_writers: dict[tuple[type, int], Writer] = {}
+
+
+def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
+    """The message that fills `buffer` from `position` to its end."""
+    end = len(buffer)
+    reader = _readers.get((cls, version)) or _compile_reader(cls, version)
+    try:
+        value, stop = reader(buffer, position, end)
+    except MALFORMED as error:
+        raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
+    if stop != end:
+        raise ProtocolError(f"{cls.__name__} v{version}: {end - stop} bytes too many")
+    return value  # type: ignore[no-any-return]  # compiled code has no types; the schema is its type
+
+
+def encode(value: object, version: int, out: bytearray) -> None:
+    """Append the message to `out`."""
+    cls = type(value)
+    writer = _writers.get((cls, version)) or _compile_writer(cls, version)
+    writer(value, out)
+
+
+def _compile_reader(cls: type, version: int) -> Reader:
+    # Imported when first needed: start-up pays neither for the compiler nor for `dataclasses`.
+    from drmq.wire.compiler import message_reader
+
+    reader = _readers[cls, version] = message_reader(cls, version)
+    return reader
+
+
+def _compile_writer(cls: type, version: int) -> Writer:
+    from drmq.wire.compiler import message_writer
+
+    writer = _writers[cls, version] = message_writer(cls, version)
+    return writer
+
+
+# ---- pieces that compiled and hand-written readers share -----------------------------------------
+
+
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes, and the position behind it."""
+    result = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("a varint of more than five bytes")
+
+
+def write_uvarint(value: int, out: bytearray) -> None:
+    """Append `value` in seven-bit groups, the lowest first."""
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def skip_tags(buffer: Buffer, position: int, end: int) -> int:
+    """The position behind a block of tagged fields of which none is known."""
+    count, position = read_uvarint(buffer, position)
+    # Each takes two bytes at least; without the check a claim of 2**32 is only refused at the end.
+    if count * 2 > end - position:
+        raise ProtocolError(f"{count} tagged fields where {end - position} bytes are left")
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position += size
+        if position > end:
+            raise field_too_long(size, position - size, end)
+    return position
+
+
+def check_count(count: int, size_min: int, position: int, end: int) -> None:
+    """Refuse a count that the bytes left cannot hold."""
+    if count < 0 or count > ARRAY_COUNT_MAX or count * size_min > end - position:
+        raise ProtocolError(f"an array of {count} elements where {end - position} bytes are left")
+
+
+def field_too_long(size: int, position: int, end: int) -> ProtocolError:
+    return ProtocolError(f"a field of {size} bytes where {end - position} are left")
+
+
+def unexpected_null(name: str) -> ProtocolError:
+    return ProtocolError(f"{name} is null or of negative size, which this version does not allow")

@@ -1,0 +1,95 @@
+"""What Produce and Fetch responses have in common: topics by name or id, counts, strings, endpoints."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from drmq.wire.codec import write_uvarint
+
+Topic = str | bytes
+"""A topic as the hot path names it: by its name, or by its id of sixteen bytes, as the version has it."""
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a broker listens; sent beside `current_leader` so that a client needs no metadata round."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class _OfTopic(Protocol):
+    @property
+    def topic(self) -> Topic: ...
+
+
+R = TypeVar("R", bound=_OfTopic)
+
+
+def group_by_topic(results: Sequence[R]) -> list[list[R]]:
+    """Runs of neighbours that belong to the same topic."""
+    groups: list[list[R]] = []
+    last = None
+    for result in results:
+        if result.topic == last:
+            groups[-1].append(result)
+        else:
+            groups.append([result])
+            last = result.topic
+    return groups
+
+
+def put_count(count: int, flexible: bool, out: bytearray) -> None:
+    """Append the count that stands before an array."""
+    if flexible:
+        write_uvarint(count + 1, out)
+    else:
+        out += _INT32.pack(count)
+
+
+def put_string(text: str | None, flexible: bool, out: bytearray) -> None:
+    """Append a string that may be null."""
+    if text is None:
+        out += b"\x00" if flexible else b"\xff\xff"
+        return
+    data = text.encode()
+    if flexible:
+        write_uvarint(len(data) + 1, out)
+    else:
+        out += _INT16.pack(len(data))
+    out += data
+
+
+def put_topic(topic: Topic, by_id: bool, flexible: bool, out: bytearray) -> None:
+    """Append a topic's id or name, whichever this version has."""
+    if by_id:
+        assert isinstance(topic, bytes), topic
+        assert len(topic) == 16, topic
+        out += topic
+    else:
+        assert isinstance(topic, str), topic
+        put_string(topic, flexible, out)
+
+
+def put_node_endpoints_tag(endpoints: Sequence[NodeEndpoint], out: bytearray) -> None:
+    """Append the tag block that closes a response: the endpoints as tag 0, or nothing."""
+    if not endpoints:
+        out.append(0)
+        return
+    data = bytearray()
+    write_uvarint(len(endpoints) + 1, data)
+    for node_id, host, port, rack in endpoints:
+        data += _INT32.pack(node_id)
+        put_string(host, True, data)
+        data += _INT32.pack(port)
+        put_string(rack, True, data)
+        data.append(0)
+    out += b"\x01\x00"
+    write_uvarint(len(data), out)
+    out += data

@@ -1,0 +1,102 @@
+"""Where the broker is, and names that no other test uses."""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from conformance.skips import reason_to_skip
+from support.clients import CLIENTS, Client, Member
+from support.polling import PATIENCE_S
+from support.processes import BrokerProcess
+
+BOOTSTRAP_VARIABLE = "DRMQ_TEST_BOOTSTRAP"
+
+MakeTopic = Callable[..., str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "drmq_only: states something in which DRMQ differs from Apache Kafka on purpose")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what `skips.py` lists, each with its reason."""
+    foreign = BOOTSTRAP_VARIABLE in os.environ
+    for item in items:
+        if "conformance" not in item.path.parts:
+            continue
+        reason = reason_to_skip(item, foreign_broker=foreign)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the broker under test: the one named by the environment, else a DRMQ of our own."""
+    named = os.environ.get(BOOTSTRAP_VARIABLE)
+    if named:
+        yield named
+        return
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(params=list(CLIENTS))
+def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
+    """Each client in turn."""
+    return CLIENTS[request.param](bootstrap)
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    """confluent-kafka's administration client."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture(scope="session")
+def kafka_admin(bootstrap: str) -> Iterator[Any]:
+    """kafka-python's administration client."""
+    from kafka import KafkaAdminClient
+
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        yield admin
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for topics and groups that only this test uses, and that says which test it was."""
+    letters = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    return f"{letters[:60]}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def make_topic(admin: AdminClient, name: str) -> MakeTopic:
+    """Create a topic of this test: `make_topic(partitions=3, suffix="b", config={...})` returns its name."""
+
+    def make(partitions: int = 1, *, suffix: str = "", config: dict[str, str] | None = None) -> str:
+        topic = name + suffix
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+        admin.create_topics([new], operation_timeout=PATIENCE_S)[topic].result()
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    """A fresh topic with one partition."""
+    return make_topic()
+
+
+@pytest.fixture
+def members() -> Iterator[list[Member]]:
+    """Group members that leave at the end of the test, if it did not let them leave before."""
+    joined: list[Member] = []
+    yield joined
+    for member in joined:
+        member.leave()

@@ -1,0 +1,43 @@
+"""The table of committed offsets."""
+
+from __future__ import annotations
+
+from drmq.groups import OffsetCommitted, OffsetDeleted
+from drmq.groups.offsets import OffsetTable
+from drmq.model import Offset, TopicPartition
+
+
+def committed(group_id: str, topic: str, partition: int, offset: int) -> OffsetCommitted:
+    return OffsetCommitted(group_id, topic, partition, Offset(offset))
+
+
+def test_the_last_commit_of_a_partition_counts() -> None:
+    table = OffsetTable()
+    table.put(committed("g", "t", 0, 5))
+    table.put(committed("g", "t", 0, 3))
+    assert table.get("g", TopicPartition("t", 0)) == committed("g", "t", 0, 3)
+    assert table.get("g", TopicPartition("t", 1)) is None
+    assert table.get("h", TopicPartition("t", 0)) is None
+    assert len(table) == 1
+
+
+def test_a_group_is_known_while_it_has_an_offset() -> None:
+    table = OffsetTable()
+    table.remove(OffsetDeleted("g", "t", 0))
+    table.put(committed("g", "t", 0, 5))
+    table.remove(OffsetDeleted("g", "t", 7))
+    assert "g" in table
+    table.remove(OffsetDeleted("g", "t", 0))
+    assert "g" not in table
+    assert table == OffsetTable()
+
+
+def test_offsets_come_in_the_order_of_group_topic_and_partition() -> None:
+    """A snapshot must not depend on the history that led to it."""
+    rows = [committed(g, t, p, 1) for g in ("a", "b") for t in ("s", "t") for p in (0, 2, 10)]
+    table = OffsetTable()
+    for row in reversed(rows):
+        table.put(row)
+    assert list(table) == rows
+    assert table.of_group("b") == rows[6:]
+    assert table.of_topics({"s"}) == [row for row in rows if row.topic == "s"]
