@@ -7,21 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.skips import reason_to_skip
 from support.clients import CLIENTS, Client, Member
-from support.polling import PATIENCE_S
+from support.polling import PATIENCE_S, eventually
 from support.processes import BrokerProcess
 
 BOOTSTRAP_VARIABLE = "DRMQ_TEST_BOOTSTRAP"
 
 MakeTopic = Callable[..., str]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "drmq_only: states something in which DRMQ differs from Apache Kafka on purpose")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -74,6 +71,19 @@ def name(request: pytest.FixtureRequest) -> str:
     return f"{letters[:60]}-{uuid.uuid4().hex[:8]}"
 
 
+def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Return once every partition answers for itself: Apache Kafka confirms a new topic before it is served."""
+    earliest = {TopicPartition(topic, partition): OffsetSpec.earliest() for partition in range(partitions)}
+
+    def all_lead() -> bool:
+        try:
+            return all(answer.result().offset == 0 for answer in admin.list_offsets(earliest).values())
+        except KafkaException:
+            return False
+
+    eventually(all_lead, what=f"{topic} has leaders")
+
+
 @pytest.fixture
 def make_topic(admin: AdminClient, name: str) -> MakeTopic:
     """Create a topic of this test: `make_topic(partitions=3, suffix="b", config={...})` returns its name."""
@@ -82,6 +92,7 @@ def make_topic(admin: AdminClient, name: str) -> MakeTopic:
         topic = name + suffix
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
         admin.create_topics([new], operation_timeout=PATIENCE_S)[topic].result()
+        wait_for_leaders(admin, topic, partitions)
         return topic
 
     return make

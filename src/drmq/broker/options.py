@@ -84,7 +84,7 @@ class BrokerOptions:
     fetch_sessions_max: Annotated[int, Range(0, INT32_MAX)] = 1_000
     """Incremental fetch sessions kept at a time; a client without one sends full requests."""
 
-    queued_bytes_max: Bytes = 134_217_728
+    queued_bytes_max: Bytes = 67_108_864
     """Bytes waiting for the disk at which the broker stops reading from producers until they are written."""
 
     decompressed_bytes_max: Bytes = 268_435_456

@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 from drmq.broker.producers import ProducerTable
 from drmq.catalog import TimestampType, TopicConfig
 from drmq.model import ApiError, ErrorCode, LeaderEpoch, Offset, TopicId
+from drmq.model.names import is_internal
 from drmq.records import BatchHeader, InvalidBatch, check_batch, read_header, stamp, stamp_append_time
 from drmq.storage import Log, Writer
 
@@ -60,6 +61,7 @@ class Partition:
         "failure",
         "high_watermark",
         "index",
+        "is_internal",
         "leader_epoch",
         "log",
         "next_offset",
@@ -81,6 +83,7 @@ class Partition:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
+        self.is_internal = is_internal(topic)
         self.log = log
         self.config = config
         self.producers = producers
@@ -111,6 +114,8 @@ class Partition:
         """
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
+        if self.is_internal:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self.topic} is one of DRMQ's own topics")
         try:
             header = check_batch(batch)
         except InvalidBatch as error:

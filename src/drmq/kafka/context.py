@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from drmq.broker import Broker
+from drmq.broker import Broker, ShardDriver
 from drmq.transport import Connection
+
+
+def _forget(shard: ShardDriver, ticket: int) -> None:
+    """For whoever has no connection that could close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,8 @@ class Context:
     connection: Connection
     version: int
     client_id: str
+    park: Callable[[ShardDriver, int], None] = _forget
+    """Called for a group request that may wait long, so that its shard can be told if the connection closes."""
 
     @property
     def client_host(self) -> str:

@@ -44,7 +44,6 @@ from drmq.records.header import (
 )
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_UINT64_MASK = 2**64 - 1
 _VARINT_SIZE_MAX = 10
 
 Body: TypeAlias = bytes | memoryview
@@ -234,7 +233,10 @@ def _read_nullable(body: Body, position: int, end: int) -> tuple[bytes | None, i
 
 
 def _read_varint(body: Body, position: int) -> tuple[int, int]:
-    """The zigzag number at `position`, and where it ends: at the end of `body` at the latest."""
+    """The zigzag number at `position`, and where it ends: at the end of `body` at the latest.
+
+    Ten bytes hold 70 bits, so the caller checks that the number is one it can use.
+    """
     try:
         byte = body[position]
         position += 1
@@ -245,7 +247,6 @@ def _read_varint(body: Body, position: int) -> tuple[int, int]:
             byte = body[at]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                pass
                 return (value >> 1) ^ -(value & 1), at + 1
             shift += 7
     except IndexError:

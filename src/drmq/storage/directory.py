@@ -30,7 +30,7 @@ from drmq.storage.errors import (
     DirectoryUnreadable,
     InvalidName,
 )
-from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remove_tree, replace_file
+from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remove_tree, replace_file, sync_ancestors
 
 FORMAT_VERSION = 1
 DELETED_SUFFIX = ".deleted"
@@ -105,6 +105,7 @@ class DataDirectory:
                 )
             cluster_id = cluster_id or secrets.token_urlsafe(16)
             self._describe(path, cluster_id)
+            sync_ancestors(self._files, self.path)
             return cluster_id
         handle = OpenFile(self._files, self._files.open(path))
         found = _decode_description(path, self._files.read(handle.handle, 1 << 16, 0))

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from drmq.records import Buffer
@@ -221,7 +222,7 @@ class OpenFile:
 
 
 def make_directories(files: Files, path: str) -> None:
-    """Create a directory and those above it, so that they survive a power cut."""
+    """Create a directory and those above it, if they are missing, so that they survive a power cut."""
     missing: list[str] = []
     while not files.is_directory(path):
         missing.append(path)
@@ -229,6 +230,19 @@ def make_directories(files: Files, path: str) -> None:
     for directory in reversed(missing):
         files.make_directory(directory)
         files.sync_directory(os.path.dirname(directory) or ".")
+
+
+def sync_ancestors(files: Files, path: str) -> None:
+    """Make sure of the names of all directories above `path`.
+
+    A process killed between creating a directory and syncing its parent leaves a directory that looks
+    right to the next process, and that a power cut still takes away with all that is in it.
+    """
+    while path not in ("", ".", "/"):
+        path = os.path.dirname(path)
+        with suppress(PermissionError):
+            # A directory that we may not read is not one that we have created.
+            files.sync_directory(path or ".")
 
 
 def replace_file(files: Files, path: str, content: bytes) -> None:

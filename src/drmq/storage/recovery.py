@@ -25,7 +25,7 @@ from itertools import pairwise
 from drmq.model import Offset
 from drmq.storage.checkpoint import Flushed, FlushedFile, read_start
 from drmq.storage.errors import LogCorrupt, LogFenced
-from drmq.storage.files import Files, make_directories
+from drmq.storage.files import Files, make_directories, sync_ancestors
 from drmq.storage.log import LogOptions
 from drmq.storage.segment import LOG_SUFFIX, Segment
 from drmq.storage.walk import BadBatch, find_batch, walk
@@ -110,6 +110,7 @@ def _create(
     segment = Segment(files, directory, first_offset, options.index_interval_bytes)
     segment.create()
     files.sync_directory(directory)
+    sync_ancestors(files, directory)
     flushed_file.write(Flushed(False, first_offset, first_offset, 0))
     return OpenedLog([segment], first_offset, flushed_file, Recovery(True, 0, 0, None))
 

@@ -21,7 +21,7 @@ from crc32c import crc32c
 from drmq.model import Offset
 from drmq.records import Buffer
 from drmq.storage.errors import InvalidName
-from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, replace_file
+from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, replace_file, sync_ancestors
 
 _logger = logging.getLogger(__name__)
 
@@ -57,7 +57,10 @@ class SnapshotStore:
         head = _HEADER.pack(_MAGIC, _VERSION, offset, len(payload), 0)[:_BEFORE_CHECKSUM]
         checksum = crc32c(payload, crc32c(head))
         replace_file(self._files, self._path(prefix, offset), b"".join((head, checksum.to_bytes(4, "little"), payload)))
-        for old in self.offsets(prefix)[: -self._keep_count]:
+        offsets = self.offsets(prefix)
+        if len(offsets) == 1:
+            sync_ancestors(self._files, self._directory)
+        for old in offsets[: -self._keep_count]:
             self._files.remove(self._path(prefix, old))
 
     def load_latest(self, prefix: str, not_after: Offset | None = None) -> Snapshot | None:

@@ -1,1 +1,21 @@
+"""For tests, ours and yours: a real broker in the process, and fake worlds to run one in.
 
+`Broker` is a real node in a thread. `FakeFiles` is a disk in memory on which the power can be cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from drmq.testing.broker import Broker
+
+__all__ = ["Broker"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Broker":
+        from drmq.testing.broker import Broker
+
+        return Broker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

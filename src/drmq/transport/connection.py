@@ -15,7 +15,8 @@ megabytes a second, on one event loop. Three ideas:
 Answers leave in the order of the requests (the protocol has no other way to match them), each
 through the `Answer` that was opened for its request. A request that gets no answer opens none.
 
-Always true: `_reasons` is empty exactly when the transport is being read; `_filled <= len(_partial)`.
+Always true: with `_reasons` set, the transport is not read and no frame is handed over; what had
+been received by then waits in `_backlog`. `_filled <= len(_partial)`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 from enum import IntFlag
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from drmq.transport.listener import Listener
@@ -48,7 +49,9 @@ class Pause(IntFlag):
     REQUESTS = 1
     ANSWERS = 2
     MEMORY = 4
-    BROKER = 8
+    HANDLER = 8
+    DISK = 16
+    SHUTDOWN = 32
 
 
 class FrameHandler(Protocol):
@@ -82,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers",
+        "_backlog",
         "_filled",
         "_frame_size",
         "_listener",
@@ -101,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._partial: bytearray | None = None
+        self._backlog: bytes | None = None
         self._filled = 0
         self._frame_size = 0
         self._reasons = Pause.NONE
@@ -116,8 +121,8 @@ class Connection(asyncio.BufferedProtocol):
     # ---- life -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), transport
-        self._transport = transport
+        # uvloop's transports have the methods without the base class, so there is nothing to assert.
+        transport = self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "?"
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
@@ -182,9 +187,10 @@ class Connection(asyncio.BufferedProtocol):
             if stop > end:
                 break
             on_frame(self, memoryview(bytearray(view[position + _PREFIX : stop])))
-            if self.closed:
-                return
             position = stop
+            if self._reasons or self.closed:
+                self._backlog = bytes(view[position:])
+                return
         if position < end:
             self._start_partial(view[position:])
 
@@ -259,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """Whether a request waits for its answer, or an answer for its reader."""
-        return bool(self._answers) or self.unsent_bytes > 0
+        return bool(self._answers) or self.unsent_bytes > 0 or bool(self._reasons & Pause.HANDLER)
 
     @property
     def unsent_bytes(self) -> int:
@@ -284,5 +290,17 @@ class Connection(asyncio.BufferedProtocol):
     def resume(self, reason: Pause) -> None:
         before = self._reasons
         self._reasons &= ~reason
-        if before and not self._reasons and not self.closed and self._transport is not None:
-            self._transport.resume_reading()
+        if before and not self._reasons:
+            # Later, because the caller may be in the middle of something that must not be re-entered.
+            self._listener.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Handle what was received before the pause, then read again."""
+        if self._reasons or self.closed or self._transport is None:
+            return
+        if self._backlog is not None:
+            backlog, self._backlog = self._backlog, None
+            self._take_frames(memoryview(backlog))
+            if self._reasons or self.closed:
+                return
+        self._transport.resume_reading()

@@ -30,7 +30,10 @@ class Listener:
         self.connections: set[Connection] = set()
         self.shared_buffer = memoryview(bytearray(_SHARED_BUFFER_SIZE))
         self.partial_bytes = 0
+        self.blocked_bytes = 0
+        """Bytes of answers that slow readers have not taken, as of the last sweep."""
         self.now = 0.0
+        self.loop: asyncio.AbstractEventLoop
         self.refused_count = 0
         self._waiting_for_memory: list[Connection] = []
         self._server: asyncio.Server | None = None
@@ -39,7 +42,7 @@ class Listener:
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Start to listen; the address that was bound, with the port the system chose for 0."""
-        loop = asyncio.get_running_loop()
+        loop = self.loop = asyncio.get_running_loop()
         self.now = loop.time()
         self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=_BACKLOG)
         self._sweeper = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
@@ -54,7 +57,7 @@ class Listener:
         """Take no more requests, let those in flight be answered, then close what is left."""
         self.stop_accepting()
         for connection in self.connections:
-            connection.pause(Pause.BROKER)
+            connection.pause(Pause.SHUTDOWN)
         deadline = asyncio.get_running_loop().time() + drain_timeout_s
         # "The socket has sent it all" has no event to wait for, hence the short naps.
         while any(c.is_busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
@@ -94,6 +97,11 @@ class Listener:
         while self._waiting_for_memory and self.partial_bytes < self.options.partial_request_bytes_max:
             self._waiting_for_memory.pop().resume(Pause.MEMORY)
 
+    @property
+    def is_congested(self) -> bool:
+        """Whether slow readers hold so many bytes of answers that new answers must stay small."""
+        return self.blocked_bytes > self.options.response_bytes_max
+
     # ---- time -----------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
@@ -103,7 +111,10 @@ class Listener:
         receive_s = options.request_receive_timeout_ms / 1000
         send_s = options.response_send_timeout_ms / 1000
         idle_s = options.idle_timeout_ms / 1000
+        self.blocked_bytes = 0
         for connection in list(self.connections):
+            if connection.answers_blocked_since:
+                self.blocked_bytes += connection.unsent_bytes
             if connection.frame_since and now - connection.frame_since > receive_s:
                 connection.close(f"a request was not complete after {receive_s:.0f} s")
             elif connection.answers_blocked_since and now - connection.answers_blocked_since > send_s:

@@ -17,13 +17,19 @@ class RepeatFilter:
 
     def warning(self, kind: str, message: str) -> None:
         """`kind` groups events that count as the same; `message` is the one that gets printed."""
+        self._say(logging.WARNING, kind, message)
+
+    def error(self, kind: str, message: str) -> None:
+        self._say(logging.ERROR, kind, message)
+
+    def _say(self, level: int, kind: str, message: str) -> None:
         now = time.monotonic()
         since, unsaid = self._kinds.get(kind, (0.0, 0))
         if since and now - since < _QUIET_S:
             self._kinds[kind] = (since, unsaid + 1)
             return
         more = f" (and {unsaid} more of this kind in the last {now - since:.0f} s)" if unsaid else ""
-        self._logger.warning("%s%s", message, more)
+        self._logger.log(level, "%s%s", message, more)
         self._kinds[kind] = (now, 0)
 
     def close(self) -> None:

@@ -179,6 +179,11 @@ class ConfluentClient(Client):
         return member
 
 
+def _failure(error: KafkaError) -> KafkaFailure:
+    fenced = error.code() == KafkaError._FATAL and "Static consumer fenced" in str(error)
+    return KafkaFailure(KafkaError.FENCED_INSTANCE_ID if fenced else error.code(), str(error))
+
+
 class ConfluentMember(ThreadedMember):
     def __init__(self, settings: dict[str, Any], topics: Sequence[str], *, cooperative: bool) -> None:
         super().__init__(f"confluent-kafka member of {settings['group.id']}")
@@ -202,10 +207,9 @@ class ConfluentMember(ThreadedMember):
                 elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue  # a subscribed topic or pattern that does not exist yet; librdkafka goes on
                 else:
-                    raise KafkaFailure(error.code(), str(error))
+                    raise _failure(error)
         except KafkaException as raised:
-            error = raised.args[0]
-            raise KafkaFailure(error.code(), str(error)) from raised
+            raise _failure(raised.args[0]) from raised
         finally:
             consumer.close()
 

@@ -34,7 +34,7 @@ _KEY_END = "<<key-end>>"
 _FORMAT = "%t %p %o %T %K %S\\n%k%s%h\\n"
 
 _DELIVERED = re.compile(r"Message delivered to partition (\d+) \(offset (-?\d+)\)")
-_REBALANCED = re.compile(r"Group .* rebalanced \(memberid .*?\): (assigned|revoked): (.*)")
+_REBALANCED = re.compile(r"Group .* rebalanced.*?(assign|revoke).*?: (.*)")
 _PARTITION = re.compile(r"(\S+) \[(\d+)\]")
 
 _CODES = {
@@ -241,7 +241,7 @@ class KcatMember(Member):
                 if rebalanced is None:
                     continue
                 partitions = frozenset((topic, int(number)) for topic, number in _PARTITION.findall(rebalanced[2]))
-                if rebalanced[1] == "revoked":
+                if rebalanced[1] == "revoke":
                     self._assigned -= partitions
                     continue
                 self._assigned = self._assigned | partitions if self._cooperative else partitions

@@ -203,6 +203,8 @@ HUGE = [0xFE, 0xFF, 0xFF, 0xFF, 0x0F]  # 2**31 - 1
         ([20, 0, 0, 0, *HUGE, 1, 0], "2147483647 bytes"),
         (HUGE, "record of 2147483647"),
         ([*[0xFF] * 10, 0], "more than 10 bytes"),
+        ([30, 0, *[0xFF] * 9, 0x7F, 0, 1, 1, 0], "64 bits"),
+        ([30, 0, 0, *[0xFE] * 9, 0x7F, 1, 1, 0], "offset delta"),
         ([12, 0, 0, 1, 1, 1, 0], "offset delta -1"),
         ([12, 0, 0, 2, 1, 1, 0], "offset delta 1"),
     ],

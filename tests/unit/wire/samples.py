@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 from typing import Any
+
+from hypothesis import strategies as st
 
 from drmq.wire import APIS, encode
 from drmq.wire.fields import SPEC_KEY, FieldSpec
-from hypothesis import strategies as st
 
 CASES = [
     (message, version)
@@ -45,9 +45,17 @@ def spec_of_field(field: dataclasses.Field[Any]) -> FieldSpec:
     return spec
 
 
-@cache
+_strategies: dict[tuple[type, int], st.SearchStrategy[Any]] = {}
+
+
 def messages(cls: type, version: int) -> st.SearchStrategy[Any]:
     """Instances of `cls` whose fields hold anything if this version has them, and their defaults if not."""
+    if (cls, version) not in _strategies:
+        _strategies[cls, version] = _build(cls, version)
+    return _strategies[cls, version]
+
+
+def _build(cls: type, version: int) -> st.SearchStrategy[Any]:
     values = {
         field.name: _BY_NAME[field.name] if field.name in _BY_NAME else _values(spec_of_field(field), version)
         for field in dataclasses.fields(cls)

@@ -12,13 +12,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from drmq.wire import APIS, ApiKey, decode
-from drmq.wire.fields import FieldSpec, spec_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
+
+from drmq.wire import APIS, ApiKey, decode
+from drmq.wire.fields import FieldSpec, spec_of
 
 from .samples import CASE_IDS, CASES, encoded, messages, spec_of_field
 

@@ -70,13 +70,6 @@ class RootGroup(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name, first_line) for name, (_, first_line) in commands.items()])
 
-    def resolve_command(
-        self, context: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"There is no command `{args[0]}`.{did_you_mean(args[0], COMMANDS)}", context)
-        return super().resolve_command(context, args)
-
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
@@ -85,14 +78,6 @@ class RootGroup(click.Group):
             # complain once more when it flushes standard output at the end, so that goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None
-
-
-def did_you_mean(word: str, known: Sequence[str] | dict[str, object] | object) -> str:
-    """A hint for a mistyped word, or nothing."""
-    import difflib
-
-    close = difflib.get_close_matches(word, list(known), n=1)  # type: ignore[call-overload]  # any iterable of str
-    return f" Did you mean `{close[0]}`?" if close else ""
 
 
 @click.group(

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import click
+
 if TYPE_CHECKING:
     from drmq.client import Admin
     from drmq.model import TopicPartition
 
-POSITION_HELP = (
-    "`begin`, `end`, `-N` (N before the end of each partition), `@TIME`, an offset, or `PARTITION:OFFSET`"
-)
+POSITION_HELP = "`begin`, `end`, `-N` (N before the end of each partition), `@TIME`, an offset, or `PARTITION:OFFSET`"
 TIME_HELP = "2026-11-01, 2026-11-01T12:00:00Z (local time without Z), milliseconds since 1970, or 15m, 2h, 7d ago"
 
 _AGO = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
-class BadPosition(ValueError):
+class BadPosition(click.UsageError):
     """A text that is no position or time; the message says what is allowed."""
 
 
@@ -40,7 +40,7 @@ class Position:
 
 def parse_time(text: str, now_ms: int | None = None) -> int:
     """Milliseconds since 1970 of a time, however it is written. Raises `BadPosition`."""
-    text = text.strip()
+    text = text.strip().removeprefix("@")
     ago = re.fullmatch(r"-?(\d+)([smhdw])(?: ago)?", text)
     if ago:
         now_ms = int(time.time() * 1000) if now_ms is None else now_ms
@@ -73,7 +73,7 @@ def parse_position(text: str) -> Position:
     if word in ("end", "latest"):
         return Position("end")
     if word.startswith("@"):
-        return Position("time", parse_time(text.strip()[1:]))
+        return Position("time", parse_time(text))
     if re.fullmatch(r"-\d+", word):
         return Position("before_end", int(word[1:]))
     if word.isascii() and word.isdigit():

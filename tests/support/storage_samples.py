@@ -26,7 +26,14 @@ def batch(offset: int, count: int = 1, size: int = 40, timestamp: int = 1000, ep
 
 
 def row(
-    offset: int, batch_count: int, *, count: int = 1, size: int = 40, timestamp: int = 1000, epoch: int = 0, seed: int = 0
+    offset: int,
+    batch_count: int,
+    *,
+    count: int = 1,
+    size: int = 40,
+    timestamp: int = 1000,
+    epoch: int = 0,
+    seed: int = 0,
 ) -> list[Batch]:
     """Batches one after the other, one millisecond apart."""
     return [

@@ -1,0 +1,30 @@
+"""DeleteGroups (42): delete groups that have no members, with all that they committed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from drmq import groups
+from drmq.kafka.context import Context
+from drmq.kafka.group_requests import ask_all, by_shard
+from drmq.model import ErrorCode
+from drmq.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
+
+
+def handle(
+    context: Context, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | asyncio.Future[DeleteGroupsResponse]:
+    shards = by_shard(context, request.groups_names)
+
+    def merge(answers: list[groups.DeleteGroupsResponse | ErrorCode]) -> DeleteGroupsResponse:
+        errors: dict[str, ErrorCode] = {}
+        for group_ids, answer in zip(shards.values(), answers, strict=True):
+            if isinstance(answer, ErrorCode):
+                errors.update(dict.fromkeys(group_ids, answer))
+            else:
+                errors.update((each.group_id, each.error) for each in answer.results)
+        names = dict.fromkeys(request.groups_names)
+        return DeleteGroupsResponse(results=[DeleteGroupsResponseResult(name, errors[name]) for name in names])
+
+    questions = [(shard, groups.DeleteGroupsRequest(tuple(group_ids))) for shard, group_ids in shards.items()]
+    return ask_all(questions, groups.DeleteGroupsResponse, merge)

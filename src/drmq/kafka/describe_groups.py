@@ -1,0 +1,75 @@
+"""DescribeGroups (15): state, members and assignments of classic groups.
+
+A group that is not there is `Dead`. From v6 that comes with GROUP_ID_NOT_FOUND and a sentence; older
+versions do not know the code for this API and get `Dead` without an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from drmq import groups
+from drmq.kafka.context import Context
+from drmq.kafka.group_requests import ask_all, by_shard
+from drmq.kafka.operations import GROUP_OPERATIONS
+from drmq.model import ErrorCode
+from drmq.wire.fields import NO_AUTHORIZED_OPERATIONS
+from drmq.wire.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
+
+_NOT_FOUND_FROM = 6
+
+
+def handle(
+    context: Context, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]:
+    shards = by_shard(context, request.groups)
+
+    def merge(answers: list[groups.DescribeGroupsResponse | ErrorCode]) -> DescribeGroupsResponse:
+        found: dict[str, DescribeGroupsResponseGroup] = {}
+        for group_ids, answer in zip(shards.values(), answers, strict=True):
+            if isinstance(answer, ErrorCode):
+                found.update((each, DescribeGroupsResponseGroup(answer, group_id=each)) for each in group_ids)
+            else:
+                found.update((each.group_id, _described(each, context.version)) for each in answer.groups)
+        if request.include_authorized_operations:
+            for group in found.values():
+                group.authorized_operations = (
+                    GROUP_OPERATIONS if group.error_code == ErrorCode.NONE else NO_AUTHORIZED_OPERATIONS
+                )
+        return DescribeGroupsResponse(groups=[found[group_id] for group_id in request.groups])
+
+    questions = [(shard, groups.DescribeGroupsRequest(tuple(group_ids))) for shard, group_ids in shards.items()]
+    return ask_all(questions, groups.DescribeGroupsResponse, merge)
+
+
+def _described(group: groups.DescribedGroup, version: int) -> DescribeGroupsResponseGroup:
+    error, text = group.error, None
+    if error is ErrorCode.GROUP_ID_NOT_FOUND:
+        if version >= _NOT_FOUND_FROM:
+            text = f"there is no group {group.group_id!r}"
+        else:
+            error = ErrorCode.NONE
+    return DescribeGroupsResponseGroup(
+        error_code=error,
+        error_message=text,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=[
+            DescribeGroupsResponseMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata,
+                member.assignment,
+            )
+            for member in group.members
+        ],
+    )

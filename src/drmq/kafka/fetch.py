@@ -1,0 +1,245 @@
+"""Fetch (1): stored bytes out, from an offset on, or later when there are some.
+
+The hot path. A partition's answer is one read of the log, whole batches as they were stored; the
+read comes from the page cache on the event loop, and from a thread when the cache does not have it.
+A request that finds less than it wants parks: it watches its partitions and is woken when enough
+has become visible, or when its time is up. Nothing polls and no thread waits.
+
+Rules that clients notice: an offset inside a batch gets the whole batch; the first batch is sent
+whole even if it exceeds every limit, or the consumer could never get past it; an offset between
+the high watermark and the log's end is not out of range, there is just nothing to see yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from drmq.broker import Partition
+from drmq.kafka.epochs import check_leader_epoch
+from drmq.model import ApiError, ErrorCode, Offset, TopicId
+from drmq.storage import LogCorrupt, OffsetOutOfRange, StorageError
+from drmq.wire import RequestHeader
+from drmq.wire.fetch import FetchData, FetchPartition, FetchResult, read_fetch, write_fetch_response
+
+if TYPE_CHECKING:
+    from drmq.kafka.fetch_sessions import FetchSession
+    from drmq.kafka.server import KafkaServer
+    from drmq.transport import Answer, Connection
+
+_TOPIC_ID_FROM = 13
+_READ_COMMITTED = 1
+
+
+class NotCached(Exception):
+    """A read would have to wait for the disk."""
+
+
+def handle(server: KafkaServer, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+    """Serve a Fetch request now, or park it."""
+    version = header.api_version
+    data = read_fetch(frame, header.body_position, version)
+    answer = connection.open_answer()
+    now_ms = server.broker.clock.monotonic_ms()
+    try:
+        session, wanted = server.fetch_sessions.open(data, version >= _TOPIC_ID_FROM, now_ms)
+    except ApiError as error:
+        answer.send(write_fetch_response(version, header.correlation_id, (), error_code=error.code))
+        return
+    ParkedFetch(server, connection, header, answer, data, session, wanted).start()
+
+
+class ParkedFetch:
+    """One Fetch request from its arrival to its answer."""
+
+    __slots__ = (
+        "_answer",
+        "_connection",
+        "_data",
+        "_entries",
+        "_header",
+        "_incremental",
+        "_marks",
+        "_missing_bytes",
+        "_server",
+        "_session",
+        "_timer",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        server: KafkaServer,
+        connection: Connection,
+        header: RequestHeader,
+        answer: Answer,
+        data: FetchData,
+        session: FetchSession | None,
+        wanted: list[FetchPartition],
+    ) -> None:
+        self._server = server
+        self._connection = connection
+        self._header = header
+        self._answer: Answer | None = answer
+        self._data = data
+        self._session = session
+        self._incremental = session is not None and data.session_epoch > 0
+        self._wanted = wanted
+        self._entries: list[tuple[FetchPartition, Partition | ApiError]] = []
+        self._marks: dict[Partition, int] = {}
+        self._missing_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Answer at once if there is enough, an error, or no time to wait; else park."""
+        by_id = self._header.api_version >= _TOPIC_ID_FROM
+        table = self._server.broker.partitions
+        for entry in self._wanted:
+            try:
+                if by_id:
+                    partition = table.by_id(TopicId(entry.topic), entry.partition)  # type: ignore[arg-type]
+                else:
+                    partition = table.by_name(entry.topic, entry.partition)  # type: ignore[arg-type]
+                check_leader_epoch(partition, entry.current_leader_epoch)
+            except ApiError as error:
+                self._entries.append((entry, error))
+            else:
+                self._entries.append((entry, partition))
+        try:
+            results, size, urgent = self._read(cached_only=True)
+        except NotCached:
+            self._read_from_disk()
+            return
+        wait_ms = self._data.max_wait_ms
+        if urgent or size >= self._data.min_bytes or wait_ms <= 0 or self._answer is None:
+            self._reply(results)
+            return
+        self._park(size, wait_ms)
+
+    # ---- waiting --------------------------------------------------------------------------------
+
+    def _park(self, size: int, wait_ms: int) -> None:
+        self._missing_bytes = self._data.min_bytes - size
+        for _, partition in self._entries:
+            if isinstance(partition, Partition):
+                self._marks[partition] = partition.committed_bytes
+                partition.watch(self)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
+        self._server.park(self._connection, self)
+
+    def on_progress(self, partition: Partition) -> None:
+        """More of a partition is visible, or it is gone."""
+        mark = self._marks.get(partition)
+        if mark is None:
+            return
+        self._missing_bytes -= partition.committed_bytes - mark
+        self._marks[partition] = partition.committed_bytes
+        if self._missing_bytes <= 0 or partition.failure is not None:
+            self.finish()
+
+    def finish(self) -> None:
+        """Stop waiting and answer with what there is."""
+        self.drop()
+        try:
+            results, _, _ = self._read(cached_only=True)
+        except NotCached:
+            self._read_from_disk()
+            return
+        self._reply(results)
+
+    def drop(self) -> None:
+        """Stop waiting."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition in self._marks:
+            partition.unwatch(self)
+        self._marks.clear()
+        self._server.unpark(self._connection, self)
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def _read(self, *, cached_only: bool) -> tuple[list[FetchResult], int, bool]:
+        """Results, their size in bytes, and whether one of them is an error. May run on any thread."""
+        left = min(self._data.max_bytes, self._server.broker.options.fetch_bytes_max)
+        if self._server.listener.is_congested:
+            left = 1
+        results: list[FetchResult] = []
+        total = 0
+        urgent = False
+        for entry, partition in self._entries:
+            if isinstance(partition, ApiError):
+                results.append(FetchResult(entry.topic, entry.partition, partition.code))
+                urgent = True
+                continue
+            result, size = self._read_one(entry, partition, left, cached_only)
+            left -= size
+            total += size
+            urgent = urgent or result.error_code != 0
+            results.append(result)
+        return results, total, urgent
+
+    def _read_one(
+        self, entry: FetchPartition, partition: Partition, left: int, cached_only: bool
+    ) -> tuple[FetchResult, int]:
+        visible = partition.high_watermark
+        offset = Offset(entry.fetch_offset)
+        aborted = () if self._data.isolation_level == _READ_COMMITTED else None
+        try:
+            if offset > partition.next_offset or offset < partition.log.start_offset:
+                raise OffsetOutOfRange(offset, partition.log.start_offset, partition.next_offset)
+            data = b""
+            if left > 0 and offset < visible:
+                found = partition.log.read(offset, min(left, entry.max_bytes), visible, cached_only)
+                if found is None:
+                    raise NotCached
+                data = found  # type: ignore[assignment]
+        except OffsetOutOfRange:
+            return _failed(entry, ErrorCode.OFFSET_OUT_OF_RANGE, partition), 0
+        except LogCorrupt as error:
+            self._server.on_storage_error(partition, error)
+            return _failed(entry, ErrorCode.KAFKA_STORAGE_ERROR, partition), 0
+        except StorageError:
+            # The log was closed under us: its topic has just been deleted.
+            return _failed(entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition), 0
+        return (
+            FetchResult(
+                entry.topic,
+                entry.partition,
+                0,
+                visible,
+                visible,
+                partition.log.start_offset,
+                (data,) if data else (),
+                aborted,
+            ),
+            len(data),
+        )
+
+    def _read_from_disk(self) -> None:
+        """The page cache does not have it: read on a thread, and answer from there."""
+        future = asyncio.ensure_future(self._server.broker.blocking(lambda: self._read(cached_only=False)))
+        future.add_done_callback(self._on_read)
+
+    def _on_read(self, future: asyncio.Future[tuple[list[FetchResult], int, bool]]) -> None:
+        if future.cancelled() or self._connection.closed:
+            return
+        self._reply(future.result()[0])
+
+    def _reply(self, results: list[FetchResult]) -> None:
+        answer, self._answer = self._answer, None
+        if answer is None or self._connection.closed:
+            return
+        session_id = 0
+        if self._session is not None:
+            session_id = self._session.session_id
+            changed = self._session.changed(results)
+            if self._incremental:
+                results = changed
+        answer.send(
+            write_fetch_response(self._header.api_version, self._header.correlation_id, results, session_id=session_id)
+        )
+
+
+def _failed(entry: FetchPartition, code: ErrorCode, partition: Partition) -> FetchResult:
+    return FetchResult(entry.topic, entry.partition, code, partition.high_watermark, -1, partition.log.start_offset)

@@ -1,0 +1,147 @@
+"""Fetch sessions (KIP-227): a client names its partitions once and then only what changed.
+
+A session is a promise to remember, so it is bounded: at most so many sessions, each with at most so
+many partitions. A client that gets none (session id 0) goes on sending full requests, which is legal
+and only costs bytes. When all places are taken, the session that was used longest ago makes room if it
+has been idle for a while.
+
+The rules of epochs: 0 with id 0 asks for a new session; -1 asks for none, and with an id also ends
+that one; anything else must be the next epoch of a known session, or the client is told to start over.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from drmq.model import ApiError, ErrorCode
+from drmq.wire.fetch import FetchData, FetchPartition, FetchResult
+from drmq.wire.topics import Topic
+
+NO_SESSION = 0
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+PARTITIONS_MAX = 10_000
+_IDLE_BEFORE_EVICTION_MS = 120_000
+
+Key = tuple[Topic, int]
+
+
+@dataclass(slots=True)
+class SessionPartition:
+    """What the client asked for, and what it was last told."""
+
+    asked: FetchPartition
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """The partitions of one client, in the order in which they are served."""
+
+    session_id: int
+    uses_ids: bool
+    epoch: int
+    last_used_ms: int
+    partitions: OrderedDict[Key, SessionPartition] = field(default_factory=OrderedDict)
+
+    def update(self, data: FetchData) -> None:
+        for entry in data.partitions:
+            key = (entry.topic, entry.partition)
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = SessionPartition(entry)
+            else:
+                known.asked = entry
+        for key in data.forgotten:
+            self.partitions.pop(key, None)
+
+    def changed(self, results: list[FetchResult]) -> list[FetchResult]:
+        """Of an incremental answer, what the client does not know yet; partitions with records move to the end.
+
+        Moving them keeps a busy partition from starving the ones behind it when answers are full.
+        """
+        kept = []
+        for result in results:
+            known = self.partitions.get((result.topic, result.partition))
+            if known is None:
+                continue
+            news = (
+                bool(result.records)
+                or result.error_code != 0
+                or result.high_watermark != known.high_watermark
+                or result.log_start_offset != known.log_start_offset
+            )
+            if news:
+                kept.append(result)
+            self.remember(known, result)
+            if result.records:
+                self.partitions.move_to_end((result.topic, result.partition))
+        return kept
+
+    def remember(self, known: SessionPartition, result: FetchResult) -> None:
+        # After an error the client must hear of the partition again once it is well.
+        healthy = result.error_code == 0
+        known.high_watermark = result.high_watermark if healthy else -1
+        known.log_start_offset = result.log_start_offset if healthy else -1
+
+
+class FetchSessions:
+    """The sessions of one node."""
+
+    def __init__(self, sessions_max: int) -> None:
+        self._sessions_max = sessions_max
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, data: FetchData, uses_ids: bool, now_ms: int) -> tuple[FetchSession | None, list[FetchPartition]]:
+        """The session of a request, if it has one, and the partitions it is about.
+
+        Raises `ApiError` with a code for the whole answer.
+        """
+        if data.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if data.session_id != NO_SESSION:
+                self._sessions.pop(data.session_id, None)
+            if data.session_epoch == FINAL_EPOCH:
+                return None, data.partitions
+            return self._create(data, uses_ids, now_ms), data.partitions
+        session = self._sessions.get(data.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {data.session_id}")
+        if data.session_epoch != session.epoch:
+            raise ApiError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"epoch {data.session_epoch} where {session.epoch} is due"
+            )
+        if uses_ids != session.uses_ids:
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "topics by name and by id in one session")
+        session.update(data)
+        session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+        if not session.partitions:
+            del self._sessions[session.session_id]
+        return session, [entry.asked for entry in session.partitions.values()]
+
+    def _create(self, data: FetchData, uses_ids: bool, now_ms: int) -> FetchSession | None:
+        if not 0 < len(data.partitions) <= PARTITIONS_MAX or not self._make_room(now_ms):
+            return None
+        session_id = secrets.randbelow(2**31 - 1) + 1
+        while session_id in self._sessions:
+            session_id = secrets.randbelow(2**31 - 1) + 1
+        session = FetchSession(session_id, uses_ids, 1, now_ms)
+        session.update(data)
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._sessions_max:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.last_used_ms < _IDLE_BEFORE_EVICTION_MS:
+            return False
+        del self._sessions[oldest.session_id]
+        return True

@@ -1,0 +1,22 @@
+"""Heartbeat (12): a member of a classic group is alive; the answer tells it whether to join again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from drmq import groups
+from drmq.kafka.context import Context
+from drmq.kafka.group_requests import ask
+from drmq.model import ErrorCode
+from drmq.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | asyncio.Future[HeartbeatResponse]:
+    beat = groups.HeartbeatRequest(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id
+    )
+    return ask(context, request.group_id, beat, groups.HeartbeatResponse, _response)
+
+
+def _response(answer: groups.HeartbeatResponse | ErrorCode) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=answer if isinstance(answer, ErrorCode) else answer.error)

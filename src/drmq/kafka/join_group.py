@@ -1,0 +1,62 @@
+"""JoinGroup (11): become a member of a classic group, or stay one in its next generation.
+
+The answer waits until the round of joins is over, which may take as long as the slowest member's
+rebalance timeout. From v4 a new member without an instance id is first told its id and must come
+back with it, so that a client that gave up does not stay behind as a ghost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from drmq import groups
+from drmq.kafka.context import Context
+from drmq.kafka.group_requests import ask
+from drmq.model import ErrorCode
+from drmq.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+_MEMBER_ID_REQUIRED_FROM = 4
+_PROTOCOL_NULLABLE_FROM = 7
+_SKIP_ASSIGNMENT_FROM = 9
+
+
+def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
+    version = context.version
+
+    def translate(answer: groups.JoinGroupResponse | ErrorCode) -> JoinGroupResponse:
+        if isinstance(answer, ErrorCode):
+            answer = groups.JoinGroupResponse(answer, request.member_id)
+        return _response(answer, version)
+
+    join = groups.JoinGroupRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        protocol_type=request.protocol_type,
+        protocols=tuple(groups.Protocol(each.name, each.metadata) for each in request.protocols),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        instance_id=request.group_instance_id,
+        client_id=context.client_id,
+        client_host=context.client_host,
+        member_id_required=version >= _MEMBER_ID_REQUIRED_FROM,
+        supports_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
+    )
+    return ask(context, request.group_id, join, groups.JoinGroupResponse, translate, may_wait=True)
+
+
+def _response(answer: groups.JoinGroupResponse, version: int) -> JoinGroupResponse:
+    protocol_name = answer.protocol_name
+    if protocol_name is None and version < _PROTOCOL_NULLABLE_FROM:
+        protocol_name = ""
+    return JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=protocol_name,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(member.member_id, member.instance_id, member.metadata) for member in answer.members
+        ],
+    )

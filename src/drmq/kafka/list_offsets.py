@@ -1,0 +1,60 @@
+"""ListOffsets (2): the first, the last, or the first offset at or after a time.
+
+Negative timestamps are questions: -1 the end, -2 the start, -3 the record with the largest timestamp,
+-4 the start of what is on local disk, -5 the end of what is in remote storage. Without remote storage
+everything is local. "The end" is the high watermark: what lies beyond is not there for anyone.
+"""
+
+from __future__ import annotations
+
+from drmq.broker import Broker, Partition
+from drmq.kafka.context import Context
+from drmq.kafka.epochs import check_leader_epoch
+from drmq.model import ApiError, ErrorCode
+from drmq.records import InvalidBatch
+from drmq.storage import StorageError
+from drmq.wire.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+_NOTHING = (-1, -1)
+
+
+async def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    topics = []
+    for topic in request.topics:
+        answered = [await _answer(context.broker, topic.name, entry) for entry in topic.partitions]
+        topics.append(ListOffsetsResponseTopic(topic.name, answered))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _answer(broker: Broker, topic: str, entry: ListOffsetsRequestPartition) -> ListOffsetsResponsePartition:
+    try:
+        partition = broker.partitions.by_name(topic, entry.partition_index)
+        check_leader_epoch(partition, entry.current_leader_epoch)
+        offset, timestamp = await _find(broker, partition, entry.timestamp)
+    except ApiError as error:
+        return ListOffsetsResponsePartition(entry.partition_index, error.code)
+    except (StorageError, InvalidBatch):
+        return ListOffsetsResponsePartition(entry.partition_index, ErrorCode.KAFKA_STORAGE_ERROR)
+    epoch = partition.leader_epoch if offset >= 0 else -1
+    return ListOffsetsResponsePartition(entry.partition_index, 0, timestamp, offset, epoch)
+
+
+async def _find(broker: Broker, partition: Partition, timestamp: int) -> tuple[int, int]:
+    if timestamp == LATEST:
+        return partition.high_watermark, -1
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return partition.start_offset, -1
+    if timestamp == LATEST_TIERED:
+        return _NOTHING
+    if timestamp == MAX_TIMESTAMP:
+        return await broker.max_time(partition) or _NOTHING
+    if timestamp < 0:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} is neither a time nor a known question")
+    return await broker.offset_at_time(partition, timestamp) or _NOTHING

@@ -1,0 +1,51 @@
+"""OffsetDelete (47): forget what a group committed for some partitions.
+
+Refused per topic while a member of the group reads it: it would commit again at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from drmq import groups
+from drmq.kafka.context import Context
+from drmq.kafka.group_requests import ask
+from drmq.kafka.topics import check_partition
+from drmq.model import ApiError, ErrorCode, TopicPartition
+from drmq.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
+    partitions: list[TopicPartition] = []
+    asked: list[OffsetDeleteResponsePartition] = []
+    response = OffsetDeleteResponse()
+    for topic in request.topics:
+        answered = OffsetDeleteResponseTopic(topic.name)
+        response.topics.append(answered)
+        for partition in topic.partitions:
+            result = OffsetDeleteResponsePartition(partition.partition_index)
+            answered.partitions.append(result)
+            try:
+                check_partition(context.broker.catalog.topic(topic.name), partition.partition_index)
+            except ApiError as error:
+                result.error_code = error.code
+            else:
+                partitions.append(TopicPartition(topic.name, partition.partition_index))
+                asked.append(result)
+
+    def translate(answer: groups.OffsetDeleteResponse | ErrorCode) -> OffsetDeleteResponse:
+        if isinstance(answer, ErrorCode):
+            return OffsetDeleteResponse(error_code=answer)
+        if answer.error is not ErrorCode.NONE:
+            return OffsetDeleteResponse(error_code=answer.error)
+        for result, deleted in zip(asked, answer.results, strict=True):
+            result.error_code = deleted.error
+        return response
+
+    delete = groups.OffsetDeleteRequest(request.group_id, tuple(partitions))
+    return ask(context, request.group_id, delete, groups.OffsetDeleteResponse, translate)

@@ -1,0 +1,139 @@
+"""OffsetFetch (9): how far groups have read.
+
+Up to v7 a request is about one group, from v8 about several, which may live in different shards. A
+null list of topics asks for everything a group has committed (from v2). A partition without a
+commit, and a topic that is not there, is offset -1 and no error; only an unknown topic *id* (v10)
+is an error, because there is no name to look it up by.
+
+A group's own failure is its error code; v1 has no such field, there each partition carries it. Member
+ids and epochs (v9) are for the protocol of KIP-848 and not looked at. `require_stable` is met by
+itself: there are no transactions whose offsets could be pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from drmq import groups
+from drmq.kafka.context import Context
+from drmq.kafka.group_requests import ask, ask_all
+from drmq.model import NO_LEADER_EPOCH, NO_TOPIC_ID, ErrorCode, TopicId, TopicPartition
+from drmq.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseGroupTopic,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+_ERROR_FIELD_FROM = 2
+_GROUP_LIST_FROM = 8
+_TOPIC_ID_FROM = 10
+
+Answer = groups.OffsetFetchResponse | ErrorCode
+
+
+def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]:
+    if context.version < _GROUP_LIST_FROM:
+        return _handle_one(context, request)
+    fetches = [_GroupFetch(context, group) for group in request.groups]
+
+    def merge(answers: list[Answer]) -> OffsetFetchResponse:
+        merged = [fetch.response(answer) for fetch, answer in zip(fetches, answers, strict=True)]
+        return OffsetFetchResponse(groups=merged)
+
+    questions = [(context.broker.groups.shard_of(fetch.group_id), fetch.question) for fetch in fetches]
+    return ask_all(questions, groups.OffsetFetchResponse, merge)
+
+
+# ---- one group, up to v7 ----------------------------------------------------------------------------
+
+
+def _handle_one(
+    context: Context, request: OffsetFetchRequest
+) -> OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]:
+    has_error_field = context.version >= _ERROR_FIELD_FROM
+    topics = request.topics
+
+    def translate(answer: Answer) -> OffsetFetchResponse:
+        error = answer if isinstance(answer, ErrorCode) else answer.error
+        if not isinstance(answer, ErrorCode) and error is ErrorCode.NONE:
+            found = _by_topic(answer.offsets)
+            return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name, each) for name, each in found.items()])
+        if has_error_field:
+            return OffsetFetchResponse(error_code=error)
+        return OffsetFetchResponse(topics=[_failed_topic(topic, error) for topic in topics or ()])
+
+    partitions = None
+    if topics is not None:
+        partitions = tuple(TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes)
+    question = groups.OffsetFetchRequest(request.group_id, partitions)
+    return ask(context, request.group_id, question, groups.OffsetFetchResponse, translate)
+
+
+def _failed_topic(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(topic.name, [_nothing(index, error) for index in topic.partition_indexes])
+
+
+# ---- several groups, from v8 ------------------------------------------------------------------------
+
+
+class _GroupFetch:
+    """One group of a request: the question to its shard, and the way back to the layout of the response."""
+
+    def __init__(self, context: Context, group: OffsetFetchRequestGroup) -> None:
+        self.group_id = group.group_id
+        self._catalog = context.broker.catalog
+        self._by_id = context.version >= _TOPIC_ID_FROM
+        self._unknown: list[OffsetFetchResponseGroupTopic] = []
+        partitions: list[TopicPartition] = []
+        for topic in group.topics or ():
+            name = self._name_of(TopicId(topic.topic_id)) if self._by_id else topic.name
+            if name is None:
+                missing = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
+                self._unknown.append(OffsetFetchResponseGroupTopic("", topic.topic_id, missing))
+            else:
+                partitions += [TopicPartition(name, index) for index in topic.partition_indexes]
+        self.question = groups.OffsetFetchRequest(
+            self.group_id, None if group.topics is None else tuple(partitions)
+        )
+
+    def response(self, answer: Answer) -> OffsetFetchResponseGroup:
+        if isinstance(answer, ErrorCode):
+            return OffsetFetchResponseGroup(self.group_id, error_code=answer)
+        if answer.error is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(self.group_id, error_code=answer.error)
+        topics = self._unknown
+        for name, partitions in _by_topic(answer.offsets).items():
+            topic_id = self._id_of(name)
+            # By id there is no way to speak of a topic that is gone, and nobody could go on reading it.
+            if not self._by_id or topic_id != NO_TOPIC_ID:
+                topics.append(OffsetFetchResponseGroupTopic(name, topic_id, partitions))
+        return OffsetFetchResponseGroup(self.group_id, topics)
+
+    def _name_of(self, topic_id: TopicId) -> str | None:
+        topic = self._catalog.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def _id_of(self, name: str) -> TopicId:
+        topic = self._catalog.topics.get(name)
+        return NO_TOPIC_ID if topic is None else topic.topic_id
+
+
+def _by_topic(offsets: Iterable[groups.FetchedOffset]) -> dict[str, list[OffsetFetchResponsePartition]]:
+    found: dict[str, list[OffsetFetchResponsePartition]] = {}
+    for offset in offsets:
+        found.setdefault(offset.topic, []).append(
+            OffsetFetchResponsePartition(
+                offset.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error
+            )
+        )
+    return found
+
+
+def _nothing(index: int, error: ErrorCode) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(index, groups.NO_OFFSET, NO_LEADER_EPOCH, "", error)

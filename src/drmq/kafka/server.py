@@ -1,0 +1,194 @@
+"""The Kafka door: frames from connections to handlers, answers back.
+
+One module per API holds its `handle`. Three ways of being carried out, by what the API needs:
+
+- *Produce and Fetch* parse their own frames and answer by callback (`produce`, `fetch`);
+- a plain function answers at once, or returns a future: its effect happens in the order of arrival,
+  only the answer comes later;
+- a coroutine holds up the connection's later requests until it is done.
+
+Whatever a client sends, it gets the protocol's error or a closed connection, and the broker goes on.
+An exception that no handler expected is a bug: it is logged with its traceback and costs the
+connection that caused it, no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any
+
+from drmq.broker import Broker, Partition, ShardDriver
+from drmq.kafka import fetch, produce
+from drmq.kafka.context import Context
+from drmq.kafka.fetch_sessions import FetchSessions
+from drmq.storage import StorageError
+from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause, RepeatFilter
+from drmq.wire import APIS, ApiKey, ProtocolError, RequestHeader, read_request, read_request_header, write_response
+from drmq.wire.messages.api_versions import ApiVersionsRequest
+
+log = logging.getLogger("drmq.kafka")
+
+Handler = Callable[[Context, Any], Any]
+
+_DISK_POLL_S = 0.002
+
+
+class KafkaServer:
+    """Serves one broker to Kafka clients on one listener. Implements `transport.FrameHandler`."""
+
+    def __init__(self, broker: Broker, options: ListenerOptions | None = None) -> None:
+        self.broker = broker
+        self.listener = Listener(self, options or ListenerOptions())
+        self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
+        self._handlers: dict[int, Handler] = {}
+        self._repeats = RepeatFilter(log)
+        self._parked: dict[Connection, list[tuple[ShardDriver, int]]] = {}
+        self._fetches: dict[Connection, set[fetch.ParkedFetch]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting_for_disk: list[Connection] = []
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Begin to listen; the address that was bound."""
+        return await self.listener.open(host, port)
+
+    async def close(self) -> None:
+        """Take no more requests, answer those in flight, close all connections."""
+        self.listener.stop_accepting()
+        for parked in [one for fetches in self._fetches.values() for one in fetches]:
+            parked.finish()
+        await self.listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._repeats.close()
+
+    # ---- frames ---------------------------------------------------------------------------------
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        try:
+            header = read_request_header(frame)
+            api_key = header.api_key
+            if api_key == ApiKey.PRODUCE:
+                produce.handle(self, connection, header, frame)
+                if self.broker.writer.queued_bytes > self.broker.options.queued_bytes_max:
+                    self._wait_for_disk(connection)
+            elif api_key == ApiKey.FETCH and APIS[ApiKey.FETCH].serves(header.api_version):
+                fetch.handle(self, connection, header, frame)
+            else:
+                self._dispatch(connection, header, frame)
+        except ProtocolError as error:
+            connection.close(str(error))
+        except Exception:  # noqa: BLE001  # the outermost frame of a request
+            self._on_bug(connection)
+
+    def _dispatch(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+        api = APIS.get(header.api_key)
+        if api is None:
+            raise ProtocolError(f"api key {header.api_key} is not served")
+        version = header.api_version
+        request: Any
+        if api.serves(version):
+            request = read_request(frame, header)
+        elif header.api_key == ApiKey.API_VERSIONS:
+            # A client from the future: it is told, in the oldest layout, what it may ask.
+            request, version = ApiVersionsRequest(), -1
+        else:
+            raise ProtocolError(
+                f"{api.key.name} v{version} is not served, v{api.version_min} to v{api.version_max} are"
+            )
+        if header.client_id is not None:
+            connection.client_id = header.client_id
+        context = Context(
+            self.broker,
+            connection,
+            version,
+            header.client_id or "",
+            lambda shard, ticket: self._parked.setdefault(connection, []).append((shard, ticket)),
+        )
+        answer = connection.open_answer()
+        response = self._handler(header.api_key)(context, request)
+        if asyncio.isfuture(response):
+            response.add_done_callback(lambda done: self._on_done(connection, header, answer, done))
+        elif asyncio.iscoroutine(response):
+            connection.pause(Pause.HANDLER)
+            task = asyncio.ensure_future(self._carry_out(connection, header, answer, response))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._send(header, answer, response)
+
+    def _handler(self, api_key: int) -> Handler:
+        """The API's `handle`; its module is imported when the API is first asked for."""
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            module = import_module(f"drmq.kafka.{ApiKey(api_key).name.lower()}")
+            handler = self._handlers[api_key] = module.handle
+        return handler
+
+    async def _carry_out(
+        self, connection: Connection, header: RequestHeader, answer: Answer, response: Awaitable[object]
+    ) -> None:
+        try:
+            self._send(header, answer, await response)
+        except Exception:  # noqa: BLE001  # the outermost frame of a request
+            self._on_bug(connection)
+        finally:
+            connection.resume(Pause.HANDLER)
+
+    def _on_done(
+        self, connection: Connection, header: RequestHeader, answer: Answer, done: asyncio.Future[object]
+    ) -> None:
+        if done.cancelled():
+            return
+        try:
+            self._send(header, answer, done.result())
+        except Exception:  # noqa: BLE001  # the outermost frame of a request
+            self._on_bug(connection)
+
+    def _send(self, header: RequestHeader, answer: Answer, response: object) -> None:
+        version = header.api_version
+        if header.api_key == ApiKey.API_VERSIONS and not APIS[ApiKey.API_VERSIONS].serves(version):
+            version = 0
+        answer.send((write_response(header.api_key, version, header.correlation_id, response),))
+
+    def _on_bug(self, connection: Connection) -> None:
+        log.exception("a request of %s (client %r) failed on a bug", connection.peer, connection.client_id)
+        connection.close("its request failed on a bug")
+
+    # ---- what waits -----------------------------------------------------------------------------
+
+    def park(self, connection: Connection, parked: fetch.ParkedFetch) -> None:
+        self._fetches.setdefault(connection, set()).add(parked)
+
+    def unpark(self, connection: Connection, parked: fetch.ParkedFetch) -> None:
+        fetches = self._fetches.get(connection)
+        if fetches is not None:
+            fetches.discard(parked)
+
+    def on_close(self, connection: Connection) -> None:
+        for parked in self._fetches.pop(connection, ()):
+            parked.drop()
+        for shard, ticket in self._parked.pop(connection, ()):
+            shard.on_disconnect([ticket])
+
+    def on_storage_error(self, partition: Partition, error: StorageError) -> None:
+        """A read found damage. May be called on any thread."""
+        self._repeats.error(f"damage in {partition!r}", f"{partition!r}: {error}")
+
+    def _wait_for_disk(self, connection: Connection) -> None:
+        """Too much waits for the disk: leave this producer's bytes in its socket until there is less."""
+        connection.pause(Pause.DISK)
+        if not self._waiting_for_disk:
+            asyncio.get_running_loop().call_later(_DISK_POLL_S, self._look_at_disk)
+        self._waiting_for_disk.append(connection)
+
+    def _look_at_disk(self) -> None:
+        if self.broker.writer.queued_bytes > self.broker.options.queued_bytes_max // 2:
+            asyncio.get_running_loop().call_later(_DISK_POLL_S, self._look_at_disk)
+            return
+        waiting, self._waiting_for_disk = self._waiting_for_disk, []
+        for connection in waiting:
+            connection.resume(Pause.DISK)

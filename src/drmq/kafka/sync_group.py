@@ -1,0 +1,39 @@
+"""SyncGroup (14): the leader of a generation hands in everybody's assignment, each member takes its own.
+
+A member that asks before the leader has spoken waits for it. From v5 members also say which
+protocol they believe was chosen, and hear it again in the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from drmq import groups
+from drmq.kafka.context import Context
+from drmq.kafka.group_requests import ask
+from drmq.model import ErrorCode
+from drmq.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | asyncio.Future[SyncGroupResponse]:
+    sync = groups.SyncGroupRequest(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=tuple(groups.MemberAssignment(each.member_id, each.assignment) for each in request.assignments),
+    )
+    return ask(context, request.group_id, sync, groups.SyncGroupResponse, _response, may_wait=True)
+
+
+def _response(answer: groups.SyncGroupResponse | ErrorCode) -> SyncGroupResponse:
+    if isinstance(answer, ErrorCode):
+        return SyncGroupResponse(error_code=answer)
+    return SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )

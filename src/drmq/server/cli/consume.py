@@ -1,0 +1,251 @@
+"""`drmq consume`: print records, from anywhere in a topic.
+
+Without a group the command reads partitions by itself, from the position that `--from` gives to the
+end as it was when it began. With a group it joins it like any other consumer, and commits what it
+has printed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drmq.server.cli.options import ClusterChoice, bootstrap_option
+from drmq.server.cli.output import plural
+from drmq.server.cli.positions import POSITION_HELP, TIME_HELP, Position, parse_position, resolve
+from drmq.server.cli.record_text import FORMAT_HELP, ReadRecord, compile_format, to_json
+
+if TYPE_CHECKING:
+    from drmq.client import Admin
+    from drmq.model import TopicPartition
+
+_COMMIT_EVERY_S = 1.0
+_POLL_S = 0.2
+_POLL_RECORDS = 1000
+
+
+def _format(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+    try:
+        return compile_format(text) if text is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--from",
+    "positions",
+    multiple=True,
+    type=parse_position,
+    metavar="POSITION",
+    help=f"Where to begin: {POSITION_HELP} (may be repeated). TIME is {TIME_HELP}.  [default: begin]",
+)
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after so many records.")
+@click.option("--until-end", is_flag=True, help="End at the end of the topic. This is the default.")
+@click.option("-F", "--follow", is_flag=True, help="Wait for more records at the end, until Ctrl-C.")
+@click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this partition.")
+@click.option("-g", "--group", help="Read as a member of this group, and commit.")
+@click.option("-f", "--format", "render", callback=_format, metavar="FORMAT", help=f"{FORMAT_HELP}.  [default: %v\\n]")
+@click.option(
+    "-o",
+    "form",
+    type=click.Choice(["text", "json", "jsonl"]),
+    default="text",
+    show_default=True,
+    help="json prints one object a line, as soon as it is there.",
+)
+@bootstrap_option
+def consume(
+    topic: str,
+    positions: tuple[Position, ...],
+    count: int | None,
+    until_end: bool,
+    follow: bool,
+    only: tuple[int, ...],
+    group: str | None,
+    render: Callable[[ReadRecord], bytes] | None,
+    form: str,
+    cluster: ClusterChoice,
+) -> None:
+    """Print records."""
+    context = click.get_current_context()
+    if follow and until_end:
+        raise click.UsageError("--follow and --until-end exclude each other.", context)
+    if render is not None and form != "text":
+        raise click.UsageError("--format and -o json exclude each other.", context)
+    if group is not None and (only or any(position.kind not in ("begin", "end") for position in positions)):
+        raise click.UsageError(
+            "A group has its own positions: with --group, --from is `begin` or `end` and only says where a group "
+            "without any starts. `drmq group reset` moves a group.",
+            context,
+        )
+    printer = render or (_json_line if form != "text" else compile_format("%v\\n"))
+    with cluster.admin() as admin:
+        starts, ends = _bounds(admin, topic, positions, only)
+    reader = _Reader(cluster, topic, starts, ends, group, "latest" if _from_end(positions) else "earliest")
+    try:
+        reader.run(printer, count, follow)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+        click.echo(f"{plural(reader.printed, 'record')}.", err=True)
+        raise
+    finally:
+        reader.close()
+
+
+def _from_end(positions: tuple[Position, ...]) -> bool:
+    return any(position.kind == "end" for position in positions)
+
+
+def _json_line(record: ReadRecord) -> bytes:
+    return to_json(record).encode() + b"\n"
+
+
+def _bounds(
+    admin: Admin, topic: str, positions: tuple[Position, ...], only: tuple[int, ...]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Where to begin in each chosen partition, and where its end is now."""
+    from drmq.client import LATEST
+    from drmq.client.topics import topic_refusal
+    from drmq.model import ErrorCode, TopicPartition
+
+    places = [TopicPartition(topic, partition.index) for partition in admin.topics.describe(topic).partitions]
+    for index in only:
+        if TopicPartition(topic, index) not in places:
+            raise topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic, partition=index)
+    if only:
+        places = [place for place in places if place.partition in only]
+    starts = resolve(admin, places, positions or (Position("begin"),))
+    ends = {place: found.offset for place, found in admin.topics.offsets(dict.fromkeys(starts, LATEST)).items()}
+    return starts, ends
+
+
+class _Reader:
+    """A consumer, alone or in a group, that knows when it has reached the end."""
+
+    def __init__(
+        self,
+        cluster: ClusterChoice,
+        topic: str,
+        starts: dict[TopicPartition, int],
+        ends: dict[TopicPartition, int],
+        group: str | None,
+        reset: str,
+    ) -> None:
+        from confluent_kafka import Consumer
+        from confluent_kafka import TopicPartition as Place
+
+        from drmq.server.cli.kafka_client import settings
+
+        self._topic = topic
+        self._in_group = group is not None
+        self._ends = {place.partition: offset for place, offset in ends.items()}
+        self._waiting: set[int] = set()
+        """Partitions that have not been read up to their end yet."""
+        self._has_assignment = not self._in_group
+        self._committed_at = time.monotonic()
+        self.printed = 0
+        self._consumer = Consumer(
+            settings(
+                cluster,
+                **{
+                    "group.id": group or "drmq-cli",
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "auto.offset.reset": reset,
+                    "enable.partition.eof": True,
+                    "allow.auto.create.topics": False,
+                },
+            )
+        )
+        if self._in_group:
+            self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
+        else:
+            self._waiting = {p.partition for p, start in starts.items() if start < ends[p]}
+            self._consumer.assign([Place(topic, p.partition, start) for p, start in starts.items()])
+
+    def _on_assign(self, _consumer: Any, partitions: list[Any]) -> None:
+        self._has_assignment = True
+        self._waiting |= {place.partition for place in partitions}
+
+    def _on_revoke(self, _consumer: Any, partitions: list[Any]) -> None:
+        self._waiting -= {place.partition for place in partitions}
+        self._commit(wait=True)
+
+    def run(self, render: Callable[[ReadRecord], bytes], count: int | None, follow: bool) -> None:
+        """Print until `count` records are printed or, unless `follow`, the end is reached."""
+        out = sys.stdout.buffer
+        while follow or not self._has_assignment or self._waiting:
+            room = _POLL_RECORDS if count is None else min(_POLL_RECORDS, count - self.printed)
+            messages: list[Any] = self._consumer.consume(room, timeout=_POLL_S)
+            for message in messages:
+                if message.error() is not None:
+                    self._on_error(message)
+                    continue
+                if not follow and not self._in_group and message.offset() >= self._ends[message.partition()]:
+                    # Written after we began; a topic that is written all the time has no other end.
+                    self._waiting.discard(message.partition())
+                    continue
+                out.write(render(_record(message)))
+                self.printed += 1
+                if self._in_group:
+                    self._consumer.store_offsets(message)
+                elif message.offset() + 1 >= self._ends[message.partition()]:
+                    self._waiting.discard(message.partition())
+            out.flush()
+            if count is not None and self.printed >= count:
+                return
+            self._commit(wait=False)
+
+    def _on_error(self, message: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        from drmq.server.cli.kafka_client import as_client_error
+
+        error = message.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._waiting.discard(message.partition())
+        elif error.fatal() or error.code() > 0 or error.name() == "_ALL_BROKERS_DOWN":
+            raise as_client_error(error, self._topic)
+
+    def _commit(self, *, wait: bool) -> None:
+        """Commit what was printed: from time to time in the background, at the end for sure."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        if not self._in_group or (not wait and time.monotonic() - self._committed_at < _COMMIT_EVERY_S):
+            return
+        self._committed_at = time.monotonic()
+        try:
+            if wait:
+                self._consumer.commit(asynchronous=False)
+            else:
+                self._consumer.commit(asynchronous=True)
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError._NO_OFFSET:
+                from drmq.server.cli.kafka_client import as_client_error
+
+                raise as_client_error(problem.args[0], self._topic) from None
+
+    def close(self) -> None:
+        self._commit(wait=True)
+        self._consumer.close()
+
+
+def _record(message: Any) -> ReadRecord:
+    kind, timestamp = message.timestamp()
+    headers = [(name, value) for name, value in message.headers() or []]
+    return ReadRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp if kind else -1,
+        message.key(),
+        message.value(),
+        headers,
+    )

@@ -1,0 +1,244 @@
+"""`drmq group`: who reads, how far they are, and how to move them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drmq.server.cli.options import (
+    ClusterChoice,
+    bootstrap_option,
+    confirm,
+    dry_run_option,
+    output_option,
+    yes_option,
+)
+from drmq.server.cli.output import Column, Output, plural
+from drmq.server.cli.positions import POSITION_HELP, Position, parse_position, resolve
+
+if TYPE_CHECKING:
+    from drmq.client import Admin, Group
+    from drmq.model import TopicPartition
+
+
+@click.group()
+def group() -> None:
+    """List, inspect, reset and delete consumer groups."""
+
+
+@group.command("ls")
+@bootstrap_option
+@output_option
+def list_groups(cluster: ClusterChoice, output: Output) -> None:
+    """List groups and their states."""
+    with cluster.admin() as admin:
+        groups = admin.groups.all()
+    rows = [{"group": found.group_id, "state": found.state, "protocol_type": found.protocol_type} for found in groups]
+    columns = [Column("group", "GROUP"), Column("state", "STATE"), Column("protocol_type", "TYPE")]
+    output.rows(columns, rows, "There are no groups. A consumer with a group id makes one.")
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@bootstrap_option
+@output_option
+def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
+    """Show the members of a group and what each of them reads."""
+    with cluster.admin() as admin:
+        found = admin.groups.describe(name)
+    members: list[dict[str, Any]] = [
+        {
+            "member_id": member.member_id,
+            "instance_id": member.instance_id,
+            "client_id": member.client_id,
+            "host": member.host,
+            "partitions": [{"topic": place.topic, "partition": place.partition} for place in member.partitions],
+        }
+        for member in found.members
+    ]
+    facts = {"group": name, "state": found.state, "protocol_type": found.protocol_type, "protocol": found.protocol}
+    if not output.is_human:
+        output.data(facts | {"members": members})
+        return
+    assignor = f", assignor {found.protocol}" if found.protocol else ""
+    print(f"Group `{name}`: {found.state}{assignor}, {plural(len(members), 'member')}\n")
+    shown = [
+        row | {"reads": [str(place) for place in member.partitions]}
+        for row, member in zip(members, found.members, strict=True)
+    ]
+    columns = [
+        Column("client_id", "CLIENT"),
+        Column("host", "HOST"),
+        Column("member_id", "MEMBER"),
+        Column("reads", "READS"),
+    ]
+    output.rows(columns, shown, f"Nobody is in the group; `drmq group lag {name}` shows how far it has read.")
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@bootstrap_option
+@output_option
+def lag(name: str, cluster: ClusterChoice, output: Output) -> None:
+    """Show how far behind a group is, for each partition."""
+    with cluster.admin() as admin:
+        rows = _lag_rows(admin, admin.groups.describe(name))
+    columns = [
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", right=True),
+        Column("committed_offset", "COMMITTED", right=True),
+        Column("end_offset", "END", right=True),
+        Column("lag", "LAG", right=True),
+        Column("client_id", "CLIENT"),
+    ]
+    output.rows(columns, rows, f"Group `{name}` has committed nothing.")
+    if output.is_human and rows:
+        print(f"\n{plural(sum(row['lag'] or 0 for row in rows), 'record')} behind.")
+
+
+def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
+    """Every partition that the group has committed or holds. What was deleted meanwhile has no end and no lag."""
+    from drmq.client import EARLIEST, LATEST
+
+    committed = admin.groups.offsets(found.group_id)
+    owners = {place: member.client_id for member in found.members for place in member.partitions}
+    existing = {topic.name: len(topic.partitions) for topic in admin.topics.all()}
+    places = sorted(set(committed) | set(owners))
+    alive = [place for place in places if place.partition < existing.get(place.topic, 0)]
+    ends = admin.topics.offsets(dict.fromkeys(alive, LATEST))
+    starts = admin.topics.offsets(dict.fromkeys(alive, EARLIEST))
+    rows = []
+    for place in places:
+        offset = committed[place].offset if place in committed else None
+        row: dict[str, Any] = {
+            "topic": place.topic,
+            "partition": place.partition,
+            "committed_offset": offset,
+            "end_offset": None,
+            "lag": None,
+            "client_id": owners.get(place),
+        }
+        if place in ends:
+            # Records that retention removed cannot be read any more, so they are no lag.
+            reached = max(starts[place].offset, offset if offset is not None else 0)
+            row |= {"end_offset": ends[place].offset, "lag": max(0, ends[place].offset - reached)}
+        rows.append(row)
+    return rows
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "--to",
+    "positions",
+    required=True,
+    multiple=True,
+    type=parse_position,
+    metavar="POSITION",
+    help=f"Where the group goes on reading: {POSITION_HELP}.",
+)
+@click.option(
+    "-t", "--topic", "topics", multiple=True, help="Only this topic; needed for a topic the group never read."
+)
+@dry_run_option
+@yes_option
+@bootstrap_option
+@output_option
+def reset(
+    name: str,
+    positions: tuple[Position, ...],
+    topics: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    cluster: ClusterChoice,
+    output: Output,
+) -> None:
+    """Move a group to another position. Its consumers must be stopped."""
+    from drmq.client import Refused
+
+    with cluster.admin() as admin:
+        committed = {place: entry.offset for place, entry in admin.groups.offsets(name).items()}
+        _refuse_active(admin, name)
+        chosen = list(topics) or sorted({place.topic for place in committed})
+        if not chosen:
+            raise click.UsageError(
+                f"Group `{name}` has read nothing yet; name a topic with --topic.", click.get_current_context()
+            )
+        new: dict[TopicPartition, int] = {}
+        for topic in chosen:
+            try:
+                new |= resolve(admin, _partitions(admin, topic), positions)
+            except Refused:
+                # A topic that was deleted since is in the way only if it was asked for.
+                if topics:
+                    raise
+        rows = [_move(place, committed.get(place), offset) for place, offset in new.items()]
+        if not dry_run:
+            if not yes:
+                for row in rows:
+                    click.echo(
+                        f"{row['topic']}-{row['partition']}: {row['from_offset']} -> {row['to_offset']}", err=True
+                    )
+            confirm(f"Move group `{name}`?", yes)
+            admin.groups.commit(name, new)
+    columns = [
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", right=True),
+        Column("from_offset", "FROM", right=True),
+        Column("to_offset", "TO" if not dry_run else "WOULD BE", right=True),
+        Column("change", "CHANGE", right=True),
+    ]
+    output.rows(columns, rows, "Nothing to move.")
+
+
+def _refuse_active(admin: Admin, name: str) -> None:
+    from drmq.client import Refused
+    from drmq.model import ErrorCode
+
+    try:
+        found = admin.groups.describe(name)
+    except Refused as error:
+        # A group may be made by giving it offsets before its first consumer comes.
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return
+        raise
+    if found.is_active:
+        raise Refused(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"Group `{name}` is {found.state} with {plural(len(found.members), 'member')}",
+            advice="They go on from their own position: stop them first.",
+        )
+
+
+def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
+    from drmq.model import TopicPartition
+
+    return [TopicPartition(topic, partition.index) for partition in admin.topics.describe(topic).partitions]
+
+
+def _move(place: TopicPartition, old: int | None, new: int) -> dict[str, Any]:
+    change = f"{new - old:+d}" if old is not None else None
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "from_offset": old,
+        "to_offset": new,
+        "change": change,
+    }
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@yes_option
+@bootstrap_option
+@output_option
+def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Output) -> None:
+    """Delete groups with all that they committed."""
+    with cluster.admin() as admin:
+        for name in names:
+            admin.groups.describe(name)
+        confirm(f"Delete {plural(len(names), 'group')} and what they committed?", yes)
+        for name in names:
+            admin.groups.delete(name)
+            output.one({"group": name, "deleted": True}, f"Deleted group `{name}`.")

@@ -1,0 +1,41 @@
+"""What `produce` and `consume` share of confluent-kafka: settings, quiet logs, and errors in our own words."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from drmq.client import ClientError
+from drmq.client.errors import RETRIABLE
+from drmq.client.topics import topic_refusal
+from drmq.model import ErrorCode
+
+if TYPE_CHECKING:
+    from drmq.server.cli.options import ClusterChoice
+
+_UNKNOWN_LOCALLY = {-188, -190}
+"""librdkafka's own codes for a topic or a partition that is not there."""
+
+
+def settings(cluster: ClusterChoice, **more: Any) -> dict[str, Any]:
+    """The configuration of a client of this cluster.
+
+    librdkafka reports each lost connection on standard error by itself, in the middle of our output;
+    what matters of that comes back as an error of a call.
+    """
+    quiet = logging.getLogger("drmq.librdkafka")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    return {"bootstrap.servers": cluster.bootstrap, "client.id": "drmq-cli", "logger": quiet} | more
+
+
+def as_client_error(error: Any, topic: str, partition: int | None = None) -> ClientError:
+    """A `KafkaError` as ours."""
+    number = error.code()
+    if number in _UNKNOWN_LOCALLY:
+        number = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if number > 0:
+        return topic_refusal(number, topic, None, partition=partition, doing=f"be used: {error.str()}")
+    # Codes below zero are librdkafka's own: no connection, time over, a bad argument.
+    code = ErrorCode.REQUEST_TIMED_OUT if error.name() in ("_TIMED_OUT", "_MSG_TIMED_OUT") else None
+    return ClientError(f"Topic `{topic}`: {error.str()}", code=code, retriable=code in RETRIABLE)

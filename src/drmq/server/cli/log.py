@@ -1,0 +1,185 @@
+"""`drmq log`: what is in segment files, and whether it is sound. Needs no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drmq.server.cli.options import output_option
+from drmq.server.cli.output import Column, Output, plural, size_text
+from drmq.server.cli.positions import time_text
+
+if TYPE_CHECKING:
+    from drmq.server.segments import Damage, FoundBatch
+
+DECOMPRESSED_BYTES_MAX = 1 << 30
+
+_path_argument = click.argument("path", type=click.Path(path_type=Path))
+
+
+@click.group()
+def log() -> None:
+    """Read and check segment files, without a broker."""
+
+
+@log.command()
+@_path_argument
+@click.option("--records", "with_records", is_flag=True, help="The records of each batch too.")
+@click.option(
+    "--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Begin with this offset."
+)
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after so many batches.")
+@output_option
+def dump(path: Path, with_records: bool, start: int, count: int | None, output: Output) -> None:
+    """Print the batches of a segment file, or of all below a directory.
+
+    Exit code 1 if something there cannot be read.
+    """
+    from drmq.server.segments import Damage, find_segments, read_batches
+
+    shown = 0
+    damaged = False
+    for segment in find_segments(path):
+        if output.is_human:
+            print(f"{segment} ({size_text(segment.stat().st_size)})")
+        for found in read_batches(segment):
+            if isinstance(found, Damage):
+                damaged = True
+                _print_damage(found, output)
+                continue
+            if found.header.next_offset <= start:
+                continue
+            damaged |= not found.crc_ok
+            _print_batch(segment, found, with_records, output)
+            shown += 1
+            if shown == count:
+                raise click.exceptions.Exit(int(damaged))
+    raise click.exceptions.Exit(int(damaged))
+
+
+def _print_batch(segment: Path, found: FoundBatch, with_records: bool, output: Output) -> None:
+    from drmq.records import Codec
+
+    header = found.header
+    facts: dict[str, Any] = {
+        "segment": str(segment),
+        "position": found.position,
+        "size_bytes": header.size,
+        "base_offset": header.base_offset,
+        "last_offset": header.next_offset - 1,
+        "records": header.record_count,
+        "codec": Codec(header.codec).name.lower() if header.codec <= Codec.ZSTD else str(header.codec),
+        "timestamp_type": "log_append" if header.is_log_append_time else "create",
+        "base_timestamp_ms": header.base_timestamp,
+        "max_timestamp_ms": header.max_timestamp,
+        "leader_epoch": header.leader_epoch,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "crc": f"{header.crc:08x}",
+        "crc_ok": found.crc_ok,
+    }
+    if not output.is_human:
+        if with_records:
+            facts["content"] = list(_records(found))
+        # A file may hold more batches than memory, so each is printed by itself, in the form of a line.
+        Output("jsonl" if output.form == "json" else output.form).data([facts])
+        return
+    producer = ""
+    if header.producer_id >= 0:
+        producer = f"  producer {header.producer_id}/{header.producer_epoch} seq {header.base_sequence}"
+    marks = "".join([" transactional" if header.is_transactional else "", " control" if header.is_control else ""])
+    print(
+        f"  {header.base_offset}..{header.next_offset - 1}  at {found.position}  {header.size} B"
+        f"  {plural(header.record_count, 'record')}  {facts['codec']}  {time_text(header.max_timestamp) or '-'}"
+        f"  epoch {header.leader_epoch}{producer}{marks}  crc {'ok' if found.crc_ok else 'WRONG'}"
+    )
+    if with_records:
+        for record in _records(found):
+            print(f"      {record}")
+
+
+def _records(found: FoundBatch) -> Iterator[Any]:
+    """The records of a batch as objects; where they cannot be read, one that says why."""
+    import json
+
+    from drmq.records import InvalidBatch, iter_records
+    from drmq.server.cli.record_text import ReadRecord, to_json
+
+    try:
+        for record in iter_records(found.data, decompressed_size_max=DECOMPRESSED_BYTES_MAX):
+            text = to_json(
+                ReadRecord("", 0, record.offset, record.timestamp, record.key, record.value, list(record.headers))
+            )
+            content = json.loads(text)
+            del content["topic"], content["partition"]
+            yield content
+    except InvalidBatch as error:
+        yield {"error": str(error)}
+
+
+def _print_damage(found: Damage, output: Output) -> None:
+    facts = {"segment": str(found.path), "position": found.position, "error": found.problem}
+    if output.is_human:
+        print(f"  at {found.position}: {found.problem}")
+    else:
+        Output("jsonl" if output.form == "json" else output.form).data([facts])
+
+
+@log.command()
+@_path_argument
+@output_option
+def verify(path: Path, output: Output) -> None:
+    """Check every batch of a segment file, or of all below a directory.
+
+    Exit code 1 if anything is damaged. An unfinished batch at the very end of a log is what a crash
+    leaves, is cut when the log is opened, and is no damage.
+    """
+    from drmq.server.cli.progress import Progress
+    from drmq.server.segments import LogChecker, find_segments
+
+    segments = find_segments(path)
+    sizes = [segment.stat().st_size for segment in segments]
+    checker = LogChecker()
+    with Progress("Checking", sum(sizes), is_bytes=True) as progress:
+        for number, segment in enumerate(segments):
+            is_last = number + 1 == len(segments) or segments[number + 1].parent != segment.parent
+            for done in checker.check(segment, is_last=is_last):
+                progress.advance(done)
+    rows = [
+        {
+            "segment": str(damage.path),
+            "position": damage.position,
+            "problem": damage.problem,
+            "torn_tail": damage.is_torn_tail,
+        }
+        for damage in checker.damage
+    ]
+    facts = {
+        "sound": checker.is_sound,
+        "segments": checker.segments,
+        "batches": checker.batches,
+        "records": checker.records,
+        "size_bytes": sum(sizes),
+        "damage": rows,
+    }
+    if output.is_human and rows:
+        columns = [
+            Column("segment", "SEGMENT"),
+            Column("position", "POSITION", right=True),
+            Column("problem", "PROBLEM"),
+        ]
+        output.rows(columns, rows, "")
+        print()
+    verdict = "Sound" if checker.is_sound else "Damaged"
+    output.one(
+        facts,
+        f"{verdict}: {plural(checker.segments, 'segment')}, {plural(checker.batches, 'batch')}, "
+        f"{plural(checker.records, 'record')}, {size_text(sum(sizes))}.".replace("batchs", "batches"),
+    )
+    raise click.exceptions.Exit(0 if checker.is_sound else 1)

@@ -1,0 +1,227 @@
+"""`drmq produce`: records from a file or from standard input, one a line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from drmq.server.cli.options import ClusterChoice, bootstrap_option, key_values, output_option
+from drmq.server.cli.output import Column, Output, plural
+from drmq.server.cli.record_text import BadRecord, NewRecord, from_json, from_text, unescape
+
+if TYPE_CHECKING:
+    from drmq.server.cli.progress import Progress
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("-v", "--value", "values", multiple=True, help="Send this instead of reading lines; may be repeated.")
+@click.option("-K", "separator", metavar="SEPARATOR", help="What stands before this in a line is the key.")
+@click.option("--key", help="Key of every record.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated."
+)
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Partition of every record.  [by key]")
+@click.option(
+    "--input",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help='Lines are values, or objects with "value", "key", "headers", "partition", "timestamp_ms".',
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Codec of the batches.",
+)
+@click.option(
+    "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="What counts as sent."
+)
+@bootstrap_option
+@output_option
+def produce(
+    topic: str,
+    file: Path | None,
+    values: tuple[str, ...],
+    separator: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    form: str,
+    compression: str,
+    acks: str,
+    cluster: ClusterChoice,
+    output: Output,
+) -> None:
+    """Send records from a file or from standard input.
+
+    Ends when all records are acknowledged, and says where they went. A record that cannot be sent
+    ends it with exit code 1.
+    """
+    if values and file is not None:
+        raise click.UsageError("Give a file or --value, not both.", click.get_current_context())
+    if separator is not None and (form == "json" or key is not None):
+        raise click.UsageError("-K does not go with --input json or --key.", click.get_current_context())
+    try:
+        key_separator = unescape(separator) if separator is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-K") from None
+    fixed = NewRecord(
+        key.encode() if key is not None else None,
+        None,
+        [(name, value.encode()) for name, value in key_values(headers, "--header").items()],
+        partition,
+    )
+    with cluster.admin() as admin:
+        # Asked first because it fails at once, and with reasons, where librdkafka goes on trying for minutes.
+        admin.describe_cluster()
+    from drmq.server.cli.progress import Progress
+
+    total = file.stat().st_size if file is not None else None
+    with _lines(file, values) as lines, Progress(f"{topic}", total, is_bytes=True) as progress:
+        sender = _Sender(cluster, topic, compression, acks)
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = from_json(line.decode()) if form == "json" else from_text(line, key_separator)
+            except (BadRecord, UnicodeDecodeError) as error:
+                sender.flush(progress)
+                raise click.ClickException(
+                    f"Line {number} is no record: {error}. {plural(sender.acknowledged, 'record')} before it were sent."
+                ) from None
+            sender.send(record, fixed, len(line) + 1, progress)
+        sender.flush(progress)
+    _report(sender, topic, output)
+
+
+@contextmanager
+def _lines(file: Path | None, values: tuple[str, ...]) -> Iterator[Iterator[bytes]]:
+    """The lines to send, without their ends."""
+    if values:
+        yield (value.encode() for value in values)
+        return
+    if file is not None:
+        with file.open("rb") as opened:
+            yield _without_ends(opened)
+        return
+    if sys.stdin.isatty():
+        click.echo("One record a line; Ctrl-D ends.", err=True)
+    yield _without_ends(sys.stdin.buffer)
+
+
+def _without_ends(stream: BinaryIO) -> Iterator[bytes]:
+    for line in stream:
+        yield line[:-1] if line.endswith(b"\n") else line
+
+
+class _Sender:
+    """A producer that remembers where its records went, and stops at the first that failed."""
+
+    def __init__(self, cluster: ClusterChoice, topic: str, compression: str, acks: str) -> None:
+        from confluent_kafka import Producer
+
+        from drmq.server.cli.kafka_client import settings
+
+        self._topic = topic
+        self._timeout_s = cluster.timeout_s
+        self._producer = Producer(
+            settings(
+                cluster,
+                acks=acks,
+                **{
+                    "compression.type": compression,
+                    "enable.idempotence": acks == "all",
+                    "message.timeout.ms": max(1000, int(cluster.timeout_s * 1000)),
+                    "linger.ms": 5,
+                },
+            )
+        )
+        self._failure: tuple[Any, int] | None = None
+        self.acknowledged = 0
+        self.ranges: dict[int, tuple[int, int, int]] = {}
+        """For each partition: how many records, and the first and last of their offsets (-1 with acks=0)."""
+
+    def send(self, record: NewRecord, fixed: NewRecord, size: int, progress: Progress) -> None:
+        partition = record.partition if record.partition is not None else fixed.partition
+        options: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if record.timestamp_ms is not None:
+            options["timestamp"] = record.timestamp_ms
+        if record.headers or fixed.headers:
+            options["headers"] = record.headers + fixed.headers
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=record.value,
+                    key=record.key if record.key is not None else fixed.key,
+                    on_delivery=self._on_delivery,
+                    **options,
+                )
+                break
+            except BufferError:
+                # The client's queue is full: this is how a fast file waits for a slow broker.
+                self._producer.poll(0.1)
+                self._check()
+        self._producer.poll(0)
+        self._check()
+        progress.advance(size)
+
+    def _on_delivery(self, error: Any, message: Any) -> None:
+        if error is not None:
+            if self._failure is None:
+                self._failure = (error, message.partition())
+            return
+        self.acknowledged += 1
+        partition, offset = message.partition(), message.offset()
+        offset = -1 if offset is None or offset < 0 else offset
+        count, first, last = self.ranges.get(partition, (0, offset, offset))
+        self.ranges[partition] = (count + 1, min(first, offset), max(last, offset))
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            from drmq.server.cli.kafka_client import as_client_error
+
+            error, partition = self._failure
+            # What is still queued would fail in the same way, one timeout after the other.
+            self._producer.purge()
+            self._producer.flush(1.0)
+            raise as_client_error(error, self._topic, partition if partition >= 0 else None)
+
+    def flush(self, progress: Progress) -> None:
+        """Wait until every record is acknowledged or has failed."""
+        while self._producer.flush(0.2):
+            progress.advance(0)
+            self._check()
+        self._check()
+
+
+def _report(sender: _Sender, topic: str, output: Output) -> None:
+    rows = [
+        {"topic": topic, "partition": partition, "records": count, "first_offset": first, "last_offset": last}
+        for partition, (count, first, last) in sorted(sender.ranges.items())
+    ]
+    if not output.is_human:
+        output.data(rows)
+        return
+    if len(rows) == 1 and rows[0]["records"] == 1:
+        place = f" at offset {rows[0]['first_offset']}" if rows[0]["first_offset"] != -1 else ""
+        print(f"Sent 1 record to `{topic}`, partition {rows[0]['partition']}{place}.")
+        return
+    print(f"Sent {plural(sender.acknowledged, 'record')} to `{topic}`.")
+    columns = [
+        Column("partition", "PARTITION", right=True),
+        Column("records", "RECORDS", right=True),
+        Column("first_offset", "FIRST", right=True),
+        Column("last_offset", "LAST", right=True),
+    ]
+    if rows:
+        output.rows(columns, rows, "")

@@ -1,0 +1,102 @@
+"""`drmq server`: one node in the foreground, set by flags, environment and a file.
+
+The flags are made from the settings themselves (`drmq.server.settings`), so there is no list here
+to forget something in. The few that everyone uses come first, the many that bound and tune follow
+under headings.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from drmq.server.cli.options import output_option
+from drmq.server.cli.output import Column, Output
+from drmq.server.config import ConfigError, LoadedConfig, all_settings, load
+from drmq.server.settings import Setting
+
+HEADINGS = {
+    "broker": "Broker settings",
+    "listener": "Limits of the listener",
+}
+
+
+class SettingOption(click.Option):
+    """A flag that was made from a setting. Its text is parsed with all other origins, in `config.load`."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        default = f"  [default: {setting.default_text}]" if setting.default is not None else ""
+        super().__init__([setting.flag, setting.name], metavar=setting.metavar, help=setting.help + default)
+
+
+class ServerCommand(click.Command):
+    """The command with a flag for every setting, in sections."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params[:0] = [SettingOption(setting) for setting in all_settings().values()]
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(context):
+            table = parameter.setting.table if isinstance(parameter, SettingOption) else "server"
+            record = parameter.get_help_record(context)
+            if record is not None:
+                sections.setdefault(HEADINGS.get(table, "Options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+@click.command(cls=ServerCommand)
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="TOML file with tables [server], [broker] and [listener].  [DRMQ_CONFIG]",
+)
+@click.option("--print-config", is_flag=True, help="Print every value and where it comes from, and end.")
+@output_option
+def server(file: Path | None, print_config: bool, output: Output, **flags: str | None) -> int:
+    """Run one node in the foreground.
+
+    Every setting is a flag, a variable (--retention-ms is DRMQ_RETENTION_MS) and a key in the file
+    (retention_ms). Flags beat variables, variables beat the file. Sizes and times may have a unit:
+    64MiB, 7d. SIGTERM and Ctrl-C stop the node in order.
+    """
+    if file is None and os.environ.get("DRMQ_CONFIG"):
+        file = Path(os.environ["DRMQ_CONFIG"])
+    given = {name: text for name, text in flags.items() if text is not None}
+    try:
+        loaded = load(given, os.environ, file)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    for warning in loaded.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if print_config:
+        _print(loaded, output)
+        return 0
+    from drmq.server.node import run
+
+    return run(loaded.config)
+
+
+def _print(loaded: LoadedConfig, output: Output) -> None:
+    settings = all_settings()
+    rows = [
+        {
+            "table": settings[name].table,
+            "name": name,
+            "value": str(sourced.value) if isinstance(sourced.value, Path) else sourced.value,
+            "origin": sourced.origin,
+        }
+        for name, sourced in loaded.values.items()
+    ]
+    columns = [Column("table", "TABLE"), Column("name", "NAME"), Column("value", "VALUE"), Column("origin", "FROM")]
+    output.rows(columns, rows, "")

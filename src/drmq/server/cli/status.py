@@ -1,0 +1,101 @@
+"""`drmq status`: one sentence with its reason, for people and for monitors.
+
+The exit code is the answer: 0 healthy, 1 degraded, 2 down (no broker can be reached), 3 cannot tell
+(a broker was reached, but did not answer the questions).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
+from drmq.server.cli.output import Output, plural
+
+if TYPE_CHECKING:
+    from drmq.client import Admin, ClusterInfo, Topic
+
+CODES = {"healthy": 0, "degraded": 1, "down": 2, "unknown": 3}
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Pause with --watch.")
+@bootstrap_option
+@output_option
+def status(watch: bool, every: float, cluster: ClusterChoice, output: Output) -> int:
+    """Say in one sentence whether the cluster is healthy."""
+    while True:
+        found = examine(cluster)
+        text = f"{found['status'].capitalize()}: {found['reason']}."
+        if watch and output.is_human:
+            text = f"{time.strftime('%H:%M:%S')}  {text}"
+        output.one(found, text)
+        if output.is_human and not watch:
+            for broker in found["brokers"]:
+                role = " (controller)" if broker["controller"] else ""
+                click.echo(f"  broker {broker['id']} at {broker['address']}{role}")
+        if not watch:
+            return CODES[found["status"]]
+        time.sleep(every)
+
+
+def examine(cluster: ClusterChoice) -> dict[str, Any]:
+    """The state of the cluster as facts; never raises for a cluster in trouble."""
+    from drmq.client import ClientError, Unreachable
+
+    empty: dict[str, Any] = {"cluster_id": None, "brokers": [], "topics": None, "partitions": None, "groups": None}
+    try:
+        with cluster.admin() as admin:
+            return _examine(admin)
+    except Unreachable as error:
+        return {"status": "down", "reason": str(error).rstrip("."), **empty}
+    except ClientError as error:
+        return {"status": "unknown", "reason": str(error).rstrip("."), **empty}
+
+
+def _examine(admin: Admin) -> dict[str, Any]:
+    info = admin.describe_cluster()
+    topics = admin.topics.all()
+    groups = admin.groups.all()
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    leaderless = sum(partition.leader is None for partition in partitions)
+    behind = sum(len(partition.in_sync) < len(partition.replicas) for partition in partitions)
+    visible = [topic for topic in topics if not topic.is_internal]
+    facts = {
+        "cluster_id": info.cluster_id,
+        "brokers": [
+            {"id": broker_id, "address": str(address), "controller": broker_id == info.controller_id}
+            for broker_id, address in info.brokers.items()
+        ],
+        "topics": len(visible),
+        "partitions": len(partitions),
+        "leaderless_partitions": leaderless,
+        "under_replicated_partitions": behind,
+        "groups": len(groups),
+    }
+    problems = []
+    if leaderless:
+        problems.append(f"{_are(leaderless)} without a leader")
+    if behind:
+        problems.append(f"{_are(behind)} under-replicated{_missing(info, topics)}")
+    if problems:
+        return {"status": "degraded", "reason": ", ".join(problems), **facts}
+    reason = ", ".join(
+        [plural(len(info.brokers), "broker"), plural(len(visible), "topic"), plural(len(groups), "group")]
+    )
+    return {"status": "healthy", "reason": reason, **facts}
+
+
+def _are(count: int) -> str:
+    return "1 partition is" if count == 1 else f"{count:,} partitions are"
+
+
+def _missing(info: ClusterInfo, topics: Sequence[Topic]) -> str:
+    """Which brokers hold replicas and are not in the cluster now: the reason for most trouble."""
+    wanted = {replica for topic in topics for partition in topic.partitions for replica in partition.replicas}
+    missing = sorted(wanted - set(info.brokers))
+    return f" (brokers {', '.join(map(str, missing))} are not there)" if missing else ""

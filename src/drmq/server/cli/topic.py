@@ -1,0 +1,320 @@
+"""`drmq topic`: what topics there are, and how to change them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drmq.server.cli.options import (
+    ClusterChoice,
+    bootstrap_option,
+    confirm,
+    dry_run_option,
+    key_values,
+    output_option,
+    yes_option,
+)
+from drmq.server.cli.output import Column, Output, plural, size_text
+from drmq.server.cli.positions import POSITION_HELP, Position, parse_position, resolve
+
+if TYPE_CHECKING:
+    from drmq.client import Admin, Topic
+    from drmq.model import TopicPartition
+
+
+@click.group()
+def topic() -> None:
+    """List, create, change and delete topics."""
+
+
+@topic.command("ls")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@bootstrap_option
+@output_option
+def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
+    """List topics with their partitions, records and size."""
+    with cluster.admin() as admin:
+        topics = [found for found in admin.topics.all() if internal or not found.is_internal]
+        records = _record_counts(admin, topics)
+        sizes = _sizes(admin)
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": found.name,
+            "partitions": len(found.partitions),
+            "replicas": max((len(partition.replicas) for partition in found.partitions), default=0),
+            "records": records.get(found.name),
+            "size_bytes": _total(sizes, found),
+            "internal": found.is_internal,
+        }
+        for found in topics
+    ]
+    if output.is_human:
+        rows = [row | {"size": size_text(row["size_bytes"])} for row in rows]
+    columns = [
+        Column("topic", "TOPIC"),
+        Column("partitions", "PARTITIONS", right=True),
+        Column("replicas", "REPLICAS", right=True),
+        Column("records", "RECORDS", right=True),
+        Column("size", "SIZE", right=True),
+    ]
+    output.rows(columns, rows, "There are no topics yet. `drmq topic create NAME` makes one.")
+
+
+@topic.command()
+@click.argument("name")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions.  [the broker's default]")
+@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Copies of each.  [the broker's default]")
+@click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="A setting of the topic.")
+@click.option("--if-missing", is_flag=True, help="Succeed if the topic is there already.")
+@dry_run_option
+@bootstrap_option
+@output_option
+def create(
+    name: str,
+    partitions: int | None,
+    replicas: int | None,
+    configs: tuple[str, ...],
+    if_missing: bool,
+    dry_run: bool,
+    cluster: ClusterChoice,
+    output: Output,
+) -> None:
+    """Create a topic."""
+    from drmq.client import NewTopic, Refused
+    from drmq.model import ErrorCode
+
+    wanted = NewTopic(name, partitions or -1, replicas or -1, key_values(configs, "--config"))
+    created = True
+    with cluster.admin() as admin:
+        try:
+            count = admin.topics.create(wanted, validate_only=dry_run)
+        except Refused as error:
+            if not (if_missing and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise
+            created, count = False, len(admin.topics.describe(name).partitions)
+    if not created:
+        text = f"Topic `{name}` was there already, with {plural(count, 'partition')}."
+    elif dry_run:
+        text = f"Topic `{name}` could be created with {plural(count, 'partition')}."
+    else:
+        text = f"Created topic `{name}` with {plural(count, 'partition')}."
+    output.one({"topic": name, "partitions": count, "created": created and not dry_run}, text)
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--all", "all_configs", is_flag=True, help="All settings, not only those that differ from the default.")
+@bootstrap_option
+@output_option
+def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Output) -> None:
+    """Show the partitions and settings of a topic."""
+    from drmq.client import EARLIEST, LATEST
+    from drmq.model import TopicPartition, topic_id_text
+
+    with cluster.admin() as admin:
+        found = admin.topics.describe(name)
+        places = [
+            TopicPartition(name, partition.index) for partition in found.partitions if partition.leader is not None
+        ]
+        starts = admin.topics.offsets(dict.fromkeys(places, EARLIEST))
+        ends = admin.topics.offsets(dict.fromkeys(places, LATEST))
+        sizes = _sizes(admin)
+        configs = [entry for entry in admin.configs.of_topic(name) if all_configs or not entry.is_default]
+    partitions: list[dict[str, Any]] = []
+    for partition in found.partitions:
+        place = TopicPartition(name, partition.index)
+        partitions.append(
+            {
+                "partition": partition.index,
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "replicas": list(partition.replicas),
+                "in_sync": list(partition.in_sync),
+                "start_offset": starts[place].offset if place in starts else None,
+                "end_offset": ends[place].offset if place in ends else None,
+                "size_bytes": sizes.get(place),
+            }
+        )
+    settings = [{"name": c.name, "value": c.value, "source": c.source, "read_only": c.read_only} for c in configs]
+    if not output.is_human:
+        output.data(
+            {
+                "topic": name,
+                "topic_id": topic_id_text(found.topic_id),
+                "internal": found.is_internal,
+                "partitions": partitions,
+                "configs": settings,
+            }
+        )
+        return
+    print(f"Topic `{name}`, id {topic_id_text(found.topic_id)}{', internal' if found.is_internal else ''}\n")
+    columns = [
+        Column("partition", "PARTITION", right=True),
+        Column("leader", "LEADER", right=True),
+        Column("replicas", "REPLICAS"),
+        Column("in_sync", "IN SYNC"),
+        Column("start_offset", "START", right=True),
+        Column("end_offset", "END", right=True),
+        Column("size", "SIZE", right=True),
+    ]
+    output.rows(columns, [row | {"size": size_text(row["size_bytes"])} for row in partitions], "")
+    print()
+    columns = [Column("name", "SETTING"), Column("value", "VALUE"), Column("source", "FROM")]
+    output.rows(columns, settings, "All settings have their defaults; `--all` lists them.")
+
+
+@topic.command()
+@click.argument("name")
+@click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set this; may be repeated.")
+@click.option("--reset", "resets", multiple=True, metavar="NAME", help="Put this back to its default; may be repeated.")
+@dry_run_option
+@bootstrap_option
+@output_option
+def alter(
+    name: str,
+    configs: tuple[str, ...],
+    resets: tuple[str, ...],
+    dry_run: bool,
+    cluster: ClusterChoice,
+    output: Output,
+) -> None:
+    """Change settings of a topic."""
+    changes = key_values(configs, "--config")
+    if not changes and not resets:
+        raise click.UsageError(
+            "Nothing to change: give --config NAME=VALUE or --reset NAME.", click.get_current_context()
+        )
+    with cluster.admin() as admin:
+        admin.configs.alter_topic(name, changes, list(resets), validate_only=dry_run)
+    words = [f"{key}={value}" for key, value in changes.items()] + [f"{key} back to its default" for key in resets]
+    text = f"Topic `{name}`: {', '.join(words)}{' (not done: dry run)' if dry_run else ''}."
+    output.one({"topic": name, "set": changes, "reset": list(resets), "altered": not dry_run}, text)
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@yes_option
+@bootstrap_option
+@output_option
+def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Output) -> None:
+    """Delete topics with all their records."""
+    with cluster.admin() as admin:
+        topics = [admin.topics.describe(name) for name in names]
+        if not yes:
+            records = _record_counts(admin, topics)
+            for found in topics:
+                click.echo(f"{found.name}: {plural(records.get(found.name, 0), 'record')}", err=True)
+        confirm(f"Delete {plural(len(names), 'topic')} for ever?", yes)
+        for found in topics:
+            admin.topics.delete(found.name)
+            output.one({"topic": found.name, "deleted": True}, f"Deleted topic `{found.name}`.")
+
+
+@topic.command("add-partitions")
+@click.argument("name")
+@click.argument("total", type=click.IntRange(min=1))
+@bootstrap_option
+@output_option
+def add_partitions(name: str, total: int, cluster: ClusterChoice, output: Output) -> None:
+    """Raise the number of partitions of a topic to TOTAL.
+
+    Records with keys that are sent from now on may go to other partitions than before.
+    """
+    with cluster.admin() as admin:
+        admin.topics.add_partitions(name, total)
+    output.one({"topic": name, "partitions": total}, f"Topic `{name}` now has {plural(total, 'partition')}.")
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "--before",
+    "positions",
+    multiple=True,
+    required=True,
+    type=parse_position,
+    metavar="POSITION",
+    help=f"Delete the records before this: {POSITION_HELP}.",
+)
+@dry_run_option
+@yes_option
+@bootstrap_option
+@output_option
+def trim(
+    name: str, positions: tuple[Position, ...], dry_run: bool, yes: bool, cluster: ClusterChoice, output: Output
+) -> None:
+    """Delete the oldest records of a topic."""
+    from drmq.client import EARLIEST
+
+    with cluster.admin() as admin:
+        places = _places(admin.topics.describe(name))
+        before = resolve(admin, places, positions)
+        starts = admin.topics.offsets(dict.fromkeys(before, EARLIEST))
+        rows = [
+            {
+                "partition": place.partition,
+                "start_offset": starts[place].offset,
+                "new_start_offset": offset,
+                "records": offset - starts[place].offset,
+            }
+            for place, offset in before.items()
+        ]
+        total = sum(row["records"] for row in rows)
+        if not dry_run:
+            if not yes:
+                click.echo(f"{plural(total, 'record')} in {plural(len(rows), 'partition')} would be deleted.", err=True)
+            confirm("Delete them for ever?", yes)
+            lows = admin.topics.trim(before)
+            rows = [row | {"new_start_offset": lows[place]} for row, place in zip(rows, before, strict=True)]
+    columns = [
+        Column("partition", "PARTITION", right=True),
+        Column("start_offset", "START", right=True),
+        Column("new_start_offset", "NEW START", right=True),
+        Column("records", "DELETED" if not dry_run else "WOULD DELETE", right=True),
+    ]
+    output.rows(columns, rows, "Nothing to delete.")
+
+
+def _places(found: Topic) -> list[TopicPartition]:
+    from drmq.model import TopicPartition
+
+    return [TopicPartition(found.name, partition.index) for partition in found.partitions]
+
+
+def _record_counts(admin: Admin, topics: list[Topic]) -> dict[str, int]:
+    """Offsets between start and end, for each topic. Compaction and markers can make records fewer than that."""
+    from drmq.client import EARLIEST, LATEST
+    from drmq.model import TopicPartition
+
+    places = [
+        TopicPartition(found.name, partition.index)
+        for found in topics
+        for partition in found.partitions
+        if partition.leader is not None
+    ]
+    starts = admin.topics.offsets(dict.fromkeys(places, EARLIEST))
+    ends = admin.topics.offsets(dict.fromkeys(places, LATEST))
+    counts = dict.fromkeys((found.name for found in topics), 0)
+    for place in places:
+        counts[place.topic] += ends[place].offset - starts[place].offset
+    return counts
+
+
+def _sizes(admin: Admin) -> dict[TopicPartition, int]:
+    """Bytes on disk of each partition, the largest replica counting; empty if the broker does not tell."""
+    from drmq.client import Refused
+
+    found: dict[TopicPartition, int] = {}
+    try:
+        for directory in admin.log_dirs():
+            for place, size in directory.sizes.items():
+                found[place] = max(size, found.get(place, 0))
+    except Refused:
+        return {}
+    return found
+
+
+def _total(sizes: dict[TopicPartition, int], found: Topic) -> int | None:
+    known = [sizes[place] for place in _places(found) if place in sizes]
+    return sum(known) if known else None

@@ -1,0 +1,116 @@
+"""One node as a process: everything built and wired, run until a signal, ended in order.
+
+Nothing is decided here. `run` makes the event loop, opens the data directory, starts the broker and
+its listener, says where it serves, and waits. SIGTERM and SIGINT end it: stop accepting, finish what
+is in flight, flush, mark the shutdown as clean. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+
+from drmq.broker import Broker, DiskLogs, LogStore, MemoryLogs
+from drmq.kafka import KafkaServer
+from drmq.model import DrmqError, NodeId
+from drmq.server.config import ServerConfig
+from drmq.storage import DataDirectory
+
+log = logging.getLogger("drmq.server")
+
+
+class Node:
+    """A broker with its listener. `start` and `stop` run on the node's event loop."""
+
+    def __init__(self, config: ServerConfig, store: LogStore) -> None:
+        self.config = config
+        self.broker = Broker(NodeId(config.node_id), store, config.broker)
+        self.server = KafkaServer(self.broker, config.listener)
+
+    async def start(self) -> tuple[str, int]:
+        """Open everything; the address that clients are told."""
+        await self.broker.start()
+        _, port = await self.server.open(self.config.host, self.config.port)
+        self.broker.advertised = self.config.advertised_address(port)
+        return self.broker.advertised
+
+    async def stop(self) -> None:
+        await self.server.close()
+        await self.broker.stop()
+
+
+def open_store(config: ServerConfig, *, memory: bool = False) -> LogStore:
+    """The node's logs: in its data directory, locked, or in memory."""
+    if memory:
+        return MemoryLogs()
+    return DiskLogs(DataDirectory(str(config.data_dir), NodeId(config.node_id)))
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's loop where it is installed, which is several times faster than the standard one."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run(config: ServerConfig) -> int:
+    """Run a node in the foreground until it is told to end. The process's exit code."""
+    if not __debug__:
+        print("drmq server: refusing to run under python -O: the checks that guard the data are off", file=sys.stderr)
+        return 1
+    _raise_file_limit()
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_serve(config))
+    except (DrmqError, OSError) as error:
+        log.critical("the node cannot start: %s", error)
+        return 1
+
+
+async def _serve(config: ServerConfig) -> int:
+    node = Node(config, open_store(config))
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def fail(error: BaseException) -> None:
+        if not ended.done():
+            ended.set_result(1)
+
+    node.broker.on_fatal = fail
+    _on_signals(lambda name: _end(ended, name))
+    host, port = await node.start()
+    log.info("node %d serves Kafka clients at %s:%d, data in %s", config.node_id, host, port, config.data_dir)
+    code = await ended
+    log.info("stopping: finishing what is in flight, then flushing")
+    await node.stop()
+    log.info("stopped cleanly" if code == 0 else "stopped after a failure")
+    return code
+
+
+def _end(ended: asyncio.Future[int], name: str) -> None:
+    if ended.done():
+        log.warning("%s again: ending at once", name)
+        sys.stderr.flush()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+    else:
+        log.info("%s received", name)
+        ended.set_result(0)
+
+
+def _on_signals(act: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, act, number.name)
+
+
+def _raise_file_limit() -> None:
+    """Each connection and each partition is an open file; take as many as the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,113 @@
+"""A real broker inside a test: own thread, own event loop, free port, gone at the end.
+
+    with drmq.testing.Broker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+It is the same broker that `drmq server` runs, in memory by default, so that a test leaves nothing
+behind. With `storage="disk"` it keeps its data in a temporary directory that is removed afterwards;
+with `data_dir` in a directory of the test's own, which stays, and which a second `Broker` can open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from drmq.broker import BrokerOptions
+from drmq.server.config import ServerConfig
+from drmq.server.node import Node, new_event_loop, open_store
+
+_START_TIMEOUT_S = 30.0
+
+
+class Broker:
+    """One node in a thread of this process. Use it as a context manager, or `start` and `stop` it."""
+
+    def __init__(
+        self,
+        *,
+        storage: Literal["memory", "disk"] = "memory",
+        data_dir: str | Path | None = None,
+        port: int = 0,
+        options: BrokerOptions | None = None,
+    ) -> None:
+        self._memory = storage == "memory" and data_dir is None
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._port = port
+        self._options = options or BrokerOptions()
+        self._temporary: Path | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._node: Node | None = None
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._stop: asyncio.Event | None = None
+        self.bootstrap_servers = ""
+        """What a Kafka client needs: `host:port`."""
+
+    @property
+    def node(self) -> Node:
+        """The node itself, for tests that look inside. Touch it on its own loop only."""
+        assert self._node is not None, "the broker is not running"
+        return self._node
+
+    def start(self) -> Self:
+        """Start serving; returns when clients can connect."""
+        assert self._thread is None, "the broker is running already"
+        data_dir = self._data_dir
+        if data_dir is None:
+            data_dir = self._temporary = Path(tempfile.mkdtemp(prefix="drmq-test-"))
+        config = ServerConfig(port=self._port, data_dir=data_dir, broker=self._options)
+        self._ready.clear()
+        self._thread = threading.Thread(target=self._run, args=(config,), name="drmq-broker", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(_START_TIMEOUT_S):
+            raise TimeoutError(f"the broker did not start within {_START_TIMEOUT_S:.0f} s")
+        if self._failure is not None:
+            failure = self._failure
+            self.stop()
+            raise failure
+        return self
+
+    def stop(self) -> None:
+        """Stop in order and remove what was temporary."""
+        if self._thread is not None:
+            if self._loop is not None and self._stop is not None and self._thread.is_alive():
+                self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+            self._thread = None
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self, config: ServerConfig) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve(config))
+        except BaseException as error:  # noqa: BLE001  # handed to the thread that waits in `start`
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self, config: ServerConfig) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        node = self._node = Node(config, open_store(config, memory=self._memory))
+        host, port = await node.start()
+        self.bootstrap_servers = f"{host}:{port}"
+        self._ready.set()
+        await self._stop.wait()
+        await node.stop()

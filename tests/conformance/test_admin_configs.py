@@ -1,0 +1,205 @@
+"""Settings of topics and of the broker: described with sources and defaults, changed one by one or all together."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
+from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+from kafka.admin import ConfigResource as KafkaConfigResource
+from kafka.admin import ConfigResourceType as KafkaConfigResourceType
+
+from conformance.conftest import MakeTopic
+
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+}
+"""Kafka's defaults for the settings that DRMQ has as well."""
+
+
+def describe(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    described: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result()
+    return described
+
+
+def alter(admin: AdminClient, topic: str, *entries: tuple[str, str | None, AlterConfigOpType]) -> None:
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        topic,
+        incremental_configs=[ConfigEntry(name, value, incremental_operation=op) for name, value, op in entries],  # type: ignore[arg-type]
+    )
+    admin.incremental_alter_configs([resource])[resource].result()
+
+
+def test_defaults(admin: AdminClient, topic: str) -> None:
+    """A topic without settings of its own shows Kafka's defaults, and says that they are defaults."""
+    described = describe(admin, topic)
+    assert {name: described[name].value for name in DEFAULTS} == DEFAULTS
+    for name in DEFAULTS:
+        assert described[name].is_default, name
+        assert described[name].source == ConfigSource.DEFAULT_CONFIG.value, name
+        assert not described[name].is_read_only
+        assert not described[name].is_sensitive
+
+
+def test_settings_of_the_topic(admin: AdminClient, make_topic: MakeTopic) -> None:
+    """A setting given at creation has the topic as its source, and the default among its synonyms."""
+    described = describe(admin, make_topic(config={"retention.ms": "1234567", "max.message.bytes": "5000"}))
+    assert described["retention.ms"].value == "1234567"
+    assert described["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    assert not described["retention.ms"].is_default
+    synonyms = described["max.message.bytes"].synonyms
+    assert synonyms["max.message.bytes"].value == "5000"
+    assert synonyms["message.max.bytes"].value == DEFAULTS["max.message.bytes"]
+    assert described["segment.bytes"].is_default
+
+
+def test_describe_chosen_keys(kafka_admin: Any, make_topic: MakeTopic) -> None:
+    """Only the keys that were asked for come back; types and synonyms come along in the newer versions."""
+    topic = make_topic(config={"retention.ms": "99"})
+    resource = KafkaConfigResource(KafkaConfigResourceType.TOPIC, topic, {"retention.ms": None, "segment.bytes": None})
+    answer = kafka_admin.describe_configs([resource], include_synonyms=True, config_filter="all")["topic"][topic]
+    assert set(answer) == {"retention.ms", "segment.bytes"}
+    assert answer["retention.ms"]["value"] == "99"
+    assert answer["retention.ms"]["config_source"] == "DYNAMIC_TOPIC_CONFIG"
+    assert answer["retention.ms"]["config_type"] == "LONG"
+    assert answer["segment.bytes"]["config_type"] == "INT"
+    assert [synonym["name"] for synonym in answer["retention.ms"]["synonyms"]][0] == "retention.ms"
+
+
+def test_describe_with_aiokafka(bootstrap: str, topic: str) -> None:
+    """The old versions of DescribeConfigs answer as well."""
+
+    async def run() -> dict[str, str]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await admin.start()
+        try:
+            resource = AioConfigResource(AioConfigResourceType.TOPIC, topic)
+            (answer,) = await admin.describe_configs([resource])
+            ((error_code, _, _, described_name, entries),) = answer.resources
+            assert (error_code, described_name) == (0, topic)
+            return {entry[0]: entry[1] for entry in entries}
+        finally:
+            await admin.close()
+
+    described = asyncio.run(run())
+    assert {name: described[name] for name in DEFAULTS} == DEFAULTS
+
+
+def test_describe_unknown_topic(admin: AdminClient, name: str) -> None:
+    """A topic that does not exist has no settings."""
+    with pytest.raises(KafkaException) as failed:
+        describe(admin, name)
+    assert failed.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_describe_broker(admin: AdminClient) -> None:
+    """The broker describes itself by its node id."""
+    resource = ConfigResource(ResourceType.BROKER, "1")
+    described = admin.describe_configs([resource])[resource].result()
+    assert described["message.max.bytes"].value == "1048588"
+    assert described["auto.create.topics.enable"].value == "true"
+
+
+def test_set_and_delete(admin: AdminClient, topic: str) -> None:
+    """Settings change one by one, and go back to the default when deleted."""
+    alter(admin, topic, ("retention.ms", "1000", AlterConfigOpType.SET), ("segment.bytes", "2000000", AlterConfigOpType.SET))
+    described = describe(admin, topic)
+    assert (described["retention.ms"].value, described["segment.bytes"].value) == ("1000", "2000000")
+    alter(admin, topic, ("retention.ms", None, AlterConfigOpType.DELETE))
+    described = describe(admin, topic)
+    assert (described["retention.ms"].value, described["segment.bytes"].value) == (DEFAULTS["retention.ms"], "2000000")
+    assert described["retention.ms"].is_default
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("no.such.setting", "1"), ("retention.ms", "soon"), ("message.timestamp.type", "Never"), ("segment.bytes", "-5")],
+)
+def test_wrong_settings_are_refused(admin: AdminClient, topic: str, name: str, value: str) -> None:
+    """A setting that does not exist, or a value that it cannot have, changes nothing."""
+    with pytest.raises(KafkaException) as failed:
+        alter(admin, topic, (name, value, AlterConfigOpType.SET), ("retention.bytes", "77", AlterConfigOpType.SET))
+    assert failed.value.args[0].code() == KafkaError.INVALID_CONFIG
+    assert describe(admin, topic)["retention.bytes"].value == "-1"
+
+
+def test_append_and_subtract_need_a_list(admin: AdminClient, topic: str) -> None:
+    """Appending to a number makes no sense; to a list it does."""
+    with pytest.raises(KafkaException) as failed:
+        alter(admin, topic, ("retention.ms", "1", AlterConfigOpType.APPEND))
+    assert failed.value.args[0].code() == KafkaError.INVALID_CONFIG
+    alter(admin, topic, ("cleanup.policy", "compact", AlterConfigOpType.APPEND))
+    assert set((describe(admin, topic)["cleanup.policy"].value or "").split(",")) == {"delete", "compact"}
+    alter(admin, topic, ("cleanup.policy", "compact", AlterConfigOpType.SUBTRACT))
+    assert describe(admin, topic)["cleanup.policy"].value == "delete"
+
+
+def test_alter_unknown_topic(admin: AdminClient, name: str) -> None:
+    """Settings of a topic that does not exist cannot change."""
+    with pytest.raises(KafkaException) as failed:
+        alter(admin, name, ("retention.ms", "1", AlterConfigOpType.SET))
+    assert failed.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_validate_only(kafka_admin: Any, admin: AdminClient, topic: str) -> None:
+    """A dry run answers and changes nothing."""
+    resource = KafkaConfigResource(KafkaConfigResourceType.TOPIC, topic, {"retention.ms": "5"})
+    assert kafka_admin.alter_configs([resource], validate_only=True) == {"topic": {topic: "OK"}}
+    assert describe(admin, topic)["retention.ms"].is_default
+
+
+@pytest.mark.filterwarnings("ignore:.*alter_configs.*:DeprecationWarning")
+def test_alter_all_together(admin: AdminClient, make_topic: MakeTopic) -> None:
+    """The legacy request replaces all settings of the topic: what it does not name goes back to its default."""
+    topic = make_topic(config={"retention.ms": "1", "segment.bytes": "2000000"})
+    resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.ms": "2"})
+    admin.alter_configs([resource])[resource].result()
+    described = describe(admin, topic)
+    assert described["retention.ms"].value == "2"
+    assert described["segment.bytes"].is_default
+
+
+def test_alter_all_together_with_aiokafka(bootstrap: str, admin: AdminClient, topic: str) -> None:
+    """The old versions of AlterConfigs work as well."""
+
+    async def run() -> None:
+        aio_admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await aio_admin.start()
+        try:
+            resource = AioConfigResource(AioConfigResourceType.TOPIC, topic, configs={"retention.ms": "3"})
+            (answer,) = await aio_admin.alter_configs([resource])
+            assert [(entry[0], entry[3]) for entry in answer.resources] == [(0, topic)]
+        finally:
+            await aio_admin.close()
+
+    asyncio.run(run())
+    assert describe(admin, topic)["retention.ms"].value == "3"
+
+
+def test_kafka_python_sets_and_resets(kafka_admin: Any, admin: AdminClient, topic: str) -> None:
+    """kafka-python changes settings, one by one and all together, and resets them."""
+    for incremental, value in ((True, "11"), (False, "12")):
+        resource = KafkaConfigResource(KafkaConfigResourceType.TOPIC, topic, {"retention.ms": value})
+        assert kafka_admin.alter_configs([resource], incremental=incremental) == {"topic": {topic: "OK"}}
+        assert describe(admin, topic)["retention.ms"].value == value
+    resource = KafkaConfigResource(KafkaConfigResourceType.TOPIC, topic, {"retention.ms": None})
+    assert kafka_admin.reset_configs([resource]) == {"topic": {topic: "OK"}}
+    assert describe(admin, topic)["retention.ms"].is_default

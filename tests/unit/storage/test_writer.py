@@ -1,0 +1,246 @@
+"""The writer thread: one sync for many appends, reports in order, failures that stay where they belong."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from drmq.model import Offset
+from drmq.storage import (
+    AppendFailed,
+    Log,
+    LogClosed,
+    LogFenced,
+    LogOptions,
+    MemoryLog,
+    SegmentLog,
+    StorageError,
+    Writer,
+    WriterStopped,
+)
+from drmq.testing.files import FakeFiles
+from support.storage_samples import joined, read_all, row
+
+
+class Recorder:
+    """Writes down what the writer reports."""
+
+    def __init__(self) -> None:
+        self.story: list[tuple[Any, ...]] = []
+        self.crashed = threading.Event()
+
+    def on_written(self, results: list[tuple[Log, Offset]]) -> None:
+        self.story.append(("written", *((log.name, offset) for log, offset in results)))
+
+    def on_flushed(self, results: list[tuple[Log, Offset]]) -> None:
+        self.story.append(("flushed", *sorted((log.name, offset) for log, offset in results)))
+
+    def on_failed(self, log: Log, error: StorageError, end_offset: Offset) -> None:
+        self.story.append(("failed", log.name, type(error), end_offset))
+
+    def on_crashed(self, error: BaseException) -> None:
+        self.story.append(("crashed", type(error)))
+        self.crashed.set()
+
+
+def submit(writer: Writer, log: Log, start: int, count: int, wants_written: bool = False) -> None:
+    for header, data in row(start, count):
+        writer.submit(log, header, data, wants_written)
+
+
+def make(files: FakeFiles, name: str = "a", options: LogOptions | None = None) -> SegmentLog:
+    return SegmentLog(f"/{name}", options, files)
+
+
+def test_many_appends_share_one_sync_and_one_write() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log = Writer(events), make(files)
+    submit(writer, log, 0, 500)
+    before = dict(files.counts)
+    writer.run_cycle()
+    assert files.counts["sync"] - before.get("sync", 0) == 1
+    assert files.counts["write"] - before["write"] == 2  # the batches, and the flushed file
+    assert events.story == [("flushed", ("/a", 500))]
+    assert read_all(log) == joined(row(0, 500))
+
+
+def test_written_is_reported_before_the_sync_and_only_where_asked() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log, other = Writer(events), make(files), make(files, "b")
+    submit(writer, log, 0, 2, wants_written=True)
+    submit(writer, other, 0, 3)
+    files.fail("sync", path_part="/a/")
+    writer.run_cycle()
+    assert events.story == [
+        ("written", ("/a", 2)),
+        ("flushed", ("/b", 3)),
+        ("failed", "/a", LogFenced, 0),
+    ]
+
+
+def test_each_log_is_synced_once_in_a_cycle_and_reported_together() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer = Writer(events)
+    logs = [make(files, f"log{number:02}") for number in range(16)]
+    for start in range(3):
+        for log in logs:
+            submit(writer, log, start, 1)
+    before = files.counts.get("sync", 0)
+    writer.run_cycle()
+    assert files.counts["sync"] - before == 16
+    assert events.story == [("flushed", *((log.name, 3) for log in logs))]
+    writer.stop()
+
+
+def test_queued_bytes_count_what_waits() -> None:
+    writer, log = Writer(Recorder()), MemoryLog()
+    submit(writer, log, 0, 3)
+    assert writer.queued_bytes == len(joined(row(0, 3)))
+    writer.run_cycle()
+    assert writer.queued_bytes == 0
+
+
+def test_a_failed_append_is_reported_once_and_nothing_behind_it_is_taken() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log, other = Writer(events), make(files), make(files, "b")
+    submit(writer, log, 0, 2)
+    writer.run_cycle()
+    files.fail("write", errno.EIO, path_part="/a/", partial_bytes=50)
+    submit(writer, log, 2, 2)
+    submit(writer, other, 0, 1)
+    writer.run_cycle()
+    submit(writer, log, 4, 2)  # the submitter does not know yet
+    writer.run_cycle()
+    assert events.story[1:] == [
+        ("failed", "/a", AppendFailed, 2),
+        ("flushed", ("/a", 2), ("/b", 1)),
+    ]
+    submit(writer, log, 6, 1)  # still not
+    writer.resume(log)
+    submit(writer, log, 2, 3)
+    writer.run_cycle()
+    assert events.story[-1] == ("flushed", ("/a", 5))
+    assert read_all(log) == joined(row(0, 5))
+
+
+def test_a_failed_sync_ends_one_log_and_no_other() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log, other = Writer(events), make(files), make(files, "b")
+    files.fail("sync", path_part="/a/")
+    submit(writer, log, 0, 1)
+    submit(writer, other, 0, 1)
+    writer.run_cycle()
+    writer.resume(log)
+    submit(writer, log, 0, 1)
+    submit(writer, other, 1, 1)
+    writer.run_cycle()
+    assert events.story == [
+        ("flushed", ("/b", 1)),
+        ("failed", "/a", LogFenced, 0),
+        ("failed", "/a", LogFenced, 0),
+        ("flushed", ("/b", 2)),
+    ]
+    writer.stop()
+
+
+def test_a_function_runs_in_order_with_the_appends_of_its_log() -> None:
+    events = Recorder()
+    writer, log, other = Writer(events), MemoryLog("a"), MemoryLog("b")
+    submit(writer, log, 0, 2)
+    submit(writer, other, 0, 1)
+    seen = writer.run(log, lambda: log.end_offset)
+    cut = writer.run(log, lambda: log.truncate_suffix(Offset(1)))
+    submit(writer, log, 1, 5)
+    failing = writer.run(log, lambda: 1 // 0)
+    writer.run_cycle()
+    assert seen.result(0) == 2
+    assert cut.result(0) is None
+    with pytest.raises(ZeroDivisionError):
+        failing.result(0)
+    assert (log.end_offset, other.end_offset) == (6, 1)
+
+
+def test_what_a_function_flushes_is_reported() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log = Writer(events), make(files)
+    submit(writer, log, 0, 2)
+    writer.run(log, log.roll)
+    writer.run_cycle()
+    assert events.story == [("flushed", ("/a", 2))]
+
+
+def test_a_closed_log_fails_what_is_queued_behind() -> None:
+    events = Recorder()
+    writer, log = Writer(events), make(FakeFiles())
+    submit(writer, log, 0, 2)
+    writer.run(log, log.close)
+    submit(writer, log, 2, 1)
+    writer.run_cycle()
+    assert events.story == [("failed", "/a", LogClosed, 2), ("flushed", ("/a", 2))]
+
+
+def test_the_thread_works_until_it_is_stopped_and_finishes_what_is_queued() -> None:
+    events = Recorder()
+    writer, log = Writer(events), MemoryLog("a")
+    writer.start()
+    for start in range(200):
+        submit(writer, log, start, 1)
+    assert writer.run(log, lambda: log.end_offset).result(10) == 200
+    submit(writer, log, 200, 100)
+    writer.stop()
+    assert log.flushed_offset == 300
+    assert events.story[-1] == ("flushed", ("a", 300))
+    with pytest.raises(WriterStopped):
+        submit(writer, log, 300, 1)
+    with pytest.raises(WriterStopped):
+        writer.run(log, lambda: None).result(0)
+    writer.stop()
+
+
+def test_a_bug_stops_the_writer_and_fails_everything_queued() -> None:
+    events = Recorder()
+    writer, log = Writer(events), MemoryLog("a")
+    submit(writer, log, 7, 1)  # not the end of the log
+    behind = writer.run(log, lambda: None)
+    writer.start()
+    assert events.crashed.wait(10)
+    with pytest.raises(WriterStopped) as caught:
+        behind.result(10)
+    assert isinstance(caught.value.__cause__, AssertionError)
+    assert events.story == [("crashed", AssertionError)]
+    with pytest.raises(WriterStopped):
+        submit(writer, log, 0, 1)
+    writer.stop()
+
+
+def test_a_cancelled_function_does_not_run() -> None:
+    writer, log = Writer(Recorder()), MemoryLog("a")
+    future = writer.run(log, lambda: log.append(row(0, 1)))
+    assert future.cancel()
+    writer.run_cycle()
+    assert log.end_offset == 0
+    with pytest.raises(CancelledError):
+        future.result(0)
+
+
+def test_many_logs_are_synced_in_parallel_by_real_threads() -> None:
+    """Four syncs meet at a barrier: they could not, were they made one after the other."""
+    files, events = FakeFiles(), Recorder()
+    barrier = threading.Barrier(4)
+
+    class Meeting(SegmentLog):
+        def flush(self) -> None:
+            barrier.wait(10)
+            super().flush()
+
+    logs = [Meeting(f"/log{number}", None, files) for number in range(4)]
+    writer = Writer(events)
+    for log in logs:
+        submit(writer, log, 0, 1)
+    writer.run_cycle()
+    assert events.story == [("flushed", *((log.name, 1) for log in logs))]
+    writer.stop()
