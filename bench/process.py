@@ -54,7 +54,7 @@ class Server:
         self.command = command
         self.log = log
         self.started_at = time.perf_counter()
-        with log.open("ab") as out:
+        with log.open("wb") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT)
         self._watch = psutil.Process(self._process.pid)
 

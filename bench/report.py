@@ -69,6 +69,14 @@ def _phase_columns(phase: Phase | None) -> list[str]:
     ]  # fmt: skip
 
 
+def _spread(phases: list[Phase]) -> str:
+    """How far the repetitions lie apart: the fastest as a multiple of the slowest."""
+    if len(phases) < 2:
+        return "–"
+    rates = [phase.records_per_second for phase in phases]
+    return f"{max(rates) / min(rates):.1f}"
+
+
 def results_table(cells: list[Cell]) -> Table:
     """A block per workload and phase, a row per system."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title="Median of the repetitions", title_justify="left")
@@ -76,7 +84,7 @@ def results_table(cells: list[Cell]) -> Table:
         table.add_column(column, no_wrap=True)
     for column in (
         "MB/s", "k rec/s", "of limit", "DRMQ ×", "CPU s\nper GB", "CPU s\nper M rec", "broker\ncores",
-        "client\ncores", "bound", "peak RSS\nMB",
+        "client\ncores", "bound", "RSS\nMB", "spread",
     ):  # fmt: skip
         table.add_column(column, justify="right", no_wrap=True)
     for workload, comparison in grouped(cells):
@@ -85,10 +93,11 @@ def results_table(cells: list[Cell]) -> Table:
             titles = [f"[bold]{workload.name}[/bold]", phase]
             for cell in comparison.cells:
                 rates = _phase_columns(getattr(cell, phase))
+                runs = cell.produced if phase == "produce" else cell.consumed
                 ratios = [comparison.of_limit(cell, phase), comparison.drmq_ratio(cell, phase)]
                 table.add_row(
                     *titles, escape(cell.system.label) + ("" if cell.system.fsyncs_before_ack else ", no fsync"),
-                    *rates[:2], _number(ratios[0], 2), _number(ratios[1], 2), *rates[2:],
+                    *rates[:2], _number(ratios[0], 2), _number(ratios[1], 2), *rates[2:], _spread(runs),
                     style={"drmq": "green", "limit": "dim"}.get(cell.system.name, ""),
                 )  # fmt: skip
                 titles = ["", ""]

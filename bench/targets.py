@@ -36,7 +36,8 @@ def judge(cells: list[Cell], life: Lifecycle | None) -> list[Verdict]:
         if cell.produce and cell.consume:
             ratio = cell.consume.records_per_second / cell.produce.records_per_second
             name = f"{cell.workload.name}: consuming at least as fast as producing"
-            verdicts.append(Verdict(name, f"{ratio:.2f} times", ratio >= 1.0))
+            cores = f"client {cell.consume.client_cores:.2f}, broker {cell.consume.server_cores:.2f} cores"
+            verdicts.append(Verdict(name, f"{ratio:.2f} times ({cores})", ratio >= 1.0))
     if life is not None:
         verdicts += _lifecycle_verdicts(life)
     return verdicts

@@ -16,6 +16,7 @@ from bench.payloads import make_payloads
 SINGLE_CONNECTIONS, SINGLE_BLOCK, SINGLE_IN_FLIGHT = 4, 32, 256
 LARGE_CONNECTIONS, LARGE_BLOCK, LARGE_IN_FLIGHT = 1, 1, 5
 LARGE_BATCH_BYTES = 1_000_000
+WARM_UP_SECONDS_MAX = 10.0
 
 
 class Lane:
@@ -98,21 +99,36 @@ def make_lanes(task: Task) -> tuple[list[Lane], int]:
             requests = []
             for index in range(block_count):
                 at = (lane * 16 + block) * block_count + index
-                values = (
-                    [payloads[at % len(payloads)]]
-                    if is_single
-                    else payloads[at % len(payloads) :][:per_request] + payloads[: at % len(payloads)]
-                )
-                requests.append(
-                    produce_request(task.topic, at % task.partition_count, record_batch(values[:per_request], now_ms))
-                )
+                start = at % len(payloads)
+                values = (payloads + payloads)[start : start + per_request]
+                requests.append(produce_request(task.topic, at % task.partition_count, record_batch(values, now_ms)))
             blocks.append(b"".join(requests))
         lanes.append(Lane(task.port, blocks, block_count, in_flight_max))
     return lanes, per_request
 
 
+def warm_up(task: Task) -> None:
+    """Send one record to each partition; a topic that was just created may need a moment."""
+    batch = record_batch(make_payloads(task.record_size, 1), int(time.time() * 1000))
+    deadline = time.perf_counter() + WARM_UP_SECONDS_MAX
+    with socket.create_connection(("127.0.0.1", task.port), timeout=30) as connection:
+        for partition in range(task.partition_count):
+            while True:
+                connection.sendall(produce_request(task.topic, partition, batch))
+                response = connection.recv(RESPONSE_SIZE, socket.MSG_WAITALL)
+                if len(response) < RESPONSE_SIZE:
+                    raise SystemExit("the broker closed the connection")
+                error = first_error(memoryview(response))
+                if not error:
+                    break
+                if time.perf_counter() > deadline:
+                    raise SystemExit(f"the broker still answers with error code {error}")
+                time.sleep(0.05)
+
+
 def produce(task: Task) -> Report:
     """Keep every connection's window full until the limit, then wait for the last answers."""
+    warm_up(task)
     lanes, per_request = make_lanes(task)
     requests_max = max(1, task.records_max // per_request)
     selector = selectors.DefaultSelector()
@@ -138,7 +154,7 @@ def produce(task: Task) -> Report:
         now = time.perf_counter()
         is_sending = is_sending and sent < requests_max and now < deadline
         if not is_sending and answered == sent:
-            return clock.report(answered * per_request)
+            return clock.report(answered * per_request, records_before=task.partition_count)
         if now > deadline + 30:
             raise SystemExit(f"{sent - answered} requests were not answered")
 

@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.skips import reason_to_skip
 from support.clients import CLIENTS, Client, Member
 from support.polling import PATIENCE_S, eventually
 from support.processes import BrokerProcess
+from support.wire import RawConnection, list_offsets
 
 BOOTSTRAP_VARIABLE = "DRMQ_TEST_BOOTSTRAP"
+
+EARLIEST = -2
+"""The time that means the first offset, in ListOffsets."""
 
 MakeTopic = Callable[..., str]
 
@@ -71,28 +74,33 @@ def name(request: pytest.FixtureRequest) -> str:
     return f"{letters[:60]}-{uuid.uuid4().hex[:8]}"
 
 
-def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+def wait_for_leaders(bootstrap: str, topic: str, partitions: int) -> None:
     """Return once every partition answers for itself: Apache Kafka confirms a new topic before it is served."""
-    earliest = {TopicPartition(topic, partition): OffsetSpec.earliest() for partition in range(partitions)}
+    with RawConnection(bootstrap) as connection:
 
-    def all_lead() -> bool:
-        try:
-            return all(answer.result().offset == 0 for answer in admin.list_offsets(earliest).values())
-        except KafkaException:
-            return False
+        def error_codes() -> set[int]:
+            answer = connection.ask(list_offsets(topic, partitions, EARLIEST, 1), 1)
+            assert answer.int32() == 1
+            assert answer.string() == topic
+            codes = set()
+            for _ in range(answer.int32()):
+                answer.int32()
+                codes.add(answer.int16())
+                answer.take(16)
+            return codes
 
-    eventually(all_lead, what=f"{topic} has leaders")
+        eventually(error_codes, lambda codes: codes == {0}, what=f"{topic} has leaders")
 
 
 @pytest.fixture
-def make_topic(admin: AdminClient, name: str) -> MakeTopic:
+def make_topic(admin: AdminClient, bootstrap: str, name: str) -> MakeTopic:
     """Create a topic of this test: `make_topic(partitions=3, suffix="b", config={...})` returns its name."""
 
     def make(partitions: int = 1, *, suffix: str = "", config: dict[str, str] | None = None) -> str:
         topic = name + suffix
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
         admin.create_topics([new], operation_timeout=PATIENCE_S)[topic].result()
-        wait_for_leaders(admin, topic, partitions)
+        wait_for_leaders(bootstrap, topic, partitions)
         return topic
 
     return make

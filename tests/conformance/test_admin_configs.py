@@ -8,18 +8,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 from kafka.admin import ConfigResource as KafkaConfigResource
 from kafka.admin import ConfigResourceType as KafkaConfigResourceType
 
 from conformance.conftest import MakeTopic
+from support.confluent_admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 
 DEFAULTS = {
     "cleanup.policy": "delete",
@@ -33,17 +27,17 @@ DEFAULTS = {
 """Kafka's defaults for the settings that DRMQ has as well."""
 
 
-def describe(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
+def describe(admin: AdminClient, topic: str) -> dict[str, Any]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    described: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result()
+    described: dict[str, Any] = admin.describe_configs([resource])[resource].result()
     return described
 
 
-def alter(admin: AdminClient, topic: str, *entries: tuple[str, str | None, AlterConfigOpType]) -> None:
+def alter(admin: AdminClient, topic: str, *entries: tuple[str, str | None, Any]) -> None:
     resource = ConfigResource(
         ResourceType.TOPIC,
         topic,
-        incremental_configs=[ConfigEntry(name, value, incremental_operation=op) for name, value, op in entries],  # type: ignore[arg-type]
+        incremental_configs=[ConfigEntry(name, value, incremental_operation=op) for name, value, op in entries],
     )
     admin.incremental_alter_configs([resource])[resource].result()
 
@@ -81,7 +75,7 @@ def test_describe_chosen_keys(kafka_admin: Any, make_topic: MakeTopic) -> None:
     assert answer["retention.ms"]["config_source"] == "DYNAMIC_TOPIC_CONFIG"
     assert answer["retention.ms"]["config_type"] == "LONG"
     assert answer["segment.bytes"]["config_type"] == "INT"
-    assert [synonym["name"] for synonym in answer["retention.ms"]["synonyms"]][0] == "retention.ms"
+    assert answer["retention.ms"]["synonyms"][0]["name"] == "retention.ms"
 
 
 def test_describe_with_aiokafka(bootstrap: str, topic: str) -> None:
@@ -120,7 +114,12 @@ def test_describe_broker(admin: AdminClient) -> None:
 
 def test_set_and_delete(admin: AdminClient, topic: str) -> None:
     """Settings change one by one, and go back to the default when deleted."""
-    alter(admin, topic, ("retention.ms", "1000", AlterConfigOpType.SET), ("segment.bytes", "2000000", AlterConfigOpType.SET))
+    alter(
+        admin,
+        topic,
+        ("retention.ms", "1000", AlterConfigOpType.SET),
+        ("segment.bytes", "2000000", AlterConfigOpType.SET),
+    )
     described = describe(admin, topic)
     assert (described["retention.ms"].value, described["segment.bytes"].value) == ("1000", "2000000")
     alter(admin, topic, ("retention.ms", None, AlterConfigOpType.DELETE))
@@ -130,13 +129,13 @@ def test_set_and_delete(admin: AdminClient, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("key", "value"),
     [("no.such.setting", "1"), ("retention.ms", "soon"), ("message.timestamp.type", "Never"), ("segment.bytes", "-5")],
 )
-def test_wrong_settings_are_refused(admin: AdminClient, topic: str, name: str, value: str) -> None:
+def test_wrong_settings_are_refused(admin: AdminClient, topic: str, key: str, value: str) -> None:
     """A setting that does not exist, or a value that it cannot have, changes nothing."""
     with pytest.raises(KafkaException) as failed:
-        alter(admin, topic, (name, value, AlterConfigOpType.SET), ("retention.bytes", "77", AlterConfigOpType.SET))
+        alter(admin, topic, (key, value, AlterConfigOpType.SET), ("retention.bytes", "77", AlterConfigOpType.SET))
     assert failed.value.args[0].code() == KafkaError.INVALID_CONFIG
     assert describe(admin, topic)["retention.bytes"].value == "-1"
 

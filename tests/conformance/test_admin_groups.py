@@ -39,9 +39,7 @@ def test_describe_live_group(client: Client, admin: AdminClient, topic: str, nam
     def describe() -> Any:
         return admin.describe_consumer_groups([name])[name].result()
 
-    described = eventually(
-        describe, lambda found: found.state == ConsumerGroupState.STABLE and len(found.members) == 2
-    )
+    described = eventually(describe, lambda found: found.state == ConsumerGroupState.STABLE and len(found.members) == 2)
     assert described.group_id == name
     assert described.partition_assignor == "roundrobin"
     assert not described.is_simple_consumer_group
@@ -54,7 +52,9 @@ def test_describe_live_group(client: Client, admin: AdminClient, topic: str, nam
     assert all(member.host and member.member_id and member.client_id for member in described.members)
 
 
-def test_describe_static_member(bootstrap: str, admin: AdminClient, topic: str, name: str, members: list[Member]) -> None:
+def test_describe_static_member(
+    bootstrap: str, admin: AdminClient, topic: str, name: str, members: list[Member]
+) -> None:
     """A static member shows its instance id."""
     members.append(CLIENTS["confluent-kafka"](bootstrap).join(name, [topic], instance_id="the-one"))
     eventually(members[0].assigned)
@@ -149,9 +149,7 @@ def test_delete_unknown_group(admin: AdminClient, kafka_admin: Any, name: str) -
     assert kafka_admin.delete_groups([name]) == {name: "GroupIdNotFoundError"}
 
 
-def test_remove_a_static_member(
-    kafka_admin: Any, bootstrap: str, admin: AdminClient, topic: str, name: str
-) -> None:
+def test_remove_a_static_member(kafka_admin: Any, bootstrap: str, admin: AdminClient, topic: str, name: str) -> None:
     """An administrator removes a static member that has gone, by its instance id."""
     from kafka.admin import MemberToRemove
 

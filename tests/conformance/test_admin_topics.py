@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewPartitions as AioNewPartitions
 from aiokafka.admin import NewTopic as AioNewTopic
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka.errors import (
     InvalidPartitionsError,
@@ -23,7 +23,8 @@ from kafka.errors import (
 
 from conformance.conftest import MakeTopic
 from support.clients import CLIENTS, Record
-from support.polling import PATIENCE_S, eventually
+from support.confluent_admin import NewPartitions
+from support.polling import PATIENCE_S, Deadline, eventually
 
 
 def failure_code(call: Callable[[], object]) -> int:
@@ -285,6 +286,15 @@ def test_describe_cluster(admin: AdminClient, kafka_admin: Any, bootstrap: str) 
 def test_aiokafka_administration(bootstrap: str, name: str) -> None:
     """aiokafka creates, grows, lists, describes and deletes topics with its old protocol versions."""
 
+    async def soon(admin: AIOKafkaAdminClient, accept: Callable[[dict[str, int]], bool]) -> None:
+        deadline = Deadline()
+        topics: dict[str, int] = {}
+        while not deadline.passed():
+            topics = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+            if accept(topics):
+                return
+        raise AssertionError(f"{name} is not there: {topics}")
+
     async def run() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()
@@ -294,12 +304,10 @@ def test_aiokafka_administration(bootstrap: str, name: str) -> None:
             assert [(error[0], error[1]) for error in created.topic_errors] == [(name, 0)]
             again = await admin.create_topics([new])
             assert [error[1] for error in again.topic_errors] == [36]
-            while name not in await admin.list_topics():
-                await asyncio.sleep(0.02)
+            await soon(admin, lambda topics: name in topics)
             grown = await admin.create_partitions({name: AioNewPartitions(3)})
             assert [error[1] for error in grown.topic_errors] == [0]
-            while len((await admin.describe_topics([name]))[0]["partitions"]) != 3:
-                await asyncio.sleep(0.02)
+            await soon(admin, lambda topics: topics[name] == 3)
             deleted = await admin.delete_topics([name])
             assert [(error[0], error[1]) for error in deleted.topic_error_codes] == [(name, 0)]
         finally:

@@ -83,12 +83,9 @@ def test_small_limit_over_many_partitions(client: Client, make_topic: MakeTopic)
 
 def test_reading_from_the_middle_of_a_compressed_batch(client: Client, topic: str) -> None:
     """The broker sends the whole batch, the client drops its head."""
-    for codec in ("none", "lz4"):
-        CLIENTS["confluent-kafka"](client.bootstrap).produce(
-            topic,
-            [Record(b"%d" % number) for number in range(100)],
-            codec=codec,  # type: ignore[arg-type]
-        )
+    records = [Record(b"%d" % number) for number in range(100)]
+    CLIENTS["confluent-kafka"](client.bootstrap).produce(topic, records)
+    CLIENTS["confluent-kafka"](client.bootstrap).produce(topic, records, codec="lz4")
     for offset in (50, 150):
         seen = client.consume(topic, 20, offset=offset)
         assert [record.offset for record in seen][:20] == list(range(offset, offset + 20))

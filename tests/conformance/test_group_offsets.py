@@ -218,7 +218,9 @@ def test_offsets_of_several_groups(kafka_admin: Any, make_consumer: MakeConsumer
     }
 
 
-def test_delete_offsets(kafka_admin: Any, admin: AdminClient, make_consumer: MakeConsumer, name: str, make_topic: MakeTopic) -> None:
+def test_delete_offsets(
+    kafka_admin: Any, admin: AdminClient, make_consumer: MakeConsumer, name: str, make_topic: MakeTopic
+) -> None:
     """OffsetDelete removes what is named and leaves the rest."""
     topic = make_topic(partitions=2)
     written = [TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 2)]

@@ -6,13 +6,16 @@ partition has exactly one owner, and together the members read everything that w
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from conformance.conftest import MakeTopic
+from conformance.conftest import MakeTopic, wait_for_leaders
 from support.clients import CLIENTS, Client, KcatClient, Member, Record
 from support.clients.kcat import KcatMember
+from support.confluent_admin import NewPartitions
 from support.member_process import MemberProcess
 from support.polling import PATIENCE_S, eventually
 
@@ -141,9 +144,7 @@ def test_several_topics(client: Client, make_topic: MakeTopic, name: str, member
 def test_more_members_than_partitions(client: Client, topic: str, name: str, members: list[Member]) -> None:
     """A member that gets nothing waits, and takes over when the owner leaves."""
     members += [client.join(name, [topic]) for _ in range(2)]
-    owners = eventually(
-        lambda: [member for member in members if member.assigned()], lambda owners: len(owners) == 1
-    )
+    owners = eventually(lambda: [member for member in members if member.assigned()], lambda owners: len(owners) == 1)
     spare = next(member for member in members if member is not owners[0])
     owners[0].leave()
     members.remove(owners[0])
@@ -165,8 +166,6 @@ def test_new_partitions_are_picked_up(
     client: Client, admin: AdminClient, topic: str, name: str, members: list[Member]
 ) -> None:
     """When the topic grows, the group reads the new partitions from their beginning."""
-    from confluent_kafka.admin import NewPartitions
-
     members.append(client.join(name, [topic], metadata_age_ms_max=500))
     settled(members, [topic], 1)
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result()
@@ -210,14 +209,12 @@ def test_second_instance_fences_the_first(client: Client, topic: str, name: str,
 @pytest.fixture(scope="module")
 def bereaved(bootstrap: str, admin: AdminClient) -> Iterator[dict[str, Member]]:
     """For each client a group whose first member was killed, and its second member; all at once to save time."""
-    from uuid import uuid4
-
-    from confluent_kafka.cimpl import NewTopic
-
     run = uuid4().hex[:8]
     topics = {client: f"bereaved-{client}-{run}" for client in CLIENTS}
     for created in admin.create_topics([NewTopic(topic, 4, 1) for topic in topics.values()]).values():
         created.result()
+    for topic in topics.values():
+        wait_for_leaders(bootstrap, topic, 4)
     doomed: dict[str, MemberProcess | KcatMember] = {}
     for client, topic in topics.items():
         if client == KcatClient.name:

@@ -134,7 +134,9 @@ def test_partition_that_does_not_exist(bootstrap: str, topic: str) -> None:
     """Producing to a partition beyond the last fails at the producer and the topic does not grow."""
     codes: list[int | None] = []
     producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 3_000})
-    producer.produce(topic, b"v", partition=0, on_delivery=lambda error, _: codes.append(error and error.code()))
+    producer.produce(
+        topic, b"v", partition=0, on_delivery=lambda error, _: codes.append(error.code() if error else None)
+    )
     producer.flush(PATIENCE_S)
     assert codes == [None]
     with pytest.raises(KafkaException) as failed:

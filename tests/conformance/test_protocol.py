@@ -129,9 +129,14 @@ def test_every_version_of_metadata(connection: RawConnection, topic: str, versio
 
 def test_null_and_empty_topic_lists(connection: RawConnection, topic: str) -> None:
     """A null list means all topics and an empty list none; only in version 0 does an empty list mean all."""
-    for correlation_id, (topics, version, listed) in enumerate(
-        [([], 0, True), (None, 1, True), ([], 1, False), (None, 12, True), ([], 12, False)]
-    ):
+    cases: list[tuple[list[str] | None, int, bool]] = [
+        ([], 0, True),
+        (None, 1, True),
+        ([], 1, False),
+        (None, 12, True),
+        ([], 12, False),
+    ]
+    for correlation_id, (topics, version, listed) in enumerate(cases):
         answer = connection.ask(metadata(topics, version, correlation_id), correlation_id)
         assert (topic.encode() in answer._data) is listed, (topics, version)
 

@@ -3,12 +3,13 @@
 import asyncio
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 from kafka import OffsetSpec as KafkaOffsetSpec
 from kafka import TopicPartition as KafkaTopicPartition
@@ -16,6 +17,7 @@ from kafka.errors import OffsetOutOfRangeError
 
 from conformance.conftest import MakeTopic
 from support.clients import CLIENTS, Client, Record
+from support.confluent_admin import OffsetSpec
 from support.polling import PATIENCE_S, eventually
 
 TIMES_MS = [1_600_000_000_000 + 1_000 * number for number in range(20)]
@@ -192,7 +194,7 @@ def test_list_offsets(admin: AdminClient, filled: str) -> None:
     """The administration client finds both ends, the record with the highest time, and one by time."""
     partition = TopicPartition(filled, 0)
 
-    def ask(spec: OffsetSpec) -> tuple[int, int]:
+    def ask(spec: Any) -> tuple[int, int]:
         result = admin.list_offsets({partition: spec}, request_timeout=PATIENCE_S)[partition].result()
         return result.offset, result.timestamp
 
@@ -203,7 +205,7 @@ def test_list_offsets(admin: AdminClient, filled: str) -> None:
     assert ask(OffsetSpec.for_timestamp(TIMES_MS[19] + 1))[0] == -1
 
 
-def test_max_timestamp_is_not_the_last(admin: AdminClient, kafka_admin: object, bootstrap: str, topic: str) -> None:
+def test_max_timestamp_is_not_the_last(admin: AdminClient, kafka_admin: Any, bootstrap: str, topic: str) -> None:
     """The record with the highest time may lie anywhere, also in the middle of a compressed batch."""
     records = [Record(b"v", timestamp_ms=time_ms) for time_ms in (1_000, 9_000, 4_000)]
     CLIENTS["confluent-kafka"](bootstrap).produce(topic, records, codec="zstd")
@@ -212,7 +214,7 @@ def test_max_timestamp_is_not_the_last(admin: AdminClient, kafka_admin: object, 
     result = admin.list_offsets({partition: OffsetSpec.max_timestamp()})[partition].result()
     assert (result.offset, result.timestamp) == (1, 9_000)
     theirs = KafkaTopicPartition(topic, 0)
-    answer = kafka_admin.list_partition_offsets({theirs: KafkaOffsetSpec.MAX_TIMESTAMP})[theirs]  # type: ignore[attr-defined]
+    answer = kafka_admin.list_partition_offsets({theirs: KafkaOffsetSpec.MAX_TIMESTAMP})[theirs]
     assert (answer.offset, answer.timestamp) == (1, 9_000)
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 30.0
-"""How long a test waits for something that normally takes milliseconds. Generous, because it is paid only on failure."""
+"""How long a test waits for what normally takes milliseconds. Generous, because it is paid only on failure."""
 
 
 def eventually(

@@ -11,7 +11,7 @@ from types import TracebackType
 
 from crc32c import crc32c
 
-PRODUCE, FETCH, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 3, 18, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
 
 
 def int8(value: int) -> bytes:
@@ -134,6 +134,12 @@ def metadata(topics: Sequence[str] | None, version: int, correlation_id: int, *,
     if version >= 9:
         body += b"\0"
     return request(METADATA, version, correlation_id, body, flexible=version >= 9)
+
+
+def list_offsets(topic: str, partitions: int, time_ms: int, correlation_id: int) -> bytes:
+    """A ListOffsets request of version 1 for the first partitions of a topic."""
+    asked = [int32(partition) + int64(time_ms) for partition in range(partitions)]
+    return request(LIST_OFFSETS, 1, correlation_id, int32(-1) + array([string(topic) + array(asked)]))
 
 
 class Reader:

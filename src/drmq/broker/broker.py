@@ -88,6 +88,7 @@ class Broker:
             segment_ms=self.options.segment_ms,
         )
         self.topics = TopicService(self.catalog, MachineLog(metadata), self.partitions, defaults, self.clock)
+        self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name])
         for topic in list(self.catalog.topics.values()):
             self.partitions.open(topic, self.topics.config_of(topic))
         self.writer.start()
@@ -175,10 +176,14 @@ class Broker:
         for partition in self.partitions:
             if partition.failure is not None or partition.topic == CLUSTER_METADATA:
                 continue
-            if partition.topic != CONSUMER_OFFSETS:
-                await self._retain(partition, now_ms)
-            partition.producers.forget_idle(now_ms - self.options.producer_expiry_ms)
-            await self.partitions.save_producers(partition)
+            try:
+                if partition.topic != CONSUMER_OFFSETS:
+                    await self._retain(partition, now_ms)
+                partition.producers.forget_idle(now_ms - self.options.producer_expiry_ms)
+                await self.partitions.save_producers(partition)
+            except (StorageError, OSError) as error:
+                # Its topic was deleted in the meantime, or its disk fails: the others must not wait for it.
+                log.warning("maintenance of %r failed: %s", partition, error)
         await self._save_machines()
 
     async def _retain(self, partition: Partition, now_ms: int) -> None:
@@ -214,6 +219,8 @@ class Broker:
         snapshots = self.store.snapshots(partition.topic, partition.topic_id, partition.index)
 
         def save() -> None:
+            if partition.log.end_offset < offset:
+                return  # an append failed; the machine is about to be loaded anew
             # Flushed first: a snapshot of records that a crash can still undo would invent them.
             partition.log.flush()
             snapshots.save(SNAPSHOT_NAME, offset, encode_snapshot(records))

@@ -36,6 +36,8 @@ class Snapshots(Protocol):
 
     def offsets(self, prefix: str) -> list[Offset]: ...
 
+    def remove_after(self, prefix: str, offset: Offset) -> None: ...
+
 
 class LogStore(Protocol):
     """Creates, opens and removes the logs of partitions."""
@@ -144,3 +146,6 @@ class _NoSnapshots:
 
     def offsets(self, prefix: str) -> list[Offset]:
         return []
+
+    def remove_after(self, prefix: str, offset: Offset) -> None:
+        return

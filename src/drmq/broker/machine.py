@@ -62,6 +62,7 @@ class MachineLog:
 def load(log: Log, snapshots: Snapshots, replay: Callable[[bytes, bytes | None], None]) -> None:
     """Replay the newest snapshot and everything in the log after it. Blocks; used before the broker serves."""
     position = log.start_offset
+    snapshots.remove_after(SNAPSHOT_NAME, log.end_offset)
     snapshot = snapshots.load_latest(SNAPSHOT_NAME, not_after=log.end_offset)
     if snapshot is not None:
         _replay_batches(snapshot.payload, replay, Offset(0))

@@ -162,6 +162,8 @@ class Partition:
         """Call `done` once everything below `next_offset` is in the log, durable or not."""
         if self.log.end_offset >= next_offset and not self._write_waiters:
             done(ErrorCode.NONE)
+        elif self.failure is not None:
+            done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._write_waiters.append((next_offset, done))
 
@@ -169,6 +171,9 @@ class Partition:
         """Call `done` once everything below `next_offset` is on the disk: committed."""
         if self.high_watermark >= next_offset:
             done(ErrorCode.NONE)
+        elif self.failure is not None:
+            # Its offsets may be void by now. Nobody may wait for them: other batches will get them.
+            done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._flush_waiters.append((next_offset, done))
 

@@ -53,7 +53,9 @@ def log_options(config: TopicConfig) -> LogOptions:
 
 
 def load_producers(log: Log, snapshots: Snapshots, end: Offset) -> ProducerTable:
-    """The producers' table as of `end`: the newest snapshot at or below it, and the headers after it."""
+    """The producers' table as of `end`, the log's end: the newest snapshot, and the headers after it."""
+    # A snapshot beyond the end tells of batches that were lost. It goes before others take their offsets.
+    snapshots.remove_after(PRODUCERS_SNAPSHOT, end)
     snapshot = snapshots.load_latest(PRODUCERS_SNAPSHOT, not_after=end)
     table = ProducerTable() if snapshot is None else ProducerTable.from_bytes(snapshot.payload)
     start = log.start_offset if snapshot is None else max(snapshot.offset, log.start_offset)
@@ -110,10 +112,14 @@ class PartitionTable:
         options = log_options(config)
 
         def make_logs() -> list[Log]:
-            return [
-                self._store.create_log(topic.name, topic.topic_id, index, options)
-                for index in range(first_index, topic.partition_count)
-            ]
+            made: list[Log] = []
+            try:
+                for index in range(first_index, topic.partition_count):
+                    made.append(self._store.create_log(topic.name, topic.topic_id, index, options))
+            except (StorageError, OSError):
+                self._delete_logs(topic, first_index, made)
+                raise
+            return made
 
         logs = await self._in_pool(make_logs)
         return [
@@ -127,7 +133,7 @@ class PartitionTable:
         for index in range(topic.partition_count):
             try:
                 slots.append(self._open_one(topic, index, config))
-            except StorageError as error:
+            except (StorageError, OSError) as error:
                 log.error("partition %s-%d is stopped: %s", topic.name, index, error)
                 slots.append(StoppedPartition(topic.name, index, str(error)))
         self._publish_slots(topic, slots)
@@ -174,14 +180,19 @@ class PartitionTable:
 
     async def discard(self, topic: Topic, partitions: Sequence[Partition]) -> None:
         """Undo `create`: nobody has seen these partitions."""
+        first_index = partitions[0].index
+        logs = [partition.log for partition in partitions]
+        await self._in_pool(lambda: self._delete_logs(topic, first_index, logs))
 
-        def delete_logs() -> None:
-            for partition in partitions:
-                partition.log.delete()
-            if partitions and partitions[0].index == 0:
+    def _delete_logs(self, topic: Topic, first_index: int, logs: Sequence[Log]) -> None:
+        """Remove new logs again, as far as the disk lets us: they are empty and nobody knows them."""
+        try:
+            for made in logs:
+                made.delete()
+            if first_index == 0:
                 self._store.remove_topic(topic.name, topic.topic_id)
-
-        await self._in_pool(delete_logs)
+        except (StorageError, OSError) as error:
+            log.warning("files of topic %s, which was not created, are still there: %s", topic.name, error)
 
     def set_config(self, topic: Topic, config: TopicConfig) -> None:
         """Let new settings take effect on a topic's partitions."""
@@ -226,7 +237,7 @@ class PartitionTable:
 
         try:
             producers = await self.on_writer(partition, reload)
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             partition.on_failed(str(error), partition.high_watermark)
             return
         self._writer.resume(partition.log)
@@ -246,9 +257,14 @@ class PartitionTable:
             return
         payload, offset = partition.producers.to_bytes(), partition.next_offset
         snapshots = self._store.snapshots(partition.topic, partition.topic_id, partition.index)
-        # On the writer thread, so after the batches that the table speaks of. Should they be lost in a
-        # crash all the same, the snapshot lies beyond the log's end and is passed over.
-        await self.on_writer(partition, lambda: snapshots.save(PRODUCERS_SNAPSHOT, offset, payload))
+
+        def save() -> None:
+            # On the writer thread, so after the batches that the table speaks of, unless their append
+            # failed. Should a crash take them all the same, `load_producers` removes the snapshot.
+            if partition.log.end_offset >= offset:
+                snapshots.save(PRODUCERS_SNAPSHOT, offset, payload)
+
+        await self.on_writer(partition, save)
         self._snapshot_at_bytes[partition] = written
 
     # ---- threads --------------------------------------------------------------------------------

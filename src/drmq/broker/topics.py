@@ -9,8 +9,10 @@ good at the next start. Nothing is ever removed because nobody knows it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from drmq.broker.clock import Clock
 from drmq.broker.machine import MachineLog
@@ -39,6 +41,10 @@ class TopicService:
         self._table = table
         self._clock = clock
         self._producer_ids = range(0)
+        self._changing = asyncio.Lock()
+        """Held while partitions are added, and to begin a deletion: both at once would work on the same files."""
+        self.on_deleted: Callable[[Topic], None] = lambda topic: None
+        """Called when a deletion is durable."""
 
     # ---- topics ---------------------------------------------------------------------------------
 
@@ -59,7 +65,7 @@ class TopicService:
             return topic
         try:
             partitions = await self._table.create(topic, 0, self.config_of(topic))
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {name!r} was not created: {error}") from error
         try:
             # While the logs were made another request may have taken the name.
@@ -75,28 +81,36 @@ class TopicService:
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic: gone for clients when this returns, its disk space freed soon after."""
-        self._append(self.catalog.delete_topic(topic))
+        async with self._changing:
+            if topic.topic_id not in self.catalog.topics_by_id:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is gone already")
+            self._append(self.catalog.delete_topic(topic))
         await self._durable(f"the deletion of topic {topic.name!r}")
         partitions = self._table.withdraw(topic)
+        self.on_deleted(topic)
         log.info("deleted topic %s", topic.name)
         await self._purge(topic, partitions)
 
     async def add_partitions(self, name: str, partition_count: int, *, validate_only: bool = False) -> None:
-        facts = self.catalog.add_partitions(name, partition_count)
-        if validate_only:
-            return
-        topic = self.catalog.topic(name)
-        grown = Topic(topic.topic_id, name, partition_count, topic.configs)
-        try:
-            partitions = await self._table.create(grown, topic.partition_count, self.config_of(topic))
-        except StorageError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"no partitions were added: {error}") from error
-        current = self.catalog.topics.get(name)
-        if current is None or current.partition_count != topic.partition_count or current.topic_id != topic.topic_id:
-            await self._table.discard(grown, partitions)
-            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} was changed by someone else; look again")
-        self._append(facts)
-        self._table.publish(grown, partitions)
+        """Raise a topic's partitions to `partition_count`. Raises `ApiError` with nothing changed."""
+        async with self._changing:
+            facts = self.catalog.add_partitions(name, partition_count)
+            if validate_only:
+                return
+            topic = self.catalog.topic(name)
+            grown = replace(topic, partition_count=partition_count)
+            try:
+                partitions = await self._table.create(grown, topic.partition_count, self.config_of(topic))
+            except (StorageError, OSError) as error:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"no partitions were added: {error}") from error
+            try:
+                self._append(facts)
+            except ApiError:
+                await self._table.discard(grown, partitions)
+                raise
+            self._table.publish(grown, partitions)
+            # The topic's settings may have changed while the logs were made.
+            self._table.set_config(grown, self.config_of(self.catalog.topic(name)))
         await self._durable(f"the new partitions of {name!r}")
 
     async def set_configs(self, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:

@@ -20,7 +20,6 @@ from drmq.client.groups import Groups
 from drmq.client.topics import Topics
 from drmq.model import TopicPartition
 from drmq.model.address import Address
-from drmq.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from drmq.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 
@@ -68,13 +67,12 @@ class Admin:
         """Who is in the cluster."""
 
         def ask(deadline: Deadline) -> ClusterInfo:
-            node = self._cluster.any_node(deadline)
-            answer = node.call(DescribeClusterRequest(), DescribeClusterResponse, deadline)
+            answer = self._cluster.metadata(deadline, topics=[])
             if answer.error_code:
-                raise refusal(answer.error_code, "The cluster does not describe itself", answer.error_message)
-            brokers = {broker.broker_id: Address(broker.host, broker.port) for broker in answer.brokers}
+                raise refusal(answer.error_code, "The cluster does not describe itself")
             controller = answer.controller_id if answer.controller_id >= 0 else None
-            return ClusterInfo(answer.cluster_id, controller, dict(sorted(brokers.items())))
+            brokers = dict(sorted(self._cluster.brokers().items()))
+            return ClusterInfo(answer.cluster_id or "", controller, brokers)
 
         return self._cluster.retry(ask)
 

@@ -29,7 +29,9 @@ from drmq.wire.messages.offset_commit import (
 _TOPIC_ID_FROM = 10
 
 
-def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
+def handle(
+    context: Context, request: OffsetCommitRequest
+) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
     offsets: list[groups.OffsetToCommit] = []
     asked: list[OffsetCommitResponsePartition] = []
     """The partitions of the response that `offsets` are for, in the same order."""

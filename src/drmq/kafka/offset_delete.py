@@ -20,7 +20,9 @@ from drmq.wire.messages.offset_delete import (
 )
 
 
-def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
+def handle(
+    context: Context, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
     partitions: list[TopicPartition] = []
     asked: list[OffsetDeleteResponsePartition] = []
     response = OffsetDeleteResponse()

@@ -98,9 +98,7 @@ class _GroupFetch:
                 self._unknown.append(OffsetFetchResponseGroupTopic("", topic.topic_id, missing))
             else:
                 partitions += [TopicPartition(name, index) for index in topic.partition_indexes]
-        self.question = groups.OffsetFetchRequest(
-            self.group_id, None if group.topics is None else tuple(partitions)
-        )
+        self.question = groups.OffsetFetchRequest(self.group_id, None if group.topics is None else tuple(partitions))
 
     def response(self, answer: Answer) -> OffsetFetchResponseGroup:
         if isinstance(answer, ErrorCode):

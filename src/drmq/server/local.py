@@ -195,7 +195,7 @@ def _check_port(address: Address) -> None:
             pass
     except OSError as error:
         raise PortTaken(
-            f"Cannot listen on {address}: {error.strerror or error}. "
+            f"Cannot listen on {address}: {os.strerror(error.errno or 0)}. "
             "Stop what is there, or choose another port with --port (0 takes a free one)."
         ) from None
 

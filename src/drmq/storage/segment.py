@@ -135,17 +135,18 @@ class Segment:
 
     def note(self, header: BatchHeader, position: int) -> None:
         """Take a batch that lies at `position`, the current end, into the books."""
+        offset, timestamp = header.base_offset, header.max_timestamp
         if self.index.is_due(position):
-            self.index.add(header.base_offset, position, self.max_timestamp)
+            self.index.add(offset, position, self.max_timestamp)
         if position == 0:
-            self.first_timestamp = header.max_timestamp
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self.max_timestamp_offset = header.base_offset
+            self.first_timestamp = timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = offset
         if header.leader_epoch > self.epochs.latest:
-            self.epochs = self.epochs.with_batches([(header.leader_epoch, header.base_offset)])
-        self.end_offset = header.next_offset
-        self.size_bytes = position + header.size
+            self.epochs = self.epochs.with_batches([(header.leader_epoch, offset)])
+        self.end_offset = Offset(offset + header.last_offset_delta + 1)
+        self.size_bytes = position + header.length + LENGTH_OVERHEAD
 
     def summary(self) -> Summary:
         """The segment in six numbers."""
@@ -308,7 +309,10 @@ class Segment:
             begin, size = begin + start, _PREFIX.unpack_from(data, start)[1] + LENGTH_OVERHEAD
             if begin + size > readable:
                 raise self.corrupt(BadBatch(begin, offset, f"the batch says it has {size} bytes"))
-            data = self._fetch(file, size, begin, cached_only)
+            if start + size <= len(data):
+                data = memoryview(data)[start : start + size]
+            else:
+                data = self._fetch(file, size, begin, cached_only)
             start, position = 0, size
             if len(data) < size:
                 if cached_only:

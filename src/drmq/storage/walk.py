@@ -22,6 +22,8 @@ from drmq.storage.files import Files
 CHUNK_BYTES = 1 << 20
 _CRC_START = 21
 _PREFIX = Struct(">qi")
+_CHECKED = Struct(">qi4xbI2xi")
+"""Base offset, length, magic, crc and last offset delta: what a check needs of a header."""
 _MAGIC_AT = 16
 
 
@@ -54,11 +56,10 @@ def walk(
             if len(chunk) < HEADER_SIZE:
                 raise BadBatch(position, offset, "the file ends within a batch header")
         header = read_header(chunk, at)
-        problem = _problem(header, offset, end - position)
-        if problem:
-            raise BadBatch(position, offset, problem)
+        size = header.length + LENGTH_OVERHEAD
+        if header.magic != MAGIC or size < HEADER_SIZE or position + size > end or header.base_offset != offset:
+            raise BadBatch(position, offset, _problem(header, end - position))
         if verify:
-            size = header.length + LENGTH_OVERHEAD
             if at + size > len(chunk):
                 chunk = memoryview(files.read(handle, max(size, min(chunk_bytes, end - position)), position))
                 chunk_start, at = position, 0
@@ -66,20 +67,20 @@ def walk(
                     raise BadBatch(position, offset, "the file ends within a batch")
             if crc32c(chunk[at + _CRC_START : at + size]) != header.crc:
                 raise BadBatch(position, offset, "the checksum does not match the batch")
+        if header.last_offset_delta < 0:
+            raise BadBatch(position, offset, "the batch ends before it begins")
         yield position, header
-        position += header.length + LENGTH_OVERHEAD
-        offset = header.next_offset
+        position += size
+        offset = Offset(offset + header.last_offset_delta + 1)
 
 
-def _problem(header: BatchHeader, offset: Offset, bytes_left: int) -> str | None:
-    """Why this header cannot be that of the batch that begins with `offset`."""
-    if header.magic != MAGIC or header.length < HEADER_SIZE - LENGTH_OVERHEAD or header.last_offset_delta < 0:
+def _problem(header: BatchHeader, bytes_left: int) -> str:
+    """Why this header cannot be that of the batch that should begin there."""
+    if header.magic != MAGIC or header.size < HEADER_SIZE:
         return "no record batch begins here"
     if header.size > bytes_left:
-        return f"the batch says it has {header.size} bytes, but the file has only {bytes_left} more"
-    if header.base_offset != offset:
-        return f"the batch begins with offset {header.base_offset}"
-    return None
+        return f"the batch says it has {header.size} bytes, but only {bytes_left} are there"
+    return f"the batch begins with offset {header.base_offset}"
 
 
 def check(data: Buffer, position: int, offset: Offset) -> None:
@@ -89,20 +90,21 @@ def check(data: Buffer, position: int, offset: Offset) -> None:
     """
     view = memoryview(data)
     at, end = 0, len(view)
+    unpack = _CHECKED.unpack_from
     expected = Offset(min(offset, _PREFIX.unpack_from(view)[0])) if end >= HEADER_SIZE else offset
     while at < end:
         if end - at < HEADER_SIZE:
             raise BadBatch(position + at, offset, "the data ends within a batch header")
-        header = read_header(view, at)
-        problem = _problem(header, expected, end - at)
-        if problem:
-            raise BadBatch(position + at, offset, problem)
-        after = at + header.length + LENGTH_OVERHEAD
-        if crc32c(view[at + _CRC_START : after]) != header.crc:
+        base, length, magic, crc, last_delta = unpack(view, at)
+        after = at + length + LENGTH_OVERHEAD
+        if magic != MAGIC or after < at + HEADER_SIZE or after > end or base != expected:
+            raise BadBatch(position + at, offset, _problem(read_header(view, at), end - at))
+        if crc32c(view[at + _CRC_START : after]) != crc:
             raise BadBatch(position + at, offset, "the checksum does not match the batch")
-        if at == 0 and header.next_offset <= offset:
-            raise BadBatch(position, offset, f"the batch ends with offset {header.next_offset - 1}")
-        at, offset, expected = after, header.next_offset, header.next_offset
+        expected = Offset(base + last_delta + 1)
+        if at == 0 and expected <= offset:
+            raise BadBatch(position, offset, f"the batch ends with offset {expected - 1}")
+        at, offset = after, expected
 
 
 def find_batch(data: bytes, offset: Offset) -> int | None:

@@ -29,6 +29,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
+    from drmq.transport.limits import ListenerOptions
     from drmq.transport.listener import Listener
 
 Buffer = bytes | bytearray | memoryview
@@ -261,6 +262,11 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(buffers)
         if self._reasons & Pause.REQUESTS and len(answers) < self._listener.options.requests_in_flight_max // 2:
             self.resume(Pause.REQUESTS)
+
+    @property
+    def limits(self) -> ListenerOptions:
+        """What the connection's listener allows."""
+        return self._listener.options
 
     @property
     def is_busy(self) -> bool:

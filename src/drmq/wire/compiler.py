@@ -30,8 +30,9 @@ from drmq.wire.fields import SPEC_KEY, FieldSpec, spec_of
 _FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "float64": "d",
           "bool": "?", "uuid": "16s"}  # fmt: skip
 _FIXED_SIZE = {kind: struct.calcsize(">" + code) for kind, code in _FIXED.items()}
+_SMALL_COUNT = 15
 _SHORT_ARRAY = 8
-"""Up to this many elements, an array of numbers is unpacked by a layout that is ready beforehand."""
+"""Up to this many elements, an array of numbers is packed and unpacked by a layout that is ready beforehand."""
 
 
 class _Source:
@@ -226,7 +227,8 @@ def _read_struct(source: _Source, indent: int, target: str, spec: FieldSpec, ver
 def _read_elements(source: _Source, indent: int, target: str, spec: FieldSpec, version: int, flexible: bool) -> None:
     assert spec.element is not None, spec
     size = _size_min(spec.element, version, flexible)
-    source.add(indent, f"check_count(n, {size}, position, end)")
+    # Below sixteen a wrong count is harmless and found out soon enough; the call is saved for the others.
+    source.add(indent, f"if n > {_SMALL_COUNT}: check_count(n, {size}, position, end)")
     code = _FIXED.get(spec.element.kind)
     if code is not None and len(code) == 1:
         layouts = source.bind([struct.Struct(f">{count}{code}").unpack_from for count in range(_SHORT_ARRAY)])
@@ -335,7 +337,10 @@ def _write_elements(source: _Source, indent: int, place: str, spec: FieldSpec, v
     assert spec.element is not None, spec
     code = _FIXED.get(spec.element.kind)
     if code is not None and len(code) == 1:
-        source.add(indent, f"out += pack(f'>{{len({place})}}{code}', *{place})")
+        layouts = source.bind([struct.Struct(f">{count}{code}").pack for count in range(_SHORT_ARRAY)])
+        source.add(indent, f"n = len({place})")
+        source.add(indent, f"if n < {_SHORT_ARRAY}: out += {layouts}[n](*{place})")
+        source.add(indent, f"else: out += pack(f'>{{n}}{code}', *{place})")
         return
     source.add(indent, f"for item in {place}:")
     _write_value(source, indent + 1, "item", "an element", spec.element, version, flexible)

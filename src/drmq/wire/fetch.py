@@ -21,7 +21,6 @@ from drmq.wire.codec import (
     field_too_long,
     read_uvarint,
     skip_tags,
-    unexpected_null,
     write_uvarint,
 )
 from drmq.wire.errors import ProtocolError
@@ -32,6 +31,7 @@ from drmq.wire.topics import (
     put_count,
     put_node_endpoints_tag,
     put_topic,
+    read_text,
 )
 
 _FLEXIBLE_FROM = 12
@@ -43,7 +43,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _START_4 = struct.Struct(">iiiib")
 _START_7 = struct.Struct(">iiiibii")
-_START_15 = struct.Struct(">iiibii")
+_START_12 = struct.Struct(">iiibiiB")
 _PARTITION_4 = struct.Struct(">iqi")
 _PARTITION_5 = struct.Struct(">iqqi")
 _PARTITION_9 = struct.Struct(">iiqqi")
@@ -109,7 +109,8 @@ def _read_classic(frame: Buffer, position: int, version: int) -> FetchData:
         topic, position = _classic_string(frame, position, end)
         (count,) = _INT32.unpack_from(frame, position)
         position += 4
-        check_count(count, 16, position, end)
+        if count != 1:
+            check_count(count, 16, position, end)
         for _ in range(count):
             leader_epoch = log_start = -1
             if version >= 9:
@@ -136,10 +137,8 @@ def _read_classic(frame: Buffer, position: int, version: int) -> FetchData:
         rack_id, position = _classic_string(frame, position, end)
     if position != end:
         raise ProtocolError(f"Fetch: {end - position} bytes too many")
-    return FetchData(
-        replica_id, -1, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch,
-        partitions, forgotten, rack_id,
-    )  # fmt: skip
+    head = (replica_id, -1, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch)
+    return _new(FetchData, (*head, partitions, forgotten, rack_id))
 
 
 def _read_flexible(frame: Buffer, position: int, version: int) -> FetchData:
@@ -149,29 +148,35 @@ def _read_flexible(frame: Buffer, position: int, version: int) -> FetchData:
     if version < _REPLICA_STATE_FROM:
         (replica_id,) = _INT32.unpack_from(frame, position)
         position += 4
-    start = _START_15.unpack_from(frame, position)
-    max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = start
-    position += 21
-    topics, position = read_uvarint(frame, position)
-    topics -= 1
-    check_count(topics, 18 if by_id else 3, position, end)
+    start = _START_12.unpack_from(frame, position)
+    topics: int = start[6]
+    position += 22
+    # Most varints have one byte; `read_uvarint` starts over only where it says that more follow.
+    if topics > 127:
+        topics, position = read_uvarint(frame, position - 1)
+    check_count(topics - 1, 18 if by_id else 3, position, end)
     partitions: list[FetchPartition] = []
-    for _ in range(topics):
+    for _ in range(topics - 1):
         topic, position = _flexible_topic(frame, position, end, by_id)
-        count, position = read_uvarint(frame, position)
-        count -= 1
-        check_count(count, 33, position, end)
-        for _ in range(count):
-            index, leader_epoch, offset, last_epoch, log_start, size = _PARTITION_12.unpack_from(frame, position)
+        count = frame[position]
+        position += 1
+        if count > 127:
+            count, position = read_uvarint(frame, position - 1)
+        if count != 2:
+            check_count(count - 1, 33, position, end)
+        for _ in range(count - 1):
+            # The fields of `FetchPartition` stand in the order of v12 and later.
+            partitions.append(_new(FetchPartition, (topic, *_PARTITION_12.unpack_from(frame, position))))
             position += 32
             position = skip_tags(frame, position, end) if frame[position] else position + 1
-            partitions.append(_new(FetchPartition, (topic, index, leader_epoch, offset, last_epoch, log_start, size)))
         position = skip_tags(frame, position, end) if frame[position] else position + 1
     forgotten: list[tuple[Topic, int]] = []
-    topics, position = read_uvarint(frame, position)
-    topics -= 1
-    check_count(topics, 18 if by_id else 3, position, end)
-    for _ in range(topics):
+    topics = frame[position]
+    position += 1
+    if topics != 1:
+        topics, position = read_uvarint(frame, position - 1)
+        check_count(topics - 1, 18 if by_id else 3, position, end)
+    for _ in range(topics - 1):
         topic, position = _flexible_topic(frame, position, end, by_id)
         count, position = read_uvarint(frame, position)
         position = _forget(topic, count - 1, frame, position, forgotten)
@@ -185,10 +190,8 @@ def _read_flexible(frame: Buffer, position: int, version: int) -> FetchData:
         replica_id, replica_epoch, position = _read_replica_state(frame, position, end)
     if position != end:
         raise ProtocolError(f"Fetch: {end - position} bytes too many")
-    return FetchData(
-        replica_id, replica_epoch, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch,
-        partitions, forgotten, rack_id,
-    )  # fmt: skip
+    head = (replica_id, replica_epoch, *start[:6])
+    return _new(FetchData, (*head, partitions, forgotten, rack_id))
 
 
 def _read_replica_state(frame: Buffer, position: int, end: int) -> tuple[int, int, int]:
@@ -215,21 +218,15 @@ def _read_replica_state(frame: Buffer, position: int, end: int) -> tuple[int, in
 
 def _classic_string(frame: Buffer, position: int, end: int) -> tuple[str, int]:
     (size,) = _INT16.unpack_from(frame, position)
-    return _string(frame, position + 2, size, end)
+    return read_text(frame, position + 2, size, end), position + 2 + size
 
 
 def _flexible_string(frame: Buffer, position: int, end: int) -> tuple[str, int]:
-    size, position = read_uvarint(frame, position)
-    return _string(frame, position, size - 1, end)
-
-
-def _string(frame: Buffer, position: int, size: int, end: int) -> tuple[str, int]:
-    stop = position + size
-    if size < 0:
-        raise unexpected_null("a string")
-    if stop > end:
-        raise field_too_long(size, position, end)
-    return str(frame[position:stop], "utf-8"), stop
+    size = frame[position]
+    position += 1
+    if size > 127:
+        size, position = read_uvarint(frame, position - 1)
+    return read_text(frame, position, size - 1, end), position + size - 1
 
 
 def _flexible_topic(frame: Buffer, position: int, end: int, by_id: bool) -> tuple[Topic, int]:
@@ -278,6 +275,7 @@ _HEAD_7 = struct.Struct(">iiihi")
 _HEAD_12 = struct.Struct(">iixihi")
 _RESULT_4 = struct.Struct(">ihqq")
 _RESULT_5 = struct.Struct(">ihqqq")
+_RESULT_12 = struct.Struct(">ihqqqxi")
 _ABORTED = struct.Struct(">qq")
 _ABORTED_12 = struct.Struct(">qqx")
 _DIVERGING_TAG = struct.Struct(">BBiqx")
@@ -337,25 +335,28 @@ def write_fetch_response(
 
 def _put_result(version: int, flexible: bool, result: FetchResult, out: bytearray) -> int:
     """Append a partition up to the size of its records, and return that size."""
-    if version >= 5:
-        out += _RESULT_5.pack(*result[1:6])
+    _, index, error, high_watermark, last_stable, log_start, records, aborted, preferred, _, _ = result
+    if flexible and aborted is None:
+        # The usual case in one piece: a zero byte for no list of aborted transactions.
+        out += _RESULT_12.pack(index, error, high_watermark, last_stable, log_start, preferred)
     else:
-        out += _RESULT_4.pack(*result[1:5])
-    aborted = result.aborted_transactions
-    if aborted is None:
-        out += b"\x00" if flexible else b"\xff\xff\xff\xff"
-    else:
-        put_count(len(aborted), flexible, out)
-        layout = _ABORTED_12 if flexible else _ABORTED
-        for producer_id, first_offset in aborted:
-            out += layout.pack(producer_id, first_offset)
-    if version >= 11:
-        out += _INT32.pack(result.preferred_read_replica)
-    records = result.records
+        if version >= 5:
+            out += _RESULT_5.pack(index, error, high_watermark, last_stable, log_start)
+        else:
+            out += _RESULT_4.pack(index, error, high_watermark, last_stable)
+        if aborted is None:
+            out += b"\xff\xff\xff\xff"
+        else:
+            put_count(len(aborted), flexible, out)
+            layout = _ABORTED_12 if flexible else _ABORTED
+            for producer_id, first_offset in aborted:
+                out += layout.pack(producer_id, first_offset)
+        if version >= 11:
+            out += _INT32.pack(preferred)
     if records is None:
         out += b"\x00" if flexible else b"\xff\xff\xff\xff"
         return 0
-    size = sum(map(len, records))
+    size = len(records[0]) if len(records) == 1 else sum(map(len, records))
     put_count(size, flexible, out)
     return size
 

@@ -26,6 +26,7 @@ from drmq.wire.topics import (
     put_node_endpoints_tag,
     put_string,
     put_topic,
+    read_text,
 )
 
 _FLEXIBLE_FROM = 9
@@ -33,9 +34,10 @@ _TOPIC_ID_FROM = 13
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-_ACKS_TIMEOUT = struct.Struct(">hi")
+_ACKS_TIMEOUT_BYTE = struct.Struct(">hiB")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _INDEX_SIZE = struct.Struct(">ii")
+_INDEX_BYTE = struct.Struct(">iB")
 _EMPTY = memoryview(b"")
 
 _new = tuple.__new__
@@ -75,20 +77,23 @@ def _read_classic(frame: Buffer, position: int) -> ProduceData:
     position += 2
     transactional_id = None
     if size != -1:
-        transactional_id = _string(view, position, size, end)
+        transactional_id = read_text(frame, position, size, end)
         position += size
     acks, timeout_ms, topics = _ACKS_TIMEOUT_COUNT.unpack_from(frame, position)
     position += 10
-    check_count(topics, 6, position, end)
+    # A count of one needs no check: what it promises is read at once.
+    if topics != 1:
+        check_count(topics, 6, position, end)
     found: list[ProducePartition] = []
     for _ in range(topics):
         (size,) = _INT16.unpack_from(frame, position)
         position += 2
-        topic = _string(view, position, size, end)
+        topic = read_text(frame, position, size, end)
         position += size
         (count,) = _INT32.unpack_from(frame, position)
         position += 4
-        check_count(count, 8, position, end)
+        if count != 1:
+            check_count(count, 8, position, end)
         for _ in range(count):
             index, size = _INDEX_SIZE.unpack_from(frame, position)
             position += 8
@@ -111,35 +116,48 @@ def _read_classic(frame: Buffer, position: int) -> ProduceData:
 
 
 def _read_flexible(frame: Buffer, position: int, by_id: bool) -> ProduceData:
+    # Lengths and counts are varints, most of them of one byte: that byte is read together with the
+    # fixed fields before it, and `read_uvarint` starts over only where it says that more follow.
     end = len(frame)
     view = memoryview(frame)
-    size, position = read_uvarint(frame, position)
+    size = frame[position]
+    position += 1
     transactional_id = None
     if size:
-        transactional_id = _string(view, position, size - 1, end)
+        if size > 127:
+            size, position = read_uvarint(frame, position - 1)
+        transactional_id = read_text(frame, position, size - 1, end)
         position += size - 1
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    position += 6
-    topics, position = read_uvarint(frame, position)
-    topics -= 1
-    check_count(topics, 18 if by_id else 3, position, end)
+    acks, timeout_ms, topics = _ACKS_TIMEOUT_BYTE.unpack_from(frame, position)
+    position += 7
+    if topics > 127:
+        topics, position = read_uvarint(frame, position - 1)
+    if topics != 2:
+        check_count(topics - 1, 18 if by_id else 3, position, end)
     found: list[ProducePartition] = []
     topic: Topic
-    for _ in range(topics):
+    for _ in range(topics - 1):
         if by_id:
-            topic = bytes(view[position : position + 16])
+            topic = bytes(frame[position : position + 16])
             position += 16
         else:
-            size, position = read_uvarint(frame, position)
-            topic = _string(view, position, size - 1, end)
+            size = frame[position]
+            position += 1
+            if size > 127:
+                size, position = read_uvarint(frame, position - 1)
+            topic = read_text(frame, position, size - 1, end)
             position += size - 1
-        count, position = read_uvarint(frame, position)
-        count -= 1
-        check_count(count, 6, position, end)
-        for _ in range(count):
-            (index,) = _INT32.unpack_from(frame, position)
-            position += 4
-            size, position = read_uvarint(frame, position)
+        count = frame[position]
+        position += 1
+        if count > 127:
+            count, position = read_uvarint(frame, position - 1)
+        if count != 2:
+            check_count(count - 1, 6, position, end)
+        for _ in range(count - 1):
+            index, size = _INDEX_BYTE.unpack_from(frame, position)
+            position += 5
+            if size > 127:
+                size, position = read_uvarint(frame, position - 1)
             if size > 1:
                 stop = position + size - 1
                 if stop > end:
@@ -155,15 +173,6 @@ def _read_flexible(frame: Buffer, position: int, by_id: bool) -> ProduceData:
     if position != end:
         raise ProtocolError(f"Produce: {end - position} bytes too many")
     return _new(ProduceData, (transactional_id, acks, timeout_ms, found))
-
-
-def _string(view: memoryview, position: int, size: int, end: int) -> str:
-    stop = position + size
-    if size < 0:
-        raise unexpected_null("a string")
-    if stop > end:
-        raise field_too_long(size, position, end)
-    return str(view[position:stop], "utf-8")
 
 
 # ---- the response --------------------------------------------------------------------------------
@@ -219,6 +228,7 @@ def write_produce_response(
             if version >= _TOPIC_ID_FROM:
                 tail = _ONE_TAIL_9.pack(2, index, error, base, append_time, log_start, 1, throttle_time_ms)
                 assert isinstance(topic, bytes), topic
+                assert len(topic) == 16, topic
                 return _ONE_HEAD_ID.pack(22 + len(tail), correlation_id, 2) + topic + tail
             assert isinstance(topic, str), topic
             name = topic.encode()

@@ -1,4 +1,4 @@
-"""What Produce and Fetch responses have in common: topics by name or id, counts, strings, endpoints."""
+"""What the hand-written codecs of Produce and Fetch share: topics by name or id, counts, text, endpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from drmq.wire.codec import write_uvarint
+from drmq.wire.codec import Buffer, field_too_long, unexpected_null, write_uvarint
 
 Topic = str | bytes
 """A topic as the hot path names it: by its name, or by its id of sixteen bytes, as the version has it."""
@@ -24,6 +24,16 @@ class NodeEndpoint(NamedTuple):
     rack: str | None = None
 
 
+def read_text(frame: Buffer, position: int, size: int, end: int) -> str:
+    """A string of `size` bytes, which must be there and not negative."""
+    stop = position + size
+    if size < 0:
+        raise unexpected_null("a string")
+    if stop > end:
+        raise field_too_long(size, position, end)
+    return str(frame[position:stop], "utf-8")
+
+
 class _OfTopic(Protocol):
     @property
     def topic(self) -> Topic: ...
@@ -34,6 +44,8 @@ R = TypeVar("R", bound=_OfTopic)
 
 def group_by_topic(results: Sequence[R]) -> list[list[R]]:
     """Runs of neighbours that belong to the same topic."""
+    if len(results) == 1:
+        return [[results[0]]]
     groups: list[list[R]] = []
     last = None
     for result in results:
@@ -47,10 +59,12 @@ def group_by_topic(results: Sequence[R]) -> list[list[R]]:
 
 def put_count(count: int, flexible: bool, out: bytearray) -> None:
     """Append the count that stands before an array."""
-    if flexible:
-        write_uvarint(count + 1, out)
-    else:
+    if not flexible:
         out += _INT32.pack(count)
+    elif count < 127:
+        out.append(count + 1)
+    else:
+        write_uvarint(count + 1, out)
 
 
 def put_string(text: str | None, flexible: bool, out: bytearray) -> None:

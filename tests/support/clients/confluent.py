@@ -134,7 +134,10 @@ class ConfluentClient(Client):
                 "fetch.wait.max.ms": fetch_wait_ms_max,
             }
         )
-        start = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}.get(offset, offset)  # type: ignore[call-overload]
+        if isinstance(offset, int):
+            start = offset
+        else:
+            start = OFFSET_BEGINNING if offset == "earliest" else OFFSET_END
         try:
             consumer.assign([TopicPartition(topic, partition, start) for partition in partitions])
             messages: list[Received] = []

@@ -54,6 +54,7 @@ class LogMachine(RuleBasedStateMachine):
             self.end += count
         self.log.append(added)
         self.batches += added
+        self.flushed = self.log.flushed_offset  # a segment that was sealed on the way is flushed
 
     @rule()
     def flush(self) -> None:
@@ -193,6 +194,6 @@ class MemoryLogMachine(LogMachine):
 
 
 TestSegmentLogModel = SegmentLogMachine.TestCase
-TestSegmentLogModel.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestSegmentLogModel.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestMemoryLogModel = MemoryLogMachine.TestCase
-TestMemoryLogModel.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestMemoryLogModel.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)

@@ -100,11 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as ending:
         return ending.exit_code
-    except click.Abort as abort:
-        if isinstance(abort.__cause__, EOFError):
-            return _fail("Nobody answered the question. `--yes` answers it.", EXIT_FAILED)
-        return EXIT_INTERRUPTED
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except click.UsageError as error:
         hint = f"\n`{error.ctx.command_path} --help` explains it." if error.ctx is not None else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -92,7 +93,12 @@ def confirm(question: str, yes: bool) -> None:
     """Ask before something is destroyed; a no ends the command as refused."""
     if yes:
         return
-    if not click.confirm(question, err=True):
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+        raise click.ClickException("Nobody answered, so nothing was changed. `--yes` answers the question.")
+    if answer.strip().lower() not in ("y", "yes"):
         raise click.ClickException("Nothing was changed.")
 
 

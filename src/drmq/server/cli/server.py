@@ -82,9 +82,13 @@ def server(file: Path | None, print_config: bool, output: Output, **flags: str |
     if print_config:
         _print(loaded, output)
         return 0
+    from drmq.server import logs
     from drmq.server.node import run
 
-    return run(loaded.config)
+    repeats = logs.configure(loaded.config.log_level, loaded.config.log_format)
+    code = run(loaded.config)
+    logs.report_counts(repeats)
+    return code
 
 
 def _print(loaded: LoadedConfig, output: Output) -> None:

@@ -52,7 +52,9 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
         with cluster.admin() as admin:
             return _examine(admin)
     except Unreachable as error:
-        return {"status": "down", "reason": str(error).rstrip("."), **empty}
+        # A broker that took the question and did not answer it is there, in whatever state.
+        found = "unknown" if error.sent else "down"
+        return {"status": found, "reason": str(error).rstrip("."), **empty}
     except ClientError as error:
         return {"status": "unknown", "reason": str(error).rstrip("."), **empty}
 

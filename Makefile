@@ -1,0 +1,87 @@
+# The way in. `make` lists what there is; every target sets up what it needs in .venv by itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SOURCES := src tests bench
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo run test check unit conformance e2e soak bench fuzz lint types format docs lock clean tools
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
+
+$(READY): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "DRMQ needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.11 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "Setting up $(VENV) (once; about a minute) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## the main job end to end on real data: produce, consume in a group, kill -9, nothing lost
+	@$(BIN)/python -m drmq.demo
+
+run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
+	@$(BIN)/drmq server --data-dir ./data
+
+test: $(READY) tools ## everything that protects the promises (about ten minutes)
+	@$(MAKE) --no-print-directory lint types
+	@$(BIN)/python -m pytest -q -n $(WORKERS) tests
+
+check: $(READY) ## fast: lint, types, layers, unit tests and scenario scripts
+	@$(MAKE) --no-print-directory lint types
+	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/unit tests/scripts tests/test_tidy.py tests/test_docs.py
+
+lint: $(READY)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run: make format"; exit 1; }
+	@$(BIN)/lint-imports --no-cache | tail -n 3
+
+types: $(READY)
+	@$(BIN)/mypy
+
+format: $(READY) ## let ruff format the code
+	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
+	@$(BIN)/ruff format $(SOURCES)
+
+unit: $(READY) ## unit tests and scenario scripts only
+	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/unit tests/scripts
+
+conformance: $(READY) tools ## unmodified Kafka clients against a real broker
+	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/conformance
+
+e2e: $(READY) tools ## real processes: kill -9, full disk, limits, command line
+	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/e2e
+
+soak: $(READY) ## the crash tests for much longer (MINUTES=10)
+	@DRMQ_SOAK_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -q -s tests/e2e/test_crash.py --timeout 0
+
+fuzz: $(READY) ## feed random bytes to every parser and to the port (COUNT=200000)
+	@for target in fuzz/fuzz_*.py; do echo "== $$target"; $(BIN)/python $$target --count $(or $(COUNT),200000) || exit 1; done
+
+bench: $(READY) ## speed and memory beside a bare limit, Redis, NATS and, if it can be had, Kafka
+	@$(BIN)/python -m bench $(BENCH)
+
+docs: $(READY) ## write the generated parts of docs/reference again
+	@$(BIN)/python -m drmq.server.docs
+
+lock: $(READY) ## pin dependencies anew in requirements/dev.txt
+	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header --no-emit-options \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev --extra bench \
+	  -o requirements/dev.txt pyproject.toml
+
+# kcat is the one client that does not come from PyPI. As root on Debian it is installed; elsewhere its
+# tests are skipped with a reason that names the package.
+tools:
+	@command -v kcat >/dev/null 2>&1 \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+	       && { apt-get update -qq && apt-get install -y -qq --no-install-recommends kcat; } >/dev/null 2>&1; } \
+	  || echo "kcat is not installed (Debian package kcat): its conformance tests will be skipped"
+
+clean: ## remove .venv and everything generated
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

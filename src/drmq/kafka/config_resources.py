@@ -1,0 +1,91 @@
+"""What has settings, and the rules that AlterConfigs and IncrementalAlterConfigs share.
+
+Only topics can be changed while a node runs. A resource that a request names twice is refused as a
+whole, and so is one with a setting named twice: which of the two was meant cannot be known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol, TypeVar
+
+from drmq.model import ApiError, ErrorCode
+
+
+class ResourceType(IntEnum):
+    """Kinds of resources, with the protocol's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Resource(Protocol):
+    """What the resources of all config requests have in common."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
+
+
+class Altered(NamedTuple):
+    """What became of one resource."""
+
+    resource_type: int
+    resource_name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+async def alter_topics(resources: Sequence[R], change: Callable[[R], Awaitable[None]]) -> list[Altered]:
+    """Carry out `change` on each resource that is a topic; the others, and whatever it refuses, become errors."""
+    results = []
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    for resource in resources:
+        key = resource.resource_type, resource.resource_name
+        count = named.pop(key, 0)
+        if not count:
+            continue
+        try:
+            if count > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name!r} is in the request {count} times")
+            _check_type(resource)
+            await change(resource)
+        except ApiError as error:
+            results.append(Altered(*key, error.code, error.message))
+        else:
+            results.append(Altered(*key))
+    return results
+
+
+def check_distinct(names: Iterable[str], what: str) -> None:
+    """Raise `ApiError` (INVALID_REQUEST) if a name occurs twice."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} given more than once: {', '.join(repeated)}")
+
+
+def _check_type(resource: Resource) -> None:
+    if resource.resource_type == ResourceType.TOPIC:
+        return
+    if resource.resource_type == ResourceType.BROKER:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "a broker's settings cannot be changed while it runs; set it in the node's configuration",
+        )
+    raise no_settings(resource)
+
+
+def no_settings(resource: Resource) -> ApiError:
+    """Why this resource can be neither described nor changed."""
+    try:
+        kind = ResourceType(resource.resource_type).name.lower().replace("_", " ")
+    except ValueError:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} is not known")
+    return ApiError(ErrorCode.INVALID_REQUEST, f"a {kind} has no settings here; topics and brokers have")

@@ -1,0 +1,55 @@
+"""CreatePartitions (37): raise the number of partitions of topics. `count` is the new total.
+
+The number never falls. Records stay where they are, so a key may go to another partition from then
+on; whoever relies on keys knows why this is asked for explicitly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from drmq.broker import Broker
+from drmq.kafka.concurrently import concurrently
+from drmq.kafka.context import Context
+from drmq.kafka.replicas import check_assignment
+from drmq.model import ApiError, ErrorCode
+from drmq.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseResult,
+)
+
+
+async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    topics = {topic.name: topic for topic in request.topics}.values()
+    results = await concurrently(
+        _grow(context.broker, topic, counts[topic.name], validate_only=request.validate_only) for topic in topics
+    )
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(
+    broker: Broker, wanted: CreatePartitionsRequestTopic, count: int, *, validate_only: bool
+) -> CreatePartitionsResponseResult:
+    try:
+        if count > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name!r} is in the request {count} times")
+        _check_assignments(broker, wanted)
+        await broker.topics.add_partitions(wanted.name, wanted.count, validate_only=validate_only)
+    except ApiError as error:
+        return CreatePartitionsResponseResult(wanted.name, error.code, error.message)
+    return CreatePartitionsResponseResult(wanted.name)
+
+
+def _check_assignments(broker: Broker, wanted: CreatePartitionsRequestTopic) -> None:
+    added = wanted.count - broker.catalog.topic(wanted.name).partition_count
+    if wanted.assignments is None or added <= 0:
+        return
+    if len(wanted.assignments) != added:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{len(wanted.assignments)} assignments for {added} new partitions",
+        )
+    check_assignment(broker, (each.broker_ids for each in wanted.assignments))

@@ -1,0 +1,88 @@
+"""CreateTopics (19): create topics, each with counts or with an explicit assignment of replicas.
+
+-1 asks for the default number of partitions or replicas. There is one node, so one replica is all
+there can be, and an explicit assignment can only say the same in more words. A name that is twice
+in the request is refused, since the two may differ. From v5 the answer describes what was made.
+The request's timeout is not used: the answer comes when the topics are durable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from drmq.broker import Broker
+from drmq.catalog import Topic
+from drmq.kafka.concurrently import concurrently
+from drmq.kafka.config_entries import topic_entries
+from drmq.kafka.config_resources import check_distinct
+from drmq.kafka.context import Context
+from drmq.kafka.replicas import REPLICATION_FACTOR, check_assignment, check_replication_factor
+from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode
+from drmq.wire.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseConfig,
+    CreateTopicsResponseTopic,
+)
+
+_DEFAULT = -1
+
+
+async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    topics = {topic.name: topic for topic in request.topics}.values()
+    created = await concurrently(
+        _create(context.broker, topic, counts[topic.name], validate_only=request.validate_only) for topic in topics
+    )
+    return CreateTopicsResponse(topics=created)
+
+
+async def _create(
+    broker: Broker, wanted: CreateTopicsRequestTopic, count: int, *, validate_only: bool
+) -> CreateTopicsResponseTopic:
+    try:
+        if count > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name!r} is in the request {count} times")
+        check_distinct((config.name for config in wanted.configs), "settings")
+        topic = await broker.topics.create(
+            wanted.name,
+            broker.new_topic_id(),
+            _partition_count(broker, wanted),
+            {config.name: config.value for config in wanted.configs},
+            validate_only=validate_only,
+        )
+    except ApiError as error:
+        return CreateTopicsResponseTopic(wanted.name, error_code=error.code, error_message=error.message)
+    return _created(broker, topic, exists=not validate_only)
+
+
+def _partition_count(broker: Broker, wanted: CreateTopicsRequestTopic) -> int:
+    """How many partitions the topic is to have. Raises `ApiError` for replicas that cannot be."""
+    if not wanted.assignments:
+        check_replication_factor(wanted.replication_factor)
+        return broker.options.num_partitions if wanted.num_partitions == _DEFAULT else wanted.num_partitions
+    if wanted.num_partitions != _DEFAULT or wanted.replication_factor != _DEFAULT:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "with an assignment of replicas, partition count and replication factor are -1"
+        )
+    indexes = sorted(each.partition_index for each in wanted.assignments)
+    if indexes != list(range(len(indexes))):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assignment must name the partitions 0, 1, 2, ... once each"
+        )
+    check_assignment(broker, (each.broker_ids for each in wanted.assignments))
+    return len(indexes)
+
+
+def _created(broker: Broker, topic: Topic, *, exists: bool) -> CreateTopicsResponseTopic:
+    return CreateTopicsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id if exists else NO_TOPIC_ID,
+        num_partitions=topic.partition_count,
+        replication_factor=REPLICATION_FACTOR,
+        configs=[
+            CreateTopicsResponseConfig(entry.name, entry.value, entry.read_only, entry.source, is_sensitive=False)
+            for entry in topic_entries(broker, topic)
+        ],
+    )

@@ -1,0 +1,62 @@
+"""DeleteRecords (21): move the start of partitions up to an offset; -1 means everything there is.
+
+What lies below is gone for readers at once and for good, though the disk is freed by whole segments.
+An offset below the start changes nothing and is no error. The answer's low watermark is where the
+partition starts now.
+"""
+
+from __future__ import annotations
+
+from drmq.broker import Broker
+from drmq.kafka.concurrently import concurrently
+from drmq.kafka.context import Context
+from drmq.model import ApiError, ErrorCode, Offset
+from drmq.model.names import is_internal
+from drmq.storage import StorageError
+from drmq.wire.messages.delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+    DeleteRecordsResponsePartition,
+    DeleteRecordsResponseTopic,
+)
+
+_HIGH_WATERMARK = -1
+_NO_LOW_WATERMARK = -1
+
+
+async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    topics = await concurrently(_delete_in_topic(context.broker, topic) for topic in request.topics)
+    return DeleteRecordsResponse(topics=topics)
+
+
+async def _delete_in_topic(broker: Broker, topic: DeleteRecordsRequestTopic) -> DeleteRecordsResponseTopic:
+    partitions = await concurrently(_delete(broker, topic.name, entry) for entry in topic.partitions)
+    return DeleteRecordsResponseTopic(topic.name, partitions)
+
+
+async def _delete(broker: Broker, topic: str, entry: DeleteRecordsRequestPartition) -> DeleteRecordsResponsePartition:
+    try:
+        start = await _move_start(broker, topic, entry.partition_index, entry.offset)
+    except ApiError as error:
+        code = error.code
+    except (StorageError, OSError):
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        return DeleteRecordsResponsePartition(entry.partition_index, start)
+    return DeleteRecordsResponsePartition(entry.partition_index, _NO_LOW_WATERMARK, code)
+
+
+async def _move_start(broker: Broker, topic: str, index: int, before: int) -> Offset:
+    if is_internal(topic):
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is one of DRMQ's own topics")
+    partition = broker.partitions.by_name(topic, index)
+    visible = partition.high_watermark
+    if before == _HIGH_WATERMARK:
+        before = visible
+    if not 0 <= before <= visible:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is not within 0 to {visible}")
+    if before <= partition.start_offset:
+        return partition.start_offset
+    return await broker.delete_records(partition, Offset(before))

@@ -1,0 +1,57 @@
+"""DeleteTopics (20): delete topics by name, or from v6 by id.
+
+The answer comes when the topics are gone for everybody; with them go the offsets that groups
+committed there. A topic that the request names twice is refused, and so is an entry with both a
+name and an id, or neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from drmq.broker import Broker
+from drmq.catalog import Topic
+from drmq.kafka.concurrently import concurrently
+from drmq.kafka.context import Context
+from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, TopicId
+from drmq.wire.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DeleteTopicsResponse,
+    DeleteTopicsResponseTopic,
+)
+
+_TOPIC_LIST_FROM = 6
+
+
+async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    if context.version >= _TOPIC_LIST_FROM:
+        wanted = request.topics
+    else:
+        wanted = [DeleteTopicsRequestTopic(name) for name in request.topic_names]
+    counts = Counter((entry.name, entry.topic_id) for entry in wanted)
+    entries = {(entry.name, entry.topic_id): entry for entry in wanted}
+    deleted = await concurrently(_delete(context.broker, entry, counts[key]) for key, entry in entries.items())
+    return DeleteTopicsResponse(responses=deleted)
+
+
+async def _delete(broker: Broker, entry: DeleteTopicsRequestTopic, count: int) -> DeleteTopicsResponseTopic:
+    try:
+        if count > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the topic is in the request {count} times")
+        topic = _find(broker, entry)
+        await broker.topics.delete(topic)
+    except ApiError as error:
+        return DeleteTopicsResponseTopic(entry.name, entry.topic_id, error.code, error.message)
+    return DeleteTopicsResponseTopic(topic.name, topic.topic_id)
+
+
+def _find(broker: Broker, entry: DeleteTopicsRequestTopic) -> Topic:
+    has_id = entry.topic_id != NO_TOPIC_ID
+    if has_id and entry.name is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
+    if has_id:
+        return broker.catalog.topic_by_id(TopicId(entry.topic_id))
+    if entry.name is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id")
+    return broker.catalog.topic(entry.name)

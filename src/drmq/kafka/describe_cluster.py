@@ -1,0 +1,44 @@
+"""DescribeCluster (60): the cluster's id, its controller and its brokers. There is one node, which is all of it.
+
+From v1 a client says whether it believes to speak to a broker or to a controller; controllers have
+no door of their own here.
+"""
+
+from __future__ import annotations
+
+from drmq.kafka.context import Context
+from drmq.kafka.operations import CLUSTER_OPERATIONS
+from drmq.model import ErrorCode
+from drmq.wire.fields import NO_AUTHORIZED_OPERATIONS
+from drmq.wire.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeClusterResponseBroker,
+)
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    broker = context.broker
+    if request.endpoint_type == _CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is a broker's endpoint, not a controller's",
+            endpoint_type=_BROKERS,
+        )
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"endpoint type {request.endpoint_type} is not known",
+            endpoint_type=_BROKERS,
+        )
+    host, port = broker.advertised
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterResponseBroker(broker.node_id, host, port)],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+        ),
+    )

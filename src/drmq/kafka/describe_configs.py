@@ -1,0 +1,65 @@
+"""DescribeConfigs (32): the settings of topics and of this broker, with their sources and fallbacks.
+
+A broker is named by its node id; the empty name means the defaults for all brokers that can be set
+at run time, of which there are none. A list of keys that is null or empty asks for all settings,
+and keys that do not exist are passed over. Other resources (loggers, groups) have no settings here.
+"""
+
+from __future__ import annotations
+
+from drmq.kafka.config_entries import ConfigEntry, broker_entries, topic_entries
+from drmq.kafka.config_resources import ResourceType, no_settings
+from drmq.kafka.context import Context
+from drmq.model import ApiError, ErrorCode
+from drmq.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+    DescribeConfigsResponseSynonym,
+)
+
+
+def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_describe(context, request, resource) for resource in request.resources])
+
+
+def _describe(
+    context: Context, request: DescribeConfigsRequest, resource: DescribeConfigsRequestResource
+) -> DescribeConfigsResponseResult:
+    result = DescribeConfigsResponseResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        entries = _entries(context, resource)
+    except ApiError as error:
+        result.error_code, result.error_message = error.code, error.message
+        return result
+    keys = set(resource.configuration_keys or ())
+    result.configs = [_config(entry, request) for entry in entries if not keys or entry.name in keys]
+    return result
+
+
+def _entries(context: Context, resource: DescribeConfigsRequestResource) -> list[ConfigEntry]:
+    broker, name = context.broker, resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        return topic_entries(broker, broker.catalog.topic(name))
+    if resource.resource_type != ResourceType.BROKER:
+        raise no_settings(resource)
+    if not name:
+        return []
+    if name != str(broker.node_id):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
+    return broker_entries(broker, context.connection.limits)
+
+
+def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
+    return DescribeConfigsResponseConfig(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=False,
+        synonyms=[DescribeConfigsResponseSynonym(*each) for each in entry.synonyms] if request.include_synonyms else [],
+        config_type=entry.type,
+        documentation=entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,75 @@
+"""IncrementalAlterConfigs (44): change single settings of topics and leave the others as they are.
+
+Set and delete work on every setting, append and subtract only on lists. Appending what is there, or
+subtracting what is not, changes nothing. All changes to one topic happen together or not at all.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from drmq.catalog import DEFINITIONS, ConfigType, Topic, check_config, default_texts
+from drmq.kafka.config_resources import alter_topics, check_distinct
+from drmq.kafka.context import Context
+from drmq.model import ApiError, ErrorCode
+from drmq.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResource,
+)
+
+
+class ConfigOperation(IntEnum):
+    """What to do with a setting, with the protocol's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    topics = context.broker.topics
+
+    async def change(resource: IncrementalAlterConfigsRequestResource) -> None:
+        check_distinct((config.name for config in resource.configs), "settings")
+        topic = topics.catalog.topic(resource.resource_name)
+        defaults = default_texts(topics.defaults)
+        changes = {config.name: _new_value(topic, defaults, config) for config in resource.configs}
+        await topics.change_configs(resource.resource_name, changes, validate_only=request.validate_only)
+
+    altered = await alter_topics(request.resources, change)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResponseResource(each.error, each.message, each.resource_type, each.resource_name)
+            for each in altered
+        ]
+    )
+
+
+def _new_value(topic: Topic, defaults: dict[str, str], config: IncrementalAlterConfigsRequestConfig) -> str | None:
+    """What the setting is to be; None for its default. Raises `ApiError`."""
+    name, value, operation = config.name, config.value, config.config_operation
+    if operation == ConfigOperation.DELETE:
+        return None
+    if operation not in (ConfigOperation.SET, ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: operation {operation} is not known")
+    if value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} has no value; to return it to its default, delete it")
+    if operation == ConfigOperation.SET:
+        return value
+    definition = DEFINITIONS.get(name)
+    if definition is None:
+        check_config(name, value)
+    elif definition.type is not ConfigType.LIST:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can be set or deleted")
+    present, given = _items(topic.configs.get(name, defaults[name])), _items(value)
+    if operation == ConfigOperation.APPEND:
+        return ",".join([*present, *(item for item in given if item not in present)])
+    return ",".join(item for item in present if item not in given)
+
+
+def _items(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]

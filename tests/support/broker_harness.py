@@ -1,0 +1,196 @@
+"""A broker without sockets, on an event loop whose time a test can turn forward.
+
+    harness = Harness()
+    response = harness.ask(HeartbeatRequest(...), version=3)
+    harness.advance(30_000)
+
+Requests and responses pass through the wire codec on their way, so that a handler sees what its
+version really carries, and whatever it answers can really be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from importlib import import_module
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from drmq.broker import Broker, BrokerOptions, ListenerOptions, LogStore, MemoryLogs, Partition, ShardDriver
+from drmq.catalog import Topic
+from drmq.kafka.context import Context
+from drmq.model import ErrorCode, NodeId, Offset
+from drmq.records import Record, encode_batch
+from drmq.transport import Connection
+from drmq.wire import APIS, ApiKey, decode, encode
+from drmq.wire.fields import spec_of
+from drmq.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from drmq.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+T = TypeVar("T")
+
+NODE = NodeId(1)
+WALL_START_MS = 1_700_000_000_000
+
+
+class TurnableLoop(asyncio.SelectorEventLoop):
+    """An event loop that can be told that time has passed."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+class LoopClock:
+    """Both clocks of a broker, driven by the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._start = loop.time()
+
+    def monotonic_ms(self) -> int:
+        return int((self._loop.time() - self._start) * 1000)
+
+    def wall_ms(self) -> int:
+        return WALL_START_MS + self.monotonic_ms()
+
+
+class Harness:
+    """A started broker, and a client that asks its handlers one by one."""
+
+    def __init__(self, store: LogStore | None = None, options: BrokerOptions | None = None) -> None:
+        self.loop = TurnableLoop()
+        self.clock = LoopClock(self.loop)
+        self.store = store or MemoryLogs()
+        self.broker = Broker(NODE, self.store, options, self.clock)
+        self.fatal: list[BaseException] = []
+        self.broker.on_fatal = self.fatal.append
+        self.parked: list[tuple[ShardDriver, int]] = []
+        self._is_running = False
+        self.run(self.broker.start())
+        self._is_running = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the broker in order."""
+        if self._is_running:
+            self._is_running = False
+            self.run(self.broker.stop())
+            self.loop.close()
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await asyncio.wait_for(awaitable, None)
+
+        return self.loop.run_until_complete(wait())
+
+    def settle(self) -> None:
+        """Let everything happen that needs no more time, the disk's work included."""
+
+        async def turn() -> None:
+            for _ in range(3):
+                await asyncio.sleep(0)
+                for partition in self.broker.partitions:
+                    if partition.failure is None:
+                        await self.broker.partitions.on_writer(partition, lambda: None)
+            await asyncio.sleep(0)
+
+        self.run(turn())
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, and what is due happen."""
+        self.loop.ahead_s += ms / 1000
+        self.settle()
+
+    # ---- requests -------------------------------------------------------------------------------
+
+    def send(self, request: object, version: int | None = None, *, client_id: str = "test") -> asyncio.Future[Any]:
+        """Hand a request to its handler, in the version given or the latest; its answer comes in time."""
+        api = APIS[spec_of(type(request)).api_key]
+        asked = api.version_max if version is None else version
+        arrived = decode(type(request), asked, encode(request, asked, bytearray()) or b"", 0)
+
+        async def serve() -> Any:
+            module = import_module(f"drmq.kafka.{ApiKey(api.key).name.lower()}")
+            response = module.handle(self._context(asked, client_id), arrived)
+            if asyncio.isfuture(response) or asyncio.iscoroutine(response):
+                response = await response
+            return decode(api.response, asked, encode(response, asked, bytearray()) or b"", 0)
+
+        task = self.loop.create_task(serve())
+        self.settle()
+        return task
+
+    def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
+        """The answer to a request."""
+        return self.run(self.send(request, version, client_id=client_id))
+
+    def _context(self, version: int, client_id: str) -> Context:
+        connection = SimpleNamespace(peer="127.0.0.1:50000", limits=ListenerOptions())
+        return Context(
+            self.broker,
+            cast(Connection, connection),
+            version,
+            client_id,
+            lambda shard, ticket: self.parked.append((shard, ticket)),
+        )
+
+    # ---- things to ask about --------------------------------------------------------------------
+
+    def create_topic(self, name: str, partition_count: int = 1, **configs: str) -> Topic:
+        settings: dict[str, str | None] = {key.replace("_", "."): value for key, value in configs.items()}
+        return self.run(self.broker.topics.create(name, self.broker.new_topic_id(), partition_count, settings))
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        return self.broker.partitions.by_name(topic, index)
+
+    def produce(self, topic: str, index: int = 0, values: Iterable[bytes] = (b"x",)) -> Offset:
+        """Write one batch and wait until it is durable; its first offset."""
+        records = [Record(Offset(place), self.clock.wall_ms(), None, value) for place, value in enumerate(values)]
+        partition = self.partition(topic, index)
+        appended = partition.append(memoryview(encode_batch(records)), self.clock.wall_ms())
+        stored: asyncio.Future[ErrorCode] = self.loop.create_future()
+        partition.when_durable(appended.next_offset, stored.set_result)
+        assert self.run(stored) is ErrorCode.NONE
+        return appended.base_offset
+
+    def join(self, group_id: str, *, topics: Iterable[str] = (), instance_id: str | None = None) -> tuple[str, int]:
+        """Become the only member of a group, with an assignment; the member id and the generation."""
+        join = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            group_instance_id=instance_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol("range", subscription(topics))],
+        )
+        joined = self.ask(join, 5)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            join.member_id = joined.member_id
+            joined = self.ask(join, 5)
+        assert joined.error_code == 0, ErrorCode(joined.error_code)
+        assignments = [SyncGroupRequestAssignment(joined.member_id, b"everything")]
+        synced = self.ask(
+            SyncGroupRequest(group_id, joined.generation_id, joined.member_id, instance_id, assignments=assignments), 3
+        )
+        assert synced.error_code == 0, ErrorCode(synced.error_code)
+        return joined.member_id, joined.generation_id
+
+
+def subscription(topics: Iterable[str]) -> bytes:
+    """A consumer's subscription as the consumer protocol writes it (v0)."""
+    names = [name.encode() for name in topics]
+    out = (0).to_bytes(2, "big") + len(names).to_bytes(4, "big")
+    for name in names:
+        out += len(name).to_bytes(2, "big") + name
+    return out + (-1).to_bytes(4, "big", signed=True)

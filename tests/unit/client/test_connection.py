@@ -1,0 +1,106 @@
+"""One connection: versions, deadlines, and peers that are not what they should be."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from client.fake_broker import broker
+from drmq.client import Connection, Deadline, DeadlineExceeded, Refused, Unreachable
+from drmq.client.errors import ClientError
+from drmq.model import ErrorCode
+from drmq.model.address import Address
+from drmq.wire import ApiKey
+from drmq.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+
+def test_the_newest_common_version_is_spoken() -> None:
+    """Between what both sides know, the newest wins, and a cap is kept."""
+    with broker(versions={ApiKey.METADATA: (2, 7), ApiKey.API_VERSIONS: (0, 4)}) as fake:
+        connection = Connection(fake.address, "test", Deadline(5))
+        assert connection.call(MetadataRequest(topics=[]), MetadataResponse, Deadline(5)).cluster_id == "fake"
+        connection.call(MetadataRequest(topics=[]), MetadataResponse, Deadline(5), version_max=3)
+        connection.close()
+        assert fake.seen == [(ApiKey.API_VERSIONS, 3), (ApiKey.METADATA, 7), (ApiKey.METADATA, 3)]
+
+
+def test_old_broker_is_asked_again_in_version_0() -> None:
+    """A broker that refuses the version of ApiVersions answers in version 0, and is understood."""
+    with broker(versions={ApiKey.METADATA: (0, 5), ApiKey.API_VERSIONS: (0, 2)}) as fake:
+        connection = Connection(fake.address, "test", Deadline(5))
+        assert connection.version_of(MetadataRequest) == 5
+        connection.close()
+        assert fake.seen == [(ApiKey.API_VERSIONS, 3), (ApiKey.API_VERSIONS, 0)]
+
+
+def test_api_that_the_broker_does_not_have() -> None:
+    """No request is sent that the broker did not offer, and the error has a code."""
+    with broker(versions={ApiKey.METADATA: (90, 99), ApiKey.API_VERSIONS: (0, 4)}) as fake:
+        connection = Connection(fake.address, "test", Deadline(5))
+        for request, response in ((ListGroupsRequest(), ListGroupsResponse), (MetadataRequest(), MetadataResponse)):
+            with pytest.raises(Refused) as caught:
+                connection.call(request, response, Deadline(5))
+            assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+        connection.close()
+
+
+@contextmanager
+def peer(behave: Callable[[socket.socket], None]) -> Iterator[Address]:
+    """Something that listens and is no broker."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                behave(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield Address("127.0.0.1", listener.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\x00\x00\x00\x01\x00",
+        b"\x00\x00\x00\x06\x00\x00\x00\x63\x00\x00",
+        b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00",
+        b"\x7f\xff\xff\xff",
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x10\x00\x00\x00",
+    ],
+)
+def test_peer_that_does_not_speak_kafka(answer: bytes) -> None:
+    """Whatever comes back, the call ends with a `ClientError` that names the peer."""
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(answer)
+
+    with peer(behave) as address, pytest.raises(ClientError) as caught:
+        Connection(address, "test", Deadline(5))
+    assert str(address) in str(caught.value)
+
+
+def test_silence_ends_at_the_deadline() -> None:
+    """A peer that takes the request and says nothing costs the deadline and no more."""
+    done = threading.Event()
+    with peer(lambda connection: bool(done.wait(10)) and None) as address:
+        with pytest.raises(DeadlineExceeded) as caught:
+            Connection(address, "test", Deadline(0.05))
+        done.set()
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert "API_VERSIONS" in str(caught.value)
+
+
+def test_closed_door() -> None:
+    """Nobody listens: said at once, and nothing was sent."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(Unreachable, match="Connection refused") as caught:
+        Connection(Address("127.0.0.1", port), "test", Deadline(5))
+    assert not caught.value.sent

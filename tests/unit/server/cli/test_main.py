@@ -1,0 +1,127 @@
+"""The command line as a whole: help, wrong usage, exit codes. No broker is needed here."""
+
+import importlib
+import subprocess
+import sys
+
+import click
+import pytest
+
+from drmq.server.cli import COMMANDS, main
+
+
+def test_first_lines_are_those_of_the_commands() -> None:
+    """The overview repeats each command's first line so that it need not import it; the two must agree."""
+    for name, (module, first_line) in COMMANDS.items():
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        assert command.help is not None
+        assert command.help.partition("\n")[0] == first_line, name
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["topic"], ["server", "-h"], ["consume", "-h"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Help is not a failure; a noun without a verb is wrong usage that shows the verbs."""
+    assert main(arguments) == (64 if arguments == ["topic"] else 0)
+    captured = capsys.readouterr()
+    assert "Usage: drmq" in captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["tipic"], "No such command"),
+        (["topic", "creat"], "No such command"),
+        (["topic", "create"], "Missing argument 'NAME'"),
+        (["topic", "ls", "--bogus"], "--bogus"),
+        (["topic", "ls", "-o", "xml"], "'table', 'json', 'jsonl', 'yaml'"),
+        (["topic", "ls", "-b", "host:port"], "1 to 65535"),
+        (["topic", "create", "x", "-c", "novalue"], "NAME=VALUE"),
+        (["topic", "alter", "x"], "Nothing to change"),
+        (["consume", "x", "--from", "sometime"], "not a position"),
+        (["consume", "x", "-f", "%z"], "%z is not known"),
+        (["consume", "x", "--follow", "--until-end"], "exclude each other"),
+        (["consume", "x", "-g", "g", "--from", "7"], "drmq group reset"),
+        (["produce", "x", "-K", ":", "--key", "k"], "-K does not go with"),
+        (["offsets", "x", "--time", "noon"], "not a time"),
+        (["server", "--port", "x"], "flag --port"),
+        (["server", "--log-level", "loud"], "debug or info"),
+        (["server", "--config", "/no/such/file"], "cannot be read"),
+        (["up", "--nodes", "3"], "clusters come with a later version"),
+        (["log", "dump"], "Missing argument 'PATH'"),
+    ],
+)
+def test_wrong_usage_is_64_and_says_why(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reason is on standard error, and nothing is on standard output."""
+    assert main(arguments) == 64
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert expected in captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "ls"],
+        ["topic", "create", "x"],
+        ["topic", "delete", "x", "--yes"],
+        ["offsets", "x"],
+        ["consume", "x"],
+        ["produce", "x", "-v", "1"],
+        ["group", "ls"],
+        ["group", "reset", "x", "--to", "begin"],
+    ],
+)
+def test_no_broker_is_1_at_once(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody waits for a timeout to learn that nothing listens there."""
+    assert main([*arguments, "-b", "127.0.0.1:1"]) == 1
+    assert "Cannot connect to 127.0.0.1:1: Connection refused" in capsys.readouterr().err
+
+
+def test_status_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
+    """A monitor reads 2."""
+    assert main(["status", "-b", "127.0.0.1:1"]) == 2
+    assert capsys.readouterr().out.startswith("Down: Cannot connect")
+
+
+def test_bootstrap_comes_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The flag beats the variable."""
+    monkeypatch.setenv("DRMQ_BOOTSTRAP", "127.0.0.1:2")
+    main(["topic", "ls"])
+    main(["topic", "ls", "-b", "127.0.0.1:3"])
+    assert [line.split(":")[2].strip() for line in capsys.readouterr().err.splitlines()] == ["2", "3"]
+
+
+def test_print_config(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every value with its origin."""
+    monkeypatch.setenv("DRMQ_CONNECTIONS_MAX", "7")
+    assert main(["server", "--print-config", "--port", "0"]) == 0
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["port"].split() == ["server", "port", "0", "flag", "--port"]
+    assert lines["connections_max"].split() == ["listener", "connections_max", "7", "variable", "DRMQ_CONNECTIONS_MAX"]
+    assert lines["segment_ms"].endswith("default")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What makes help slow stays out of it; the time itself is measured, not tested."""
+    code = (
+        "import sys\n"
+        "from drmq.server.cli import main\n"
+        "main(['--help']); main(['topic', '--help']); main(['consume', '--help'])\n"
+        "heavy = {'rich', 'confluent_kafka', 'asyncio', 'socket', 'drmq.wire', 'drmq.broker', 'drmq.client'}\n"
+        "print('heavy:', sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "heavy: []"
+
+
+def test_importing_drmq_imports_nothing() -> None:
+    """Every project that has DRMQ installed pays for this import in its tests."""
+    code = "import sys; import drmq; print(sorted(name for name in sys.modules if name.startswith('drmq.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
