@@ -11,7 +11,8 @@ version really carries, and whatever it answers can really be sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -90,7 +91,7 @@ class Harness:
 
     def run(self, awaitable: Awaitable[T]) -> T:
         async def wait() -> T:
-            return await asyncio.wait_for(awaitable, None)
+            return await awaitable
 
         return self.loop.run_until_complete(wait())
 
@@ -112,20 +113,41 @@ class Harness:
         self.loop.ahead_s += ms / 1000
         self.settle()
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Call something on the loop."""
+
+        async def calling() -> T:
+            return function()
+
+        result = self.run(calling())
+        self.settle()
+        return result
+
+    @contextmanager
+    def failing_shards(self, *shards: ShardDriver) -> Iterator[None]:
+        """A stretch of time in which these shards, or all of them, cannot write to their logs."""
+        partitions = [shard.log.partition for shard in shards or self.broker.groups.shards]
+        for partition in partitions:
+            partition.failure = "the disk is gone"
+        yield
+        for partition in partitions:
+            partition.failure = None
+
     # ---- requests -------------------------------------------------------------------------------
 
     def send(self, request: object, version: int | None = None, *, client_id: str = "test") -> asyncio.Future[Any]:
         """Hand a request to its handler, in the version given or the latest; its answer comes in time."""
         api = APIS[spec_of(type(request)).api_key]
         asked = api.version_max if version is None else version
-        arrived = decode(type(request), asked, encode(request, asked, bytearray()) or b"", 0)
+        arrived = _over_the_wire(request, asked)
 
         async def serve() -> Any:
             module = import_module(f"drmq.kafka.{ApiKey(api.key).name.lower()}")
             response = module.handle(self._context(asked, client_id), arrived)
             if asyncio.isfuture(response) or asyncio.iscoroutine(response):
                 response = await response
-            return decode(api.response, asked, encode(response, asked, bytearray()) or b"", 0)
+            assert isinstance(response, api.response), response
+            return _over_the_wire(response, asked)
 
         task = self.loop.create_task(serve())
         self.settle()
@@ -185,6 +207,13 @@ class Harness:
         )
         assert synced.error_code == 0, ErrorCode(synced.error_code)
         return joined.member_id, joined.generation_id
+
+
+def _over_the_wire(message: T, version: int) -> T:
+    """The message as the other side gets it."""
+    out = bytearray()
+    encode(message, version, out)
+    return decode(type(message), version, bytes(out))
 
 
 def subscription(topics: Iterable[str]) -> bytes:

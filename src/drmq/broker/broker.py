@@ -61,7 +61,7 @@ class Broker:
         self._pool = ThreadPoolExecutor(_BLOCKING_THREADS, "drmq-blocking")
         self._bridge = WriterBridge(self._on_writer_crashed)
         self.writer = Writer(self._bridge)
-        self.partitions = PartitionTable(store, self.writer, self._pool)
+        self.partitions = PartitionTable(store, self.writer, self._pool, self.clock)
         self.catalog = Catalog()
         self.groups = GroupCoordinator(_group_options(self.options), self.clock)
         self.topics: TopicService

@@ -139,20 +139,22 @@ class Partition:
             append_time_ms = now_ms
             stamp_append_time(batch, now_ms)
             header = read_header(batch)
-        return self._place(batch, header, append_time_ms, wants_written)
+        return self._place(batch, header, now_ms, append_time_ms, wants_written)
 
     def append_own(self, batch: bytearray) -> Appended:
         """Append a batch that the broker itself made: a state machine's records."""
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
-        return self._place(memoryview(batch), read_header(batch), -1, False)
+        return self._place(memoryview(batch), read_header(batch), 0, -1, False)
 
-    def _place(self, batch: memoryview, header: BatchHeader, append_time_ms: int, wants_written: bool) -> Appended:
+    def _place(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, append_time_ms: int, wants_written: bool
+    ) -> Appended:
         base_offset = self.next_offset
         stamp(batch, base_offset, self.leader_epoch)
         header = BatchHeader(base_offset, header.length, self.leader_epoch, *header[3:])
         if header.producer_id >= 0:
-            self.producers.apply(header)
+            self.producers.apply(header, now_ms)
         next_offset = self.next_offset = header.next_offset
         self._in_flight.append((next_offset, len(batch)))
         self._writer.submit(self.log, header, batch, wants_written)

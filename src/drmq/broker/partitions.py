@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from drmq.broker.clock import Clock
 from drmq.broker.logs import LogStore, Snapshots
 from drmq.broker.partition import Partition
 from drmq.broker.producers import ProducerTable
@@ -52,8 +53,11 @@ def log_options(config: TopicConfig) -> LogOptions:
     )
 
 
-def load_producers(log: Log, snapshots: Snapshots, end: Offset) -> ProducerTable:
-    """The producers' table as of `end`, the log's end: the newest snapshot, and the headers after it."""
+def load_producers(log: Log, snapshots: Snapshots, end: Offset, now_ms: int) -> ProducerTable:
+    """The producers' table as of `end`, the log's end: the newest snapshot, and the headers after it.
+
+    When those batches came is not written down, so their producers count as seen now.
+    """
     # A snapshot beyond the end tells of batches that were lost. It goes before others take their offsets.
     snapshots.remove_after(PRODUCERS_SNAPSHOT, end)
     snapshot = snapshots.load_latest(PRODUCERS_SNAPSHOT, not_after=end)
@@ -61,15 +65,16 @@ def load_producers(log: Log, snapshots: Snapshots, end: Offset) -> ProducerTable
     start = log.start_offset if snapshot is None else max(snapshot.offset, log.start_offset)
     for header, _ in log.headers(start, end):
         if header.base_offset >= start:
-            table.apply(header)
+            table.apply(header, now_ms)
     return table
 
 
 class PartitionTable:
     """Partitions by topic name and by topic id."""
 
-    def __init__(self, store: LogStore, writer: Writer, pool: Executor) -> None:
+    def __init__(self, store: LogStore, writer: Writer, pool: Executor, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._writer = writer
         self._pool = pool
         self._by_name: dict[str, list[Slot]] = {}
@@ -141,7 +146,7 @@ class PartitionTable:
     def _open_one(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
         opened = self._store.open_log(topic.name, topic.topic_id, index, log_options(config))
         snapshots = self._store.snapshots(topic.name, topic.topic_id, index)
-        producers = load_producers(opened, snapshots, opened.end_offset)
+        producers = load_producers(opened, snapshots, opened.end_offset, self._clock.wall_ms())
         return Partition(topic.name, topic.topic_id, index, opened, self._writer, config, producers)
 
     def adopt(self, topic: Topic, opened: Log, config: TopicConfig) -> Partition:
@@ -233,7 +238,7 @@ class PartitionTable:
         def reload() -> ProducerTable:
             # On the writer thread, so behind every append that was queued on void offsets.
             partition.log.flush()
-            return load_producers(partition.log, snapshots, partition.log.end_offset)
+            return load_producers(partition.log, snapshots, partition.log.end_offset, self._clock.wall_ms())
 
         try:
             producers = await self.on_writer(partition, reload)

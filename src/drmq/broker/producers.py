@@ -44,7 +44,8 @@ class Producer:
     """What is known of one producer."""
 
     epoch: int
-    last_timestamp_ms: int
+    last_seen_ms: int
+    """By the broker's clock: the timestamps of records are the client's and may be years old."""
     batches: list[WrittenBatch]
 
 
@@ -78,7 +79,7 @@ class ProducerTable:
         expected = _advance(newest.last_sequence, 1)
         if first == expected:
             return None
-        if first < producer.batches[0].first_sequence:
+        if 0 < (producer.batches[0].first_sequence - first) % _SEQUENCE_LIMIT < _SEQUENCE_LIMIT // 2:
             raise ApiError(
                 ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
                 f"producer {header.producer_id}: sequence {first} was written long ago",
@@ -100,7 +101,7 @@ class ProducerTable:
                 f"producer {header.producer_id}: a new epoch begins at sequence 0, not {header.base_sequence}",
             )
 
-    def apply(self, header: BatchHeader) -> None:
+    def apply(self, header: BatchHeader, seen_ms: int) -> None:
         """Remember a batch that is in the log; its header carries the offset it got."""
         if header.producer_id < 0 or header.is_control:
             return
@@ -112,9 +113,9 @@ class ProducerTable:
         )
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
-            self._producers[header.producer_id] = Producer(header.producer_epoch, header.max_timestamp, [batch])
+            self._producers[header.producer_id] = Producer(header.producer_epoch, seen_ms, [batch])
         else:
-            producer.last_timestamp_ms = max(producer.last_timestamp_ms, header.max_timestamp)
+            producer.last_seen_ms = max(producer.last_seen_ms, seen_ms)
             producer.batches.append(batch)
             if len(producer.batches) > BATCHES_KEPT:
                 del producer.batches[0]
@@ -123,8 +124,8 @@ class ProducerTable:
             self._producers.popitem(last=False)
 
     def forget_idle(self, older_than_ms: int) -> int:
-        """Drop the producers whose newest record is older than this time; how many there were."""
-        idle = [key for key, producer in self._producers.items() if producer.last_timestamp_ms < older_than_ms]
+        """Drop the producers that have been silent since before this time; how many there were."""
+        idle = [key for key, producer in self._producers.items() if producer.last_seen_ms < older_than_ms]
         for key in idle:
             del self._producers[key]
         return len(idle)
@@ -134,7 +135,7 @@ class ProducerTable:
     def to_bytes(self) -> bytes:
         out = bytearray()
         for producer_id, producer in self._producers.items():
-            out += _PRODUCER.pack(producer_id, producer.epoch, producer.last_timestamp_ms, len(producer.batches))
+            out += _PRODUCER.pack(producer_id, producer.epoch, producer.last_seen_ms, len(producer.batches))
             for batch in producer.batches:
                 out += _BATCH.pack(*batch)
         return bytes(out)
@@ -145,13 +146,13 @@ class ProducerTable:
         table = cls()
         position = 0
         while position < len(data):
-            producer_id, epoch, last_timestamp_ms, batch_count = _PRODUCER.unpack_from(data, position)
+            producer_id, epoch, last_seen_ms, batch_count = _PRODUCER.unpack_from(data, position)
             position += _PRODUCER.size
             batches = []
             for _ in range(batch_count):
                 batches.append(WrittenBatch._make(_BATCH.unpack_from(data, position)))
                 position += _BATCH.size
-            table._producers[producer_id] = Producer(epoch, last_timestamp_ms, batches)
+            table._producers[producer_id] = Producer(epoch, last_seen_ms, batches)
         return table
 
 

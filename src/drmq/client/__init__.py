@@ -15,7 +15,7 @@ from drmq.client.configs import ConfigEntry
 from drmq.client.connection import Connection, Deadline
 from drmq.client.errors import ClientError, DeadlineExceeded, Refused, Unreachable
 from drmq.client.groups import Committed, Group, GroupSummary, Member
-from drmq.client.topics import EARLIEST, LATEST, MAX_TIMESTAMP, NewTopic, OffsetAt, Partition, Topic
+from drmq.client.topics import EARLIEST, LATEST, MAX_TIMESTAMP, Bounds, NewTopic, OffsetAt, Partition, Topic
 from drmq.model.address import Address, parse_bootstrap, split_address
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "Address",
     "Admin",
+    "Bounds",
     "ClientError",
     "ClusterInfo",
     "Committed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -11,6 +10,7 @@ from struct import error as StructError
 from drmq.client.cluster import Cluster
 from drmq.client.connection import Deadline
 from drmq.client.errors import ClientError, refusal
+from drmq.client.topics import by_topic
 from drmq.model import ErrorCode, TopicPartition
 from drmq.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from drmq.wire.messages.describe_groups import (
@@ -163,7 +163,7 @@ class Groups:
                     for index in indexes
                 ],
             )
-            for topic, indexes in _by_topic(offsets).items()
+            for topic, indexes in by_topic(offsets).items()
         ]
 
         def ask(deadline: Deadline) -> None:
@@ -183,7 +183,7 @@ class Groups:
             OffsetDeleteRequestTopic(
                 name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
             )
-            for topic, indexes in _by_topic(partitions).items()
+            for topic, indexes in by_topic(partitions).items()
         ]
 
         def ask(deadline: Deadline) -> None:
@@ -272,11 +272,4 @@ def _committed(topic: str, partitions: Iterable[OffsetFetchResponsePartition]) -
         if entry.committed_offset >= 0:
             place = TopicPartition(topic, entry.partition_index)
             found[place] = Committed(entry.committed_offset, entry.committed_leader_epoch, entry.metadata or "")
-    return found
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for place in partitions:
-        found[place.topic].append(place.partition)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from drmq.client.cluster import Cluster
 from drmq.client.connection import Connection, Deadline
@@ -74,6 +74,13 @@ class OffsetAt:
 
     offset: int
     timestamp: int
+
+
+class Bounds(NamedTuple):
+    """The first offset of a partition, and the one that the next record will get."""
+
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +187,7 @@ class Topics:
                         for p in indexes
                     ],
                 )
-                for topic, indexes in _by_topic(part).items()
+                for topic, indexes in by_topic(part).items()
             ]
             request = ListOffsetsRequest(topics=topics, timeout_ms=_milliseconds(deadline))
             found = {}
@@ -194,6 +201,15 @@ class Topics:
 
         return self._at_leaders(list(wanted), ask)
 
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Where each partition begins and ends now."""
+        places = list(partitions)
+        # The start first: retention may raise it between the two questions, and then a range is a little too long.
+        # In the other order it could end before it begins.
+        starts = self.offsets(dict.fromkeys(places, EARLIEST))
+        ends = self.offsets(dict.fromkeys(places, LATEST))
+        return {place: Bounds(starts[place].offset, ends[place].offset) for place in places}
+
     def trim(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before an offset (-1: all of them); the first offset that is left, for each partition."""
 
@@ -206,7 +222,7 @@ class Topics:
                         for p in indexes
                     ],
                 )
-                for topic, indexes in _by_topic(part).items()
+                for topic, indexes in by_topic(part).items()
             ]
             request = DeleteRecordsRequest(topics=topics, timeout_ms=_milliseconds(deadline))
             found = {}
@@ -291,7 +307,8 @@ def _topic(found: MetadataResponseTopic) -> Topic:
     return Topic(found.name or "", TopicId(found.topic_id), found.is_internal, tuple(partitions))
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions in the form of requests: under their topics."""
     found: dict[str, list[int]] = defaultdict(list)
     for place in partitions:
         found[place.topic].append(place.partition)

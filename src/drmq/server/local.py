@@ -136,11 +136,12 @@ class LocalCluster:
         data_dir = self.directory / "node-1" / "data"
         data_dir.mkdir(parents=True, exist_ok=True)
         node = LocalNode(1, None, address, data_dir)
+        said_before = node.log_path.stat().st_size if node.log_path.exists() else 0
         process = _spawn(node, config)
         node = replace(node, pid=process.pid)
         self.write([node])
         try:
-            _wait_until_served(node, process.poll)
+            _wait_until_served(node, process.poll, said_before)
         except LocalError:
             if process.poll() is None:
                 process.terminate()
@@ -212,13 +213,18 @@ def _spawn(node: LocalNode, config: Path | None) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait_until_served(node: LocalNode, poll: Callable[[], int | None]) -> None:
-    """Return when the node answers ApiVersions; raise when its process ends or takes too long."""
+def _wait_until_served(node: LocalNode, poll: Callable[[], int | None], said_before: int = 0) -> None:
+    """Return when the node answers ApiVersions; raise when its process ends or takes too long.
+
+    `said_before` is the size of its log before this start: what it said in an earlier life explains nothing.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         code = poll()
         if code is not None:
-            raise LocalError(f"Node {node.node_id} ended at once with exit code {code}.\n{log_tail(node.log_path)}")
+            raise LocalError(
+                f"Node {node.node_id} ended at once with exit code {code}.\n{log_tail(node.log_path, said_before)}"
+            )
         try:
             Connection(node.kafka, "drmq-up", Deadline(1.0)).close()
             return
@@ -229,12 +235,12 @@ def _wait_until_served(node: LocalNode, poll: Callable[[], int | None]) -> None:
     )
 
 
-def log_tail(path: Path) -> str:
-    """The last lines of a node's log, under a heading that says where the rest is."""
+def log_tail(path: Path, start: int = 0) -> str:
+    """The last lines of a node's log behind `start`, under a heading that says where the rest is."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 8192))
+            file.seek(max(start, size - 8192))
             lines = file.read().decode("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
     except OSError:
         return f"There is no log at {path}."

@@ -110,7 +110,7 @@ class Log(Protocol):
 
     @property
     def epochs(self) -> Sequence[EpochStart]:
-        """Each leader epoch in the log with its first offset, in order."""
+        """Each leader epoch in the log with its first offset, in order; the first use may read index files."""
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
         """The largest known epoch <= `epoch`, and the offset at which it ends, as OffsetForLeaderEpoch answers.
@@ -124,6 +124,8 @@ class Log(Protocol):
     def append(self, batches: Sequence[tuple[BatchHeader, Buffer]]) -> None:
         """Write stamped batches, the first at `end_offset` and each at the end of the one before.
 
+        Of a header only what the broker stamps and the log needs is used: base offset, length, leader epoch,
+        last offset delta, largest timestamp; each must be as in the bytes, which nobody changes from now on.
         Blocks. Raises `AppendFailed` (`DiskFull`): nothing at or beyond the `end_offset` it leaves is in
         the log, which goes on. Raises `LogFenced`, `LogClosed`.
         """

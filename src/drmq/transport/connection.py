@@ -38,6 +38,8 @@ _SIZE = Struct(">i")
 _SIZE_AND_KEY = Struct(">ih")
 _PREFIX = 4
 _PREFIX_AND_KEY = 6
+_FRAME_SIZE_MIN = 8
+"""API key, version and correlation id: no request is shorter."""
 _PARTIAL_SIZE_MIN = 4_096
 _WRITE_BUFFER_HIGH = 1_048_576
 _PRODUCE_KEY = 0
@@ -201,8 +203,7 @@ class Connection(asyncio.BufferedProtocol):
         self.frame_since = self._listener.now
         self._partial = bytearray(max(_PARTIAL_SIZE_MIN, len(rest)))
         self._partial[: len(rest)] = rest
-        if self._filled >= _PREFIX_AND_KEY:
-            self._read_frame_size()
+        self._read_frame_size()
         if self._frame_size and len(self._partial) > self._frame_size:
             # Receive no byte of the next frame into this one's buffer.
             del self._partial[self._frame_size :]
@@ -214,6 +215,9 @@ class Connection(asyncio.BufferedProtocol):
         """Once its first bytes are here, learn how long the frame is. False: not yet, or refused."""
         assert self._partial is not None
         if self._filled < _PREFIX_AND_KEY:
+            if self._filled >= _PREFIX:
+                # A length that no request has is refused now: the rest of it may never come.
+                self._size_is_allowed(_SIZE.unpack_from(self._partial)[0], _PRODUCE_KEY)
             return False
         size, api_key = _SIZE_AND_KEY.unpack_from(self._partial)
         if not self._size_is_allowed(size, api_key):
@@ -224,9 +228,9 @@ class Connection(asyncio.BufferedProtocol):
     def _size_is_allowed(self, size: int, api_key: int) -> bool:
         options = self._listener.options
         size_max = options.request_bytes_max if api_key == _PRODUCE_KEY else options.control_request_bytes_max
-        if _PREFIX <= size <= size_max:
+        if _FRAME_SIZE_MIN <= size <= size_max:
             return True
-        self.close(f"a request of {size} bytes with api key {api_key}; allowed are {_PREFIX} to {size_max}")
+        self.close(f"a request of {size} bytes with api key {api_key}; allowed are {_FRAME_SIZE_MIN} to {size_max}")
         return False
 
     def _forget_partial(self) -> None:

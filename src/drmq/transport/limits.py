@@ -14,7 +14,7 @@ class ListenerOptions:
     request_bytes_max: Bytes32 = 104_857_600
     """The largest Produce request; a larger one closes the connection."""
 
-    control_request_bytes_max: Bytes32 = 8_388_608
+    control_request_bytes_max: Bytes32 = 4_194_304
     """The largest request of any other kind."""
 
     connections_max: Count = 20_000

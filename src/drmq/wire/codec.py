@@ -41,15 +41,15 @@ _readers: dict[tuple[type, int], Reader] = {}
 _writers: dict[tuple[type, int], Writer] = {}
 
 
-def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
-    """The message that fills `buffer` from `position` to its end."""
+def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0, *, allow_tail: bool = False) -> T:
+    """The message that fills `buffer` from `position` to its end, or with `allow_tail` a part of that."""
     end = len(buffer)
     reader = _readers.get((cls, version)) or _compile_reader(cls, version)
     try:
         value, stop = reader(buffer, position, end)
     except MALFORMED as error:
         raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
-    if stop != end:
+    if stop != end and not allow_tail:
         raise ProtocolError(f"{cls.__name__} v{version}: {end - stop} bytes too many")
     return value  # type: ignore[no-any-return]  # compiled code has no types; the schema is its type
 

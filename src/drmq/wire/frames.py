@@ -65,7 +65,9 @@ def read_request_header(frame: Buffer) -> RequestHeader:
 
 def read_request(frame: Buffer, header: RequestHeader) -> Any:
     """The body of a request whose API and version are served, as an instance of `Api.request`."""
-    return decode(APIS[header.api_key].request, header.api_version, frame, header.body_position)
+    # Some clients send more than the message: librdkafka 2.16 writes "all topics" in Metadata v13 as four
+    # bytes where one belongs, and is understood all the same. What follows the message is passed over.
+    return decode(APIS[header.api_key].request, header.api_version, frame, header.body_position, allow_tail=True)
 
 
 def start_response(api_key: int, version: int, correlation_id: int) -> bytearray:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from client.fake_broker import broker
 from drmq.client import Admin, ClientError, NewTopic, Refused, Unreachable
 from drmq.model import ErrorCode, TopicPartition
 from drmq.wire import ApiKey
@@ -18,6 +17,7 @@ from drmq.wire.messages.list_offsets import (
 )
 from drmq.wire.messages.metadata import MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from drmq.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from support.fake_broker import broker
 
 
 def script(*answers: Any) -> Any:
@@ -44,9 +44,12 @@ def test_retriable_answer_is_asked_again() -> None:
 def test_retrying_ends_at_the_deadline_with_the_real_reason() -> None:
     """What is reported is the broker's answer, not that time is over."""
     loading = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    with broker({ApiKey.LIST_GROUPS: script(loading)}) as fake, Admin(str(fake.address), timeout_s=0.3) as admin:
-        with pytest.raises(Refused) as caught:
-            admin.groups.all()
+    with (
+        broker({ApiKey.LIST_GROUPS: script(loading)}) as fake,
+        Admin(str(fake.address), timeout_s=0.3) as admin,
+        pytest.raises(Refused) as caught,
+    ):
+        admin.groups.all()
     assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert caught.value.retriable
 
@@ -93,9 +96,12 @@ def test_second_bootstrap_server_is_tried() -> None:
 
 def test_unknown_error_code_is_reported_with_its_number() -> None:
     """A newer broker may have codes that this client has not."""
-    with broker({ApiKey.CREATE_TOPICS: script(created(4711))}) as fake, Admin(str(fake.address)) as admin:
-        with pytest.raises(Refused, match="4711") as caught:
-            admin.topics.create(NewTopic("t"))
+    with (
+        broker({ApiKey.CREATE_TOPICS: script(created(4711))}) as fake,
+        Admin(str(fake.address)) as admin,
+        pytest.raises(Refused, match="4711") as caught,
+    ):
+        admin.topics.create(NewTopic("t"))
     assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 

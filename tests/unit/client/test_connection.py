@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from client.fake_broker import broker
 from drmq.client import Connection, Deadline, DeadlineExceeded, Refused, Unreachable
 from drmq.client.errors import ClientError
 from drmq.model import ErrorCode
@@ -15,6 +14,7 @@ from drmq.model.address import Address
 from drmq.wire import ApiKey
 from drmq.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
+from support.fake_broker import broker
 
 
 def test_the_newest_common_version_is_spoken() -> None:
@@ -89,7 +89,11 @@ def test_peer_that_does_not_speak_kafka(answer: bytes) -> None:
 def test_silence_ends_at_the_deadline() -> None:
     """A peer that takes the request and says nothing costs the deadline and no more."""
     done = threading.Event()
-    with peer(lambda connection: bool(done.wait(10)) and None) as address:
+
+    def behave(connection: socket.socket) -> None:
+        done.wait(10)
+
+    with peer(behave) as address:
         with pytest.raises(DeadlineExceeded) as caught:
             Connection(address, "test", Deadline(0.05))
         done.set()

@@ -94,6 +94,7 @@ def test_a_flipped_bit_in_sealed_data_is_found_by_the_first_read_that_meets_it()
         sealed_log(files)
         files.flip_bit(f"{FIRST}.log", size + at, at % 8)
         log = SegmentLog(PATH, OPTIONS, files)
+        assert log.read(Offset(5), 1, log.flushed_offset), "this loads the index and warms the cache"
         assert log.read(Offset(0), 1000, log.flushed_offset, cached_only=True) is None
         with pytest.raises(LogCorrupt) as caught:
             read_all(log)
@@ -370,6 +371,22 @@ def test_an_index_that_cannot_be_written_does_not_stop_the_log() -> None:
     log = SegmentLog(PATH, OPTIONS, files.after_kill())
     assert read_all(log) == joined(kept)
     assert list(log.epochs) == [(0, 0)]
+
+
+def test_an_index_of_what_was_truncated_is_not_taken_for_one_of_what_came_instead() -> None:
+    """Same size, same end, other batches: only removing the old index at the truncation tells them apart."""
+    files = FakeFiles()
+    log = SegmentLog(PATH, LogOptions(index_interval_bytes=64), files)
+    log.append([batch(0), batch(1, size=100), batch(2, size=300)])
+    log.roll()
+    log.truncate_suffix(Offset(1))
+    instead = [batch(1, size=300, seed=1), batch(2, size=100, seed=1)]
+    log.append(instead)
+    for operation in ("create", "truncate"):
+        files.fail(operation, errno.EIO, path_part=".index")
+    log.roll()
+    log = SegmentLog(PATH, OPTIONS, files.after_kill())
+    assert log.read(Offset(2), 1, log.flushed_offset) == instead[1][1]
 
 
 def test_the_mark_of_a_clean_shutdown_is_taken_back_before_anything_changes() -> None:

@@ -67,7 +67,7 @@ def flat(request: FetchRequest, version: int) -> tuple[Any, ...]:
 
 
 @each_version
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_reads_what_the_compiled_codec_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(messages(FetchRequest, version))
@@ -207,7 +207,7 @@ def as_response(version: int, given_results: list[FetchResult]) -> FetchResponse
 
 
 @each_version
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_response_equals_the_compiled_codec(version: int, data: st.DataObject) -> None:
     given_results = data.draw(st.lists(results(version), max_size=4))

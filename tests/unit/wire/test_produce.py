@@ -52,7 +52,7 @@ def flat(request: ProduceRequest, version: int) -> tuple[Any, ...]:
 
 
 @each_version
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_reads_what_the_compiled_codec_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(messages(ProduceRequest, version))
@@ -174,7 +174,7 @@ def as_response(version: int, given_results: list[ProduceResult], throttle: int,
 
 @each_version
 @pytest.mark.parametrize("plain", [True, False])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_response_equals_the_compiled_codec(version: int, plain: bool, data: st.DataObject) -> None:
     """The short way and the general way write what the classes write."""

@@ -99,15 +99,12 @@ def lag(name: str, cluster: ClusterChoice, output: Output) -> None:
 
 def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
     """Every partition that the group has committed or holds. What was deleted meanwhile has no end and no lag."""
-    from drmq.client import EARLIEST, LATEST
-
     committed = admin.groups.offsets(found.group_id)
     owners = {place: member.client_id for member in found.members for place in member.partitions}
     existing = {topic.name: len(topic.partitions) for topic in admin.topics.all()}
     places = sorted(set(committed) | set(owners))
     alive = [place for place in places if place.partition < existing.get(place.topic, 0)]
-    ends = admin.topics.offsets(dict.fromkeys(alive, LATEST))
-    starts = admin.topics.offsets(dict.fromkeys(alive, EARLIEST))
+    bounds = admin.topics.bounds(alive)
     rows = []
     for place in places:
         offset = committed[place].offset if place in committed else None
@@ -119,10 +116,10 @@ def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
             "lag": None,
             "client_id": owners.get(place),
         }
-        if place in ends:
+        if place in bounds:
             # Records that retention removed cannot be read any more, so they are no lag.
-            reached = max(starts[place].offset, offset if offset is not None else 0)
-            row |= {"end_offset": ends[place].offset, "lag": max(0, ends[place].offset - reached)}
+            start, end = bounds[place]
+            row |= {"end_offset": end, "lag": max(0, end - max(start, offset or 0))}
         rows.append(row)
     return rows
 
@@ -218,13 +215,12 @@ def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
 
 
 def _move(place: TopicPartition, old: int | None, new: int) -> dict[str, Any]:
-    change = f"{new - old:+d}" if old is not None else None
     return {
         "topic": place.topic,
         "partition": place.partition,
         "from_offset": old,
         "to_offset": new,
-        "change": change,
+        "change": new - old if old is not None else None,
     }
 
 
@@ -239,6 +235,9 @@ def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Ou
         for name in names:
             admin.groups.describe(name)
         confirm(f"Delete {plural(len(names), 'group')} and what they committed?", yes)
-        for name in names:
-            admin.groups.delete(name)
-            output.one({"group": name, "deleted": True}, f"Deleted group `{name}`.")
+        output.each(_delete(admin, name) for name in names)
+
+
+def _delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:
+    admin.groups.delete(name)
+    return {"group": name, "deleted": True}, f"Deleted group `{name}`."

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from drmq.server.cli.options import output_option
 from drmq.server.cli.output import Output
+
+if TYPE_CHECKING:
+    from drmq.server.local import LocalNode
 
 DEFAULT_DIRECTORY = "drmq-local"
 
@@ -96,14 +100,17 @@ def down(directory: Path, force: bool, timeout_s: float, output: Output) -> None
         raise LocalError(f"There is no local cluster in {directory}. `drmq up --data-dir {directory}` makes one.")
     with cluster.locked():
         outcomes = cluster.stop(force=force, timeout_s=timeout_s)
-    for node, outcome in outcomes:
-        shown = f"(pid {node.pid}) " if node.pid is not None and outcome != "not running" else ""
-        words = {"stopped": "stopped", "killed": "was killed", "not running": "was not running"}
-        facts = {"id": node.node_id, "pid": node.pid, "outcome": outcome}
-        output.one(facts, f"Node {node.node_id} {shown}{words.get(outcome, 'is still running')}.")
+    output.each(_report(node, outcome) for node, outcome in outcomes)
     stuck = [node for node, outcome in outcomes if outcome == "still running"]
     if stuck:
         raise LocalError(
             f"Node {stuck[0].node_id} did not stop within {timeout_s:g} s; `--force` kills it.\n"
             f"{log_tail(stuck[0].log_path)}"
         )
+
+
+def _report(node: LocalNode, outcome: str) -> tuple[dict[str, Any], str]:
+    shown = f"(pid {node.pid}) " if outcome != "not running" else ""
+    words = {"stopped": "stopped", "killed": "was killed", "not running": "was not running"}
+    facts = {"id": node.node_id, "pid": node.pid, "outcome": outcome}
+    return facts, f"Node {node.node_id} {shown}{words.get(outcome, 'is still running')}."

@@ -18,17 +18,15 @@ from drmq.server.cli.positions import TIME_HELP, parse_time, time_text
 @output_option
 def offsets(name: str, timestamp: int | None, cluster: ClusterChoice, output: Output) -> None:
     """Show the first and last offsets of a topic, or those at a time."""
-    from drmq.client import EARLIEST, LATEST
     from drmq.model import TopicPartition
 
     with cluster.admin() as admin:
         places = [TopicPartition(name, partition.index) for partition in admin.topics.describe(name).partitions]
-        starts = admin.topics.offsets(dict.fromkeys(places, EARLIEST))
-        ends = admin.topics.offsets(dict.fromkeys(places, LATEST))
+        bounds = admin.topics.bounds(places)
         at_time = admin.topics.offsets(dict.fromkeys(places, timestamp)) if timestamp is not None else {}
     rows: list[dict[str, Any]] = []
     for place in places:
-        start, end = starts[place].offset, ends[place].offset
+        start, end = bounds[place]
         row: dict[str, Any] = {
             "partition": place.partition,
             "start_offset": start,

@@ -54,6 +54,21 @@ class Output:
         else:
             self.data(dict(facts))
 
+    def each(self, done: Iterable[tuple[Row, str]]) -> None:
+        """Things that are done one after the other, each with how a person reads it.
+
+        People see each at once; machines get one list, also of what was done before something failed.
+        """
+        found: list[Row] = []
+        try:
+            for facts, text in done:
+                found.append(dict(facts))
+                if self.is_human:
+                    print(text)
+        finally:
+            if not self.is_human:
+                self.data(found)
+
     def data(self, value: Any) -> None:
         """The machine form of a list or an object."""
         if self.form == "yaml":
@@ -83,7 +98,7 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> 
     """Rows under headings. The widest columns are cut, with an ellipsis, until the table fits."""
     cells = [[_cell(row.get(column.key)) for column in columns] for row in rows]
     widths = [max([len(column.heading), *(len(line[i]) for line in cells)]) for i, column in enumerate(columns)]
-    while width is not None and sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 8:
+    while width is not None and sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 3:
         widths[widths.index(max(widths))] -= 1
     lines = [emphasised(_line([column.heading for column in columns], columns, widths))]
     lines += [_line(line, columns, widths) for line in cells]

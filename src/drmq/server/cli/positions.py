@@ -94,17 +94,14 @@ def resolve(
     A position for one partition beats a general one. If only such positions are given, the other
     partitions are left out. A time after the last record means the end.
     """
-    from drmq.client import EARLIEST, LATEST
-
     wanted = list(partitions)
     chosen = _choose(wanted, list(positions))
-    starts = admin.topics.offsets(dict.fromkeys(chosen, EARLIEST))
-    ends = admin.topics.offsets(dict.fromkeys(chosen, LATEST))
+    bounds = admin.topics.bounds(chosen)
     times = {place: position.value for place, position in chosen.items() if position.kind == "time"}
     at_times = admin.topics.offsets(times)
     found = {}
     for place, position in chosen.items():
-        start, end = starts[place].offset, ends[place].offset
+        start, end = bounds[place]
         if position.kind == "begin":
             offset = start
         elif position.kind == "end":

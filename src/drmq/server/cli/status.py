@@ -6,6 +6,7 @@ The exit code is the answer: 0 healthy, 1 degraded, 2 down (no broker can be rea
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ def status(watch: bool, every: float, cluster: ClusterChoice, output: Output) ->
                 click.echo(f"  broker {broker['id']} at {broker['address']}{role}")
         if not watch:
             return CODES[found["status"]]
+        # In a pipe Python would keep the lines until it has thousands of bytes of them.
+        sys.stdout.flush()
         time.sleep(every)
 
 
@@ -47,7 +50,8 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
     """The state of the cluster as facts; never raises for a cluster in trouble."""
     from drmq.client import ClientError, Unreachable
 
-    empty: dict[str, Any] = {"cluster_id": None, "brokers": [], "topics": None, "partitions": None, "groups": None}
+    counts = ("topics", "partitions", "leaderless_partitions", "under_replicated_partitions", "groups")
+    empty: dict[str, Any] = {"cluster_id": None, "brokers": [], **dict.fromkeys(counts)}
     try:
         with cluster.admin() as admin:
             return _examine(admin)

@@ -109,7 +109,6 @@ def create(
 @output_option
 def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Output) -> None:
     """Show the partitions and settings of a topic."""
-    from drmq.client import EARLIEST, LATEST
     from drmq.model import TopicPartition, topic_id_text
 
     with cluster.admin() as admin:
@@ -117,8 +116,7 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
         places = [
             TopicPartition(name, partition.index) for partition in found.partitions if partition.leader is not None
         ]
-        starts = admin.topics.offsets(dict.fromkeys(places, EARLIEST))
-        ends = admin.topics.offsets(dict.fromkeys(places, LATEST))
+        bounds = admin.topics.bounds(places)
         sizes = _sizes(admin)
         configs = [entry for entry in admin.configs.of_topic(name) if all_configs or not entry.is_default]
     partitions: list[dict[str, Any]] = []
@@ -131,8 +129,8 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
                 "leader_epoch": partition.leader_epoch,
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
-                "start_offset": starts[place].offset if place in starts else None,
-                "end_offset": ends[place].offset if place in ends else None,
+                "start_offset": bounds[place].start if place in bounds else None,
+                "end_offset": bounds[place].end if place in bounds else None,
                 "size_bytes": sizes.get(place),
             }
         )
@@ -206,9 +204,12 @@ def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Ou
             for found in topics:
                 click.echo(f"{found.name}: {plural(records.get(found.name, 0), 'record')}", err=True)
         confirm(f"Delete {plural(len(names), 'topic')} for ever?", yes)
-        for found in topics:
-            admin.topics.delete(found.name)
-            output.one({"topic": found.name, "deleted": True}, f"Deleted topic `{found.name}`.")
+        output.each(_delete(admin, found.name) for found in topics)
+
+
+def _delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:
+    admin.topics.delete(name)
+    return {"topic": name, "deleted": True}, f"Deleted topic `{name}`."
 
 
 @topic.command("add-partitions")
@@ -245,18 +246,16 @@ def trim(
     name: str, positions: tuple[Position, ...], dry_run: bool, yes: bool, cluster: ClusterChoice, output: Output
 ) -> None:
     """Delete the oldest records of a topic."""
-    from drmq.client import EARLIEST
-
     with cluster.admin() as admin:
         places = _places(admin.topics.describe(name))
         before = resolve(admin, places, positions)
-        starts = admin.topics.offsets(dict.fromkeys(before, EARLIEST))
+        bounds = admin.topics.bounds(before)
         rows = [
             {
                 "partition": place.partition,
-                "start_offset": starts[place].offset,
+                "start_offset": bounds[place].start,
                 "new_start_offset": offset,
-                "records": offset - starts[place].offset,
+                "records": offset - bounds[place].start,
             }
             for place, offset in before.items()
         ]
@@ -284,7 +283,6 @@ def _places(found: Topic) -> list[TopicPartition]:
 
 def _record_counts(admin: Admin, topics: list[Topic]) -> dict[str, int]:
     """Offsets between start and end, for each topic. Compaction and markers can make records fewer than that."""
-    from drmq.client import EARLIEST, LATEST
     from drmq.model import TopicPartition
 
     places = [
@@ -293,11 +291,9 @@ def _record_counts(admin: Admin, topics: list[Topic]) -> dict[str, int]:
         for partition in found.partitions
         if partition.leader is not None
     ]
-    starts = admin.topics.offsets(dict.fromkeys(places, EARLIEST))
-    ends = admin.topics.offsets(dict.fromkeys(places, LATEST))
     counts = dict.fromkeys((found.name for found in topics), 0)
-    for place in places:
-        counts[place.topic] += ends[place].offset - starts[place].offset
+    for place, (start, end) in admin.topics.bounds(places).items():
+        counts[place.topic] += end - start
     return counts
 
 

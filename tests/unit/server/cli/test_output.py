@@ -1,6 +1,7 @@
 """Tables for people and data for machines."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,6 +49,19 @@ def test_nothing_is_said_to_people_and_shown_to_machines(capsys: pytest.CaptureF
     Output("table").rows(COLUMNS, [], "There is nothing.")
     Output("json").rows(COLUMNS, [], "There is nothing.")
     assert capsys.readouterr().out == "There is nothing.\n[]\n"
+
+
+def test_each_is_said_at_once_and_listed_even_if_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was done before a failure was done, and is reported."""
+
+    def work() -> Iterator[tuple[dict[str, Any], str]]:
+        yield {"topic": "a"}, "Deleted a."
+        raise ValueError("b")
+
+    for form in ("table", "json"):
+        with pytest.raises(ValueError, match="b"):
+            Output(form).each(work())
+    assert capsys.readouterr().out == 'Deleted a.\n[\n  {\n    "topic": "a"\n  }\n]\n'
 
 
 def test_yaml() -> None:

@@ -1,13 +1,13 @@
 """Positions and times as people write them."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 
-from drmq.client import EARLIEST, LATEST, Admin, OffsetAt
+from drmq.client import Admin, Bounds, OffsetAt
 from drmq.model import TopicPartition
 from drmq.server.cli.positions import BadPosition, Position, parse_position, parse_time, resolve, time_text
 
@@ -69,20 +69,17 @@ def test_time_text_is_read_back() -> None:
 class FakeTopics:
     """Partitions with a start and an end; the record at offset n has time n * 1000."""
 
-    bounds: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    ranges: dict[TopicPartition, Bounds]
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        return {place: self.ranges[place] for place in partitions}
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
         found = {}
         for place, timestamp in wanted.items():
-            start, end = self.bounds[place]
-            if timestamp == EARLIEST:
-                offset = start
-            elif timestamp == LATEST:
-                offset = end
-            else:
-                offset = max(start, -(-timestamp // 1000))
-                offset = offset if offset < end else -1
-            found[place] = OffsetAt(offset, -1)
+            start, end = self.ranges[place]
+            offset = max(start, -(-timestamp // 1000))
+            found[place] = OffsetAt(offset if offset < end else -1, -1)
         return found
 
 
@@ -92,7 +89,7 @@ class FakeAdmin:
 
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-ADMIN = cast(Admin, FakeAdmin(FakeTopics({P0: (10, 20), P1: (0, 5)})))
+ADMIN = cast(Admin, FakeAdmin(FakeTopics({P0: Bounds(10, 20), P1: Bounds(0, 5)})))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,387 @@
+"""The command line against a real broker, each command as a process of its own."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.processes import BrokerProcess
+
+
+class Cli:
+    """Runs `drmq` with a broker in the environment."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.environment = {**os.environ, "DRMQ_BOOTSTRAP": bootstrap, "NO_COLOR": "1"}
+
+    def run(self, *arguments: str, stdin: str | bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        return subprocess.run(
+            [sys.executable, "-m", "drmq", *arguments],
+            input=data,
+            capture_output=True,
+            env=self.environment,
+            timeout=60,
+            check=False,
+        )
+
+    def ok(self, *arguments: str, stdin: str | bytes = b"") -> str:
+        """The output of a command that must succeed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    def data(self, *arguments: str, stdin: str | bytes = b"") -> Any:
+        """What a command prints as JSON."""
+        return json.loads(self.ok(*arguments, "-o", "json", stdin=stdin))
+
+    def refused(self, code: int, *arguments: str, stdin: str | bytes = b"") -> str:
+        """The error of a command that must fail so."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        return done.stderr.decode()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def cli(broker: BrokerProcess) -> Cli:
+    return Cli(broker.bootstrap)
+
+
+@pytest.fixture
+def topic(cli: Cli) -> str:
+    """A new topic of three partitions."""
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    cli.ok("topic", "create", name, "-p", "3")
+    return name
+
+
+def test_life_of_a_topic(cli: Cli) -> None:
+    """Created, seen, changed, grown, deleted, gone."""
+    name = f"life-{uuid.uuid4().hex[:8]}"
+    assert cli.data("topic", "create", name, "-p", "2", "-c", "retention.ms=5000") == {
+        "topic": name,
+        "partitions": 2,
+        "created": True,
+    }
+    assert "TOPIC_ALREADY_EXISTS" in cli.refused(1, "topic", "create", name)
+    assert cli.data("topic", "create", name, "--if-missing")["created"] is False
+    assert [row["partitions"] for row in cli.data("topic", "ls") if row["topic"] == name] == [2]
+    configs = {c["name"]: c for c in cli.data("topic", "describe", name)["configs"]}
+    assert (configs["retention.ms"]["value"], configs["retention.ms"]["source"]) == ("5000", "topic")
+    cli.ok("topic", "alter", name, "-c", "retention.bytes=1000", "--reset", "retention.ms")
+    configs = {c["name"]: c["value"] for c in cli.data("topic", "describe", name)["configs"]}
+    assert configs["retention.bytes"] == "1000"
+    assert "retention.ms" not in configs
+    assert "INVALID_CONFIG" in cli.refused(1, "topic", "alter", name, "-c", "no.such.setting=1")
+    cli.ok("topic", "add-partitions", name, "4")
+    assert len(cli.data("topic", "describe", name)["partitions"]) == 4
+    assert "INVALID_PARTITIONS" in cli.refused(1, "topic", "add-partitions", name, "3")
+    assert "Deleted" in cli.ok("topic", "delete", name, "--yes")
+    error = cli.refused(1, "topic", "describe", name)
+    assert error == (
+        f"error: Topic `{name}` does not exist (UNKNOWN_TOPIC_OR_PARTITION). `drmq topic ls` lists what is there.\n"
+    )
+
+
+def test_dry_run_creates_nothing(cli: Cli) -> None:
+    """What could be done is said, and not done."""
+    name = f"dry-{uuid.uuid4().hex[:8]}"
+    assert "could be created" in cli.ok("topic", "create", name, "-p", "2", "--dry-run")
+    assert name not in cli.ok("topic", "ls")
+    assert "INVALID_TOPIC_EXCEPTION" in cli.refused(1, "topic", "create", "no spaces", "--dry-run")
+
+
+def test_destruction_asks_first(cli: Cli, topic: str) -> None:
+    """No and silence leave everything as it was; yes deletes."""
+    assert "Nothing was changed" in cli.refused(1, "topic", "delete", topic, stdin="n\n")
+    assert "`--yes`" in cli.refused(1, "topic", "delete", topic)
+    assert topic in cli.ok("topic", "ls")
+    cli.ok("topic", "delete", topic, stdin="y\n")
+    assert topic not in cli.ok("topic", "ls")
+
+
+def test_lines_go_in_and_come_out(cli: Cli, topic: str) -> None:
+    """Lines become records with keys, and are printed as they were."""
+    report = cli.data("produce", topic, "-K", ":", stdin="".join(f"k{i}:v{i}\n" for i in range(100)))
+    assert sum(row["records"] for row in report) == 100
+    printed = cli.ok("consume", topic, "-f", "%k:%v\\n").splitlines()
+    assert sorted(printed) == sorted(f"k{i}:v{i}" for i in range(100))
+    assert len(cli.ok("consume", topic, "-n", "7").splitlines()) == 7
+
+
+def test_json_goes_round(cli: Cli, topic: str) -> None:
+    """What is consumed as JSON can be produced as JSON: nulls, bytes, headers, partitions and timestamps."""
+    records: list[dict[str, Any]] = [
+        {"value": "text", "key": "k", "headers": [["h", "1"], ["h", "2"]], "partition": 1, "timestamp_ms": 1000},
+        {"value": None, "key": "gone", "partition": 1, "timestamp_ms": 2000},
+        {"value": {"base64": "/wA="}, "key": None, "partition": 1, "timestamp_ms": 3000},
+    ]
+    cli.ok("produce", topic, "--input", "json", stdin="".join(json.dumps(record) + "\n" for record in records))
+    lines = [json.loads(line) for line in cli.ok("consume", topic, "-o", "json").splitlines()]
+    for sent, received in zip(records, lines, strict=True):
+        assert {key: received[key] for key in sent} == sent
+
+
+def test_binary_values_are_printed_as_they_are(cli: Cli, topic: str) -> None:
+    """Standard output carries bytes, not a guess at text."""
+    cli.ok("produce", topic, stdin=b"\xff\xfe\x00end\n")
+    assert cli.run("consume", topic).stdout == b"\xff\xfe\x00end\n"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compression(cli: Cli, topic: str, codec: str) -> None:
+    """Every codec comes back."""
+    cli.ok("produce", topic, "-z", codec, "-p", "0", stdin="same\n" * 50)
+    assert cli.ok("consume", topic) == "same\n" * 50
+
+
+def test_single_record_says_where_it_went(cli: Cli, topic: str) -> None:
+    """The sentence of the first ten minutes."""
+    assert (
+        cli.ok("produce", topic, "-v", "hello", "-p", "2") == f"Sent 1 record to `{topic}`, partition 2 at offset 0.\n"
+    )
+
+
+def test_positions(cli: Cli, topic: str) -> None:
+    """From the beginning, the end, an offset, n before the end and a time."""
+    lines = "".join(
+        json.dumps({"value": str(i), "partition": 0, "timestamp_ms": 1_700_000_000_000 + i * 1000}) + "\n"
+        for i in range(20)
+    )
+    cli.ok("produce", topic, "--input", "json", stdin=lines)
+    expected = {
+        "begin": range(20),
+        "end": range(0),
+        "-3": range(17, 20),
+        "15": range(15, 20),
+        "0:18": range(18, 20),
+        "@1700000010000": range(10, 20),
+        "@2023-11-14T22:13:29.5Z": range(10, 20),
+    }
+    for position, values in expected.items():
+        assert cli.ok("consume", topic, "--from", position).split() == [str(value) for value in values], position
+    rows = cli.data("offsets", topic, "--time", "1700000005000")
+    assert [row["offset"] for row in rows] == [5, None, None]
+    assert [row["end_offset"] for row in cli.data("offsets", topic)] == [20, 0, 0]
+
+
+def test_trim(cli: Cli, topic: str) -> None:
+    """The preview counts; the deed deletes just that."""
+    cli.ok("produce", topic, "-p", "0", stdin="x\n" * 10)
+    assert cli.data("topic", "trim", topic, "--before", "0:4", "--dry-run")[0]["records"] == 4
+    assert len(cli.ok("consume", topic).split()) == 10
+    cli.ok("topic", "trim", topic, "--before", "0:4", "--yes")
+    assert cli.data("offsets", topic)[0]["start_offset"] == 4
+    assert len(cli.ok("consume", topic).split()) == 6
+
+
+def test_group_reads_commits_and_is_moved(cli: Cli, topic: str) -> None:
+    """A group goes on where it stopped; lag, reset and deletion."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    cli.ok("produce", topic, "-p", "0", stdin="".join(f"{i}\n" for i in range(10)))
+    assert cli.ok("consume", topic, "-g", group, "-n", "4").split() == ["0", "1", "2", "3"]
+    lag = {row["partition"]: row["lag"] for row in cli.data("group", "lag", group)}
+    assert lag[0] == 6
+    assert cli.ok("consume", topic, "-g", group).split() == ["4", "5", "6", "7", "8", "9"]
+    assert cli.data("group", "describe", group)["state"] == "Empty"
+    assert {"group": group, "state": "Empty", "protocol_type": "consumer"} in cli.data("group", "ls")
+    preview = cli.data("group", "reset", group, "--to", "-2", "--dry-run")
+    assert {row["partition"]: row["to_offset"] for row in preview}[0] == 8
+    assert cli.ok("consume", topic, "-g", group) == ""
+    cli.ok("group", "reset", group, "--to", "0:7", "--yes")
+    assert cli.ok("consume", topic, "-g", group).split() == ["7", "8", "9"]
+    cli.ok("group", "delete", group, "--yes")
+    assert "GROUP_ID_NOT_FOUND" in cli.refused(1, "group", "describe", group)
+
+
+def test_group_with_members_is_not_moved(cli: Cli, topic: str) -> None:
+    """Offsets of a group that is being read would be overwritten by its members."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    cli.ok("produce", topic, "-p", "0", "-v", "first")
+    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        members = cli.data("group", "describe", group)["members"]
+        assert [len(member["partitions"]) for member in members] == [3]
+        assert "NON_EMPTY_GROUP" in cli.refused(1, "group", "reset", group, "--to", "begin", "--yes", "-t", topic)
+        assert "NON_EMPTY_GROUP" in cli.refused(1, "group", "delete", group, "--yes")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert cli.data("group", "lag", group)[0]["lag"] == 0
+
+
+def test_following_sees_what_comes_later(cli: Cli, topic: str) -> None:
+    """`--follow` waits at the end, and Ctrl-C ends it with 130."""
+    command = [sys.executable, "-m", "drmq", "consume", topic, "--follow", "-n", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        cli.ok("produce", topic, stdin="one\n")
+        assert process.stdout.readline() == b"one\n"
+        cli.ok("produce", topic, stdin="two\n")
+        assert process.stdout.readline() == b"two\n"
+        assert process.wait(30) == 0
+
+
+def test_closed_pipe_is_no_failure(cli: Cli, topic: str) -> None:
+    """`drmq consume | head` ends without a word."""
+    cli.ok("produce", topic, stdin="line of some length\n" * 20_000)
+    command = [sys.executable, "-m", "drmq", "consume", topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
+
+
+def test_bad_line_is_named(cli: Cli, topic: str) -> None:
+    """What came before it was sent, and that is said."""
+    error = cli.refused(1, "produce", topic, "--input", "json", stdin='{"value": "a"}\n{"value": \n')
+    assert "Line 2 is no record" in error
+    assert "1 record before it" in error
+    assert cli.ok("consume", topic) == "a\n"
+
+
+def test_record_that_is_too_large(cli: Cli, topic: str) -> None:
+    """The broker's refusal arrives with its code."""
+    cli.ok("topic", "alter", topic, "-c", "max.message.bytes=1000")
+    assert "MESSAGE_TOO_LARGE" in cli.refused(1, "produce", topic, stdin="x" * 5000 + "\n")
+
+
+def test_partition_that_is_not_there(cli: Cli, topic: str) -> None:
+    """Sent nowhere, and said at once."""
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in cli.refused(1, "produce", topic, "-p", "77", "-v", "x", "--timeout", "5")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in cli.refused(1, "consume", topic, "-p", "77")
+
+
+def test_status(cli: Cli, topic: str) -> None:
+    """Healthy is 0, with facts for machines."""
+    found = cli.data("status")
+    assert found["status"] == "healthy"
+    assert [broker["id"] for broker in found["brokers"]] == [1]
+    assert cli.ok("status").startswith("Healthy: 1 broker,")
+    command = [sys.executable, "-m", "drmq", "status", "--watch", "--every", "0.1", "-o", "jsonl"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        # A monitor must see each line at once, and not when Python has collected a buffer of them.
+        assert [json.loads(process.stdout.readline())["status"] for _ in range(3)] == ["healthy"] * 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+@pytest.mark.parametrize("form", ["table", "json", "jsonl", "yaml"])
+def test_every_form(cli: Cli, topic: str, form: str) -> None:
+    """Whatever prints, prints in every form."""
+    for arguments in (
+        ["topic", "ls"],
+        ["topic", "describe", topic],
+        ["offsets", topic],
+        ["status"],
+        ["version"],
+        ["server", "--print-config"],
+    ):
+        assert cli.ok(*arguments, "-o", form)
+
+
+ONE, TWO = "one" * 500, "two" * 500
+"""Long enough to be worth compressing: clients send what does not shrink as it is."""
+
+
+def documented_keys(command: str) -> set[str]:
+    """The outermost keys that the manual promises for a command."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
+    (line,) = (line for line in page.read_text().splitlines() if line.startswith(f"| `{command}` |"))
+    keys = re.findall(r"`([^`]+)`", line)[1].removeprefix("[").removesuffix("]" if "`[" in line else "")
+    while "[" in keys:
+        keys = re.sub(r" \[[^\[\]]*\]", "", keys)
+    return set(keys.split(", "))
+
+
+def test_machine_output_is_as_documented(cli: Cli, topic: str) -> None:
+    """Scripts rely on these keys, so none is missing and none is undocumented."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    outputs = {
+        "produce": cli.data("produce", topic, "-v", "x"),
+        "topic ls": cli.data("topic", "ls"),
+        "topic describe": cli.data("topic", "describe", topic),
+        "topic alter": cli.data("topic", "alter", topic, "-c", "retention.ms=-1"),
+        "topic add-partitions": cli.data("topic", "add-partitions", topic, "4"),
+        "topic trim": cli.data("topic", "trim", topic, "--before", "begin", "--dry-run"),
+        "consume": json.loads(cli.ok("consume", topic, "-g", group, "-o", "json")),
+        "offsets": cli.data("offsets", topic),
+        "group ls": cli.data("group", "ls"),
+        "group describe": cli.data("group", "describe", group),
+        "group lag": cli.data("group", "lag", group),
+        "group reset": cli.data("group", "reset", group, "--to", "end", "--yes"),
+        "group delete": cli.data("group", "delete", group, "--yes"),
+        "status": cli.data("status"),
+        "server --print-config": cli.data("server", "--print-config"),
+        "topic delete": cli.data("topic", "delete", topic, "--yes"),
+        "version": cli.data("version"),
+    }
+    for command, output in outputs.items():
+        first = output[0] if isinstance(output, list) else output
+        assert set(first) == documented_keys(command), command
+
+
+def test_log_files(tmp_path: Path) -> None:
+    """Dump and verify read what a broker left, and find a flipped bit."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        cli = Cli(broker.bootstrap)
+        cli.ok("topic", "create", "files", "-p", "1")
+        cli.ok("produce", "files", "-z", "gzip", "--key", "k", stdin=f"{ONE}\n{TWO}\n")
+        broker.terminate()
+    data = str(tmp_path / "data")
+    assert cli.ok("log", "verify", data).startswith("Sound: ")
+    (segment,) = (tmp_path / "data" / "topics").glob("files.*/0/*.log")
+    batches = [json.loads(line) for line in cli.ok("log", "dump", str(segment), "--records", "-o", "json").splitlines()]
+    assert sum(batch["records"] for batch in batches) == 2
+    assert {batch["codec"] for batch in batches} == {"gzip"}
+    assert all(batch["crc_ok"] for batch in batches)
+    assert [record["value"] for batch in batches for record in batch["content"]] == [ONE, TWO]
+    assert "crc ok" in cli.ok("log", "dump", str(segment))
+    content = bytearray(segment.read_bytes())
+    content[70] ^= 1
+    segment.write_bytes(content)
+    done = cli.run("log", "verify", data, "-o", "json")
+    assert done.returncode == 1
+    assert [damage["position"] for damage in json.loads(done.stdout)["damage"]] == [0]
+    assert "WRONG" in cli.run("log", "dump", str(segment)).stdout.decode()
+
+
+def test_server_in_the_foreground(tmp_path: Path) -> None:
+    """Ctrl-C ends it in order, its log is JSON if wanted, and a second node on its directory is refused."""
+    with BrokerProcess(tmp_path / "data", extra_args=["--log-format", "json"]) as broker:
+        second = subprocess.run(
+            [sys.executable, "-m", "drmq", "server", "--port", "0", "--data-dir", str(broker.data_dir)],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert second.returncode == 1
+        assert b"data" in second.stderr
+        os.kill(broker.pid, signal.SIGINT)
+        deadline = time.monotonic() + 30
+        while broker.running:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert broker.exit_status() == 0
+        for line in broker.log_text().splitlines():
+            assert {"time", "level", "logger", "message"} <= set(json.loads(line))

@@ -1,0 +1,167 @@
+"""`drmq up` and `drmq down` with real processes. Every process that a test starts is ended by its id."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drmq.server.local import process_is_ours
+from support.polling import eventually
+
+
+def drmq(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "drmq", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def node(directory: Path) -> dict[str, Any]:
+    """The only node in `cluster.json`."""
+    (found,) = json.loads((directory / "cluster.json").read_text())["nodes"]
+    assert set(found) == {"id", "pid", "kafka", "data_dir"}
+    return dict(found)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """An empty place; what still runs there at the end is stopped."""
+    place = tmp_path / "cluster"
+    yield place
+    if (place / "cluster.json").exists():
+        drmq("down", "--data-dir", str(place), "--force", "--timeout", "20")
+
+
+def test_up_serves_and_down_stops(directory: Path) -> None:
+    """When `up` returns, the node answers; when `down` returns, it is gone and has stopped cleanly."""
+    done = drmq("up", "--nodes", "1", "--data-dir", str(directory), "--port", "0")
+    assert done.returncode == 0, done.stderr
+    started = node(directory)
+    assert started["id"] == 1
+    assert Path(started["data_dir"]) == directory / "node-1" / "data"
+    assert drmq("topic", "create", "t", "-b", started["kafka"]).returncode == 0
+    done = drmq("down", "--data-dir", str(directory))
+    assert (done.returncode, done.stdout) == (0, f"Node 1 (pid {started['pid']}) stopped.\n")
+    assert not process_is_ours(started["pid"], Path(started["data_dir"]))
+    assert node(directory) == started | {"pid": None}
+    assert drmq("status", "-b", started["kafka"]).returncode == 2
+    assert (directory / "node-1" / "server.log").stat().st_size > 0
+
+
+def test_second_up_changes_nothing(directory: Path) -> None:
+    """What runs goes on running."""
+    drmq("up", "--data-dir", str(directory), "--port", "0")
+    started = node(directory)
+    done = drmq("up", "--data-dir", str(directory), "--port", "0")
+    assert done.returncode == 0, done.stderr
+    assert "was running already" in done.stdout
+    assert node(directory) == started
+
+
+def test_up_after_a_crash_goes_on_with_the_same_data_and_port(directory: Path) -> None:
+    """SIGKILL, then `up`: same address, same records."""
+    drmq("up", "--data-dir", str(directory), "--port", "0")
+    first = node(directory)
+    done = drmq("produce", "t", "-v", "kept", "-b", first["kafka"])
+    assert done.returncode == 0, done.stderr
+    os.kill(first["pid"], signal.SIGKILL)
+    done = drmq("up", "--data-dir", str(directory))
+    assert done.returncode == 0, done.stderr
+    second = node(directory)
+    assert second["kafka"] == first["kafka"]
+    assert second["pid"] != first["pid"]
+    assert drmq("consume", "t", "-b", second["kafka"]).stdout == "kept\n"
+
+
+def test_down_twice_and_down_of_nothing(directory: Path, tmp_path: Path) -> None:
+    """Stopping what is stopped succeeds; a directory that `up` never made is an error."""
+    drmq("up", "--data-dir", str(directory), "--port", "0")
+    drmq("down", "--data-dir", str(directory))
+    done = drmq("down", "--data-dir", str(directory))
+    assert (done.returncode, done.stdout) == (0, "Node 1 was not running.\n")
+    done = drmq("down", "--data-dir", str(tmp_path / "nothing"))
+    assert done.returncode == 1
+    assert "There is no local cluster" in done.stderr
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_port_in_use(directory: Path) -> None:
+    """Refused with the address and the way out; nothing was started."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = drmq("up", "--data-dir", str(directory), "--port", str(port))
+    assert done.returncode == 1
+    assert f"Cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+    assert "--port" in done.stderr
+    assert not (directory / "cluster.json").exists()
+
+
+def test_failed_start_shows_the_end_of_the_log(directory: Path) -> None:
+    """What the node said before it ended is in the error, and the directory is as before."""
+    done = drmq("up", "--data-dir", str(directory), "--port", "0", DRMQ_RETENTION_MS="soon")
+    assert done.returncode == 1
+    assert "ended at once with exit code 64" in done.stderr
+    assert "variable DRMQ_RETENTION_MS" in done.stderr
+    assert not (directory / "cluster.json").exists()
+
+
+def test_settings_reach_the_node(directory: Path, tmp_path: Path) -> None:
+    """A file given to `up` is the node's."""
+    file = tmp_path / "node.toml"
+    file.write_text("[broker]\nnum_partitions = 7\n")
+    drmq("up", "--data-dir", str(directory), "--port", "0", "--config", str(file))
+    done = drmq("topic", "create", "seven", "-b", node(directory)["kafka"])
+    assert done.stdout == "Created topic `seven` with 7 partitions.\n"
+
+
+def test_several_nodes_are_refused(directory: Path) -> None:
+    """Said plainly, as wrong usage."""
+    done = drmq("up", "--nodes", "3", "--data-dir", str(directory))
+    assert done.returncode == 64
+    assert "clusters come with a later version" in done.stderr
+    assert not directory.exists()
+
+
+def test_down_leaves_a_stranger_alone(directory: Path) -> None:
+    """The process id of a crashed node may be someone else's by now."""
+    drmq("up", "--data-dir", str(directory), "--port", "0")
+    started = node(directory)
+    os.kill(started["pid"], signal.SIGKILL)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        content = {"nodes": [started | {"pid": stranger.pid}]}
+        (directory / "cluster.json").write_text(json.dumps(content))
+        done = drmq("down", "--data-dir", str(directory))
+        assert (done.returncode, done.stdout) == (0, "Node 1 was not running.\n")
+        assert stranger.poll() is None
+        stranger.communicate(b"\n")
+
+
+def test_two_ups_at_once_start_one_node(directory: Path) -> None:
+    """The second waits for the first, and finds it running."""
+    command = [sys.executable, "-m", "drmq", "up", "--data-dir", str(directory), "--port", "0", "-o", "json"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    nodes = [json.loads(output)["nodes"][0] for output in outputs]
+    assert sorted(found["started"] for found in nodes) == [False, True]
+    assert nodes[0]["pid"] == nodes[1]["pid"] == node(directory)["pid"]
+
+
+def test_node_outlives_the_terminal(directory: Path) -> None:
+    """The node has a session of its own: what interrupts `up`'s group does not reach it."""
+    drmq("up", "--data-dir", str(directory), "--port", "0")
+    pid = node(directory)["pid"]
+    assert os.getsid(pid) == pid
+    assert eventually(lambda: process_is_ours(pid, directory / "node-1" / "data"))

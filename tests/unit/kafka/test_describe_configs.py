@@ -1,0 +1,122 @@
+"""DescribeConfigs: values, sources and synonyms of topics and of the broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drmq.broker import BrokerOptions
+from drmq.catalog import DEFINITIONS, ConfigType
+from drmq.kafka.config_entries import ConfigSource
+from drmq.kafka.config_resources import ResourceType
+from drmq.model import ErrorCode
+from drmq.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+)
+from support.broker_harness import NODE, Harness
+
+
+def describe(
+    harness: Harness, kind: int, name: str, keys: list[str] | None = None, version: int = 4, **flags: bool
+) -> DescribeConfigsResponseResult:
+    resource = DescribeConfigsRequestResource(kind, name, keys)
+    [result] = harness.ask(DescribeConfigsRequest([resource], **flags), version).results
+    assert isinstance(result, DescribeConfigsResponseResult)
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def named(result: DescribeConfigsResponseResult) -> dict[str, DescribeConfigsResponseConfig]:
+    assert result.error_code == 0, result.error_message
+    return {config.name: config for config in result.configs}
+
+
+def synonyms(config: DescribeConfigsResponseConfig) -> list[tuple[Any, ...]]:
+    return [(each.name, each.value, each.source) for each in config.synonyms]
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_a_topic_has_all_settings_with_their_sources(harness: Harness, version: int) -> None:
+    harness.create_topic("orders", retention_ms="1000")
+    configs = named(describe(harness, ResourceType.TOPIC, "orders", version=version))
+    assert sorted(configs) == sorted(DEFINITIONS)
+    assert configs["retention.ms"].value == "1000"
+    assert configs["retention.ms"].config_source == ConfigSource.TOPIC
+    assert configs["max.message.bytes"].config_source == ConfigSource.DEFAULT
+    assert not configs["retention.ms"].read_only
+    assert configs["retention.ms"].synonyms == []
+    if version >= 3:
+        assert configs["cleanup.policy"].config_type == ConfigType.LIST
+
+
+def test_synonyms_go_from_the_topic_over_the_node_to_the_default() -> None:
+    with Harness(options=BrokerOptions(retention_ms=5_000)) as harness:
+        harness.create_topic("orders", retention_ms="1000")
+        harness.create_topic("bills")
+        own = named(describe(harness, ResourceType.TOPIC, "orders", include_synonyms=True))["retention.ms"]
+        assert synonyms(own) == [
+            ("retention.ms", "1000", ConfigSource.TOPIC),
+            ("log.retention.ms", "5000", ConfigSource.STATIC_BROKER),
+            ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+        ]
+        inherited = named(describe(harness, ResourceType.TOPIC, "bills", include_synonyms=True))["retention.ms"]
+        assert (inherited.value, inherited.config_source) == ("5000", ConfigSource.STATIC_BROKER)
+        assert synonyms(inherited) == synonyms(own)[1:]
+
+
+def test_keys_choose_among_the_settings_and_unknown_ones_are_passed_over(harness: Harness) -> None:
+    harness.create_topic("orders")
+    assert list(named(describe(harness, ResourceType.TOPIC, "orders", ["segment.ms", "no.such"]))) == ["segment.ms"]
+    assert len(describe(harness, ResourceType.TOPIC, "orders", []).configs) == len(DEFINITIONS)
+
+
+def test_documentation_is_sent_when_asked_for(harness: Harness) -> None:
+    harness.create_topic("orders")
+    silent = describe(harness, ResourceType.TOPIC, "orders")
+    assert {config.documentation for config in silent.configs} == {None}
+    spoken = describe(harness, ResourceType.TOPIC, "orders", include_documentation=True)
+    assert all(config.documentation for config in spoken.configs)
+
+
+def test_a_broker_has_kafkas_names_for_its_options() -> None:
+    options = BrokerOptions(num_partitions=3, auto_create_topics=False, offsets_retention_ms=120_000)
+    with Harness(options=options) as harness:
+        configs = named(describe(harness, ResourceType.BROKER, str(NODE), include_synonyms=True))
+    assert configs["num.partitions"].value == "3"
+    assert configs["num.partitions"].config_source == ConfigSource.STATIC_BROKER
+    assert synonyms(configs["num.partitions"])[-1] == ("num.partitions", "1", ConfigSource.DEFAULT)
+    assert configs["auto.create.topics.enable"].value == "false"
+    assert configs["auto.create.topics.enable"].config_type == ConfigType.BOOLEAN
+    assert configs["offsets.retention.minutes"].value == "2"
+    assert configs["socket.request.max.bytes"].config_source == ConfigSource.DEFAULT
+    assert configs["log.dirs"].value == "memory"
+    assert {definition.broker_name for definition in DEFINITIONS.values()} <= set(configs)
+    assert all(config.read_only and not config.is_sensitive for config in configs.values())
+
+
+def test_the_defaults_of_all_brokers_are_empty(harness: Harness) -> None:
+    assert named(describe(harness, ResourceType.BROKER, "")) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (ResourceType.TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ResourceType.BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (ResourceType.BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (ResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (ResourceType.GROUP, "readers", ErrorCode.INVALID_REQUEST),
+        (99, "?", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_has_no_settings_is_an_error_with_a_sentence(
+    harness: Harness, kind: int, name: str, code: ErrorCode
+) -> None:
+    result = describe(harness, kind, name)
+    assert result.error_code == code
+    assert result.error_message
+    assert result.configs == []
