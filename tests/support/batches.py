@@ -23,9 +23,7 @@ def a_batch(
     )
 
 
-def a_header(
-    producer_id: int, epoch: int, sequence: int, *, count: int = 1, base_offset: int = 0
-) -> BatchHeader:
+def a_header(producer_id: int, epoch: int, sequence: int, *, count: int = 1, base_offset: int = 0) -> BatchHeader:
     """The header of such a batch, at an offset of the log."""
     header = read_header(a_batch([b"x"] * count, producer_id=producer_id, epoch=epoch, sequence=sequence))
     return header._replace(base_offset=Offset(base_offset))

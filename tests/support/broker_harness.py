@@ -11,26 +11,29 @@ version really carries, and whatever it answers can really be sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from drmq.broker import Broker, BrokerOptions, ListenerOptions, LogStore, MemoryLogs, Partition, ShardDriver
+from drmq.broker import Broker, BrokerOptions, DiskLogs, ListenerOptions, LogStore, MemoryLogs, Partition, ShardDriver
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
 from drmq.model import ErrorCode, NodeId, Offset
-from drmq.records import Record, encode_batch
+from drmq.storage import DataDirectory
+from drmq.testing.files import FakeFiles
 from drmq.transport import Connection
 from drmq.wire import APIS, ApiKey, decode, encode
 from drmq.wire.fields import spec_of
 from drmq.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from drmq.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from support.batches import a_batch
 
 T = TypeVar("T")
 
 NODE = NodeId(1)
+DATA_DIRECTORY = "/data"
 WALL_START_MS = 1_700_000_000_000
 
 
@@ -60,9 +63,15 @@ class LoopClock:
 class Harness:
     """A started broker, and a client that asks its handlers one by one."""
 
-    def __init__(self, store: LogStore | None = None, options: BrokerOptions | None = None) -> None:
+    def __init__(
+        self, files: FakeFiles | None = None, options: BrokerOptions | None = None, store: LogStore | None = None
+    ) -> None:
+        """A broker in memory, on a fake disk, or on a store of the test's own."""
         self.loop = TurnableLoop()
         self.clock = LoopClock(self.loop)
+        self.files = files
+        if files is not None:
+            store = DiskLogs(DataDirectory(DATA_DIRECTORY, NODE, files=files), files)
         self.store = store or MemoryLogs()
         self.broker = Broker(NODE, self.store, options, self.clock)
         self.fatal: list[BaseException] = []
@@ -86,6 +95,18 @@ class Harness:
             self._is_running = False
             self.run(self.broker.stop())
             self.loop.close()
+
+    def crash(self) -> None:
+        """The process is gone at once: nothing is saved, nobody is told. For a broker on `FakeFiles`."""
+        assert self.files is not None
+        self.files.cut_power()
+        self._is_running = False
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.broker.writer.stop()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
 
     # ---- time -----------------------------------------------------------------------------------
 
@@ -176,15 +197,19 @@ class Harness:
     def partition(self, topic: str, index: int = 0) -> Partition:
         return self.broker.partitions.by_name(topic, index)
 
-    def produce(self, topic: str, index: int = 0, values: Iterable[bytes] = (b"x",)) -> Offset:
+    def produce(self, topic: str, index: int = 0, values: Sequence[bytes] = (b"x",)) -> Offset:
         """Write one batch and wait until it is durable; its first offset."""
-        records = [Record(Offset(place), self.clock.wall_ms(), None, value) for place, value in enumerate(values)]
+        offset, error = self.append(topic, a_batch(values, timestamp_ms=self.clock.wall_ms()), index)
+        assert error is ErrorCode.NONE, error
+        return offset
+
+    def append(self, topic: str, batch: memoryview, index: int = 0) -> tuple[Offset, ErrorCode]:
+        """Append a batch and wait for its fate: the offset it got, and whether it is durable."""
         partition = self.partition(topic, index)
-        appended = partition.append(memoryview(encode_batch(records)), self.clock.wall_ms())
+        appended = partition.append(batch, self.clock.wall_ms())
         stored: asyncio.Future[ErrorCode] = self.loop.create_future()
         partition.when_durable(appended.next_offset, stored.set_result)
-        assert self.run(stored) is ErrorCode.NONE
-        return appended.base_offset
+        return appended.base_offset, self.run(stored)
 
     def join(self, group_id: str, *, topics: Iterable[str] = (), instance_id: str | None = None) -> tuple[str, int]:
         """Become the only member of a group, with an assignment; the member id and the generation."""

@@ -45,6 +45,7 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 _PREFIX = Struct(">qi")
 _NO_OFFSET = Offset(-1)
+_REBUILD_INTERVAL_BYTES = 4096
 
 
 class Segment:
@@ -103,7 +104,10 @@ class Segment:
 
     @property
     def file(self) -> OpenFile:
-        """The open log file; hold on to it while using its handle."""
+        """The open log file; hold on to it while using its handle.
+
+        Two threads may open it at the same time. Each goes on with its own, and one of them stays.
+        """
         file = self._file
         if file is None:
             file = self._file = OpenFile(self._files, self._files.open(self.path))
@@ -251,9 +255,10 @@ class Segment:
 
     def rebuild(self) -> None:
         """Build the index of a sealed segment from its log file, checking every batch."""
-        fresh = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, 4096)
+        fresh = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, _REBUILD_INTERVAL_BYTES)
+        file = self.file
         try:
-            for position, header in walk(self._files, self.file.handle, 0, self.size_bytes, self.base_offset):
+            for position, header in walk(self._files, file.handle, 0, self.size_bytes, self.base_offset):
                 fresh.note(header, position)
         except BadBatch as bad:
             raise self.corrupt(bad) from bad
@@ -369,10 +374,10 @@ class Segment:
 
     def _walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """Headers from the batch at `position` on."""
-        handle = self.file.handle
-        base = read_header(self._files.read(handle, HEADER_SIZE, position)).base_offset
+        file = self.file
+        base = read_header(self._files.read(file.handle, HEADER_SIZE, position)).base_offset
         try:
-            yield from walk(self._files, handle, position, end, base, verify=False)
+            yield from walk(self._files, file.handle, position, end, base, verify=False)
         except BadBatch as bad:
             raise self.corrupt(bad) from bad
 

@@ -21,9 +21,9 @@ import errno
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import TypeVar
 
 from drmq.model import LeaderEpoch, Offset
 from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
@@ -34,19 +34,14 @@ from drmq.storage.files import IOV_MAX, OS_FILES, Files, remove_tree
 from drmq.storage.log import LatestTime, LogOptions, StoredBatch
 from drmq.storage.recovery import START_NAME, Recovery, open_log
 from drmq.storage.segment import Segment
+from drmq.storage.view import View
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RELATIVE_OFFSET_MAX = 0xFFFF_FFFF
 """The index holds offsets relative to the segment's first in 32 bits."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class _View(NamedTuple):
-    """What readers see of the segments."""
-
-    segments: tuple[Segment, ...]
-    bases: tuple[Offset, ...]
 
 
 class SegmentLog:
@@ -73,11 +68,9 @@ class SegmentLog:
 
     def _publish(self, segments: Sequence[Segment]) -> None:
         """Show readers these segments from now on."""
-        self._view = _View(tuple(segments), tuple(segment.base_offset for segment in segments))
-        if segments:
-            self._active = segments[-1]
-            self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
-        self._sealed_epochs: EpochTable | None = None
+        self._view = View(segments)
+        self._active = segments[-1]
+        self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
 
     def __repr__(self) -> str:
         return f"SegmentLog({self._directory!r}, {self._start_offset}..{self._flushed_offset}..{self._end_offset})"
@@ -114,25 +107,23 @@ class SegmentLog:
 
     @property
     def epochs(self) -> EpochTable:
-        sealed = self._sealed_epochs
-        if sealed is None:
-            sealed = EpochTable()
-            for segment in self._view.segments[:-1]:
-                segment.load()
-                sealed = sealed.with_batches(segment.epochs)
-            self._sealed_epochs = sealed
-        return sealed.with_batches(self._active.epochs).without_prefix(self._start_offset)
+        return self._ask(View.epochs).without_prefix(self._start_offset)
+
+    def _ask(self, question: Callable[[View], T]) -> T:
+        """Answer from the segments; once more if one was removed before its file was opened."""
+        while True:
+            view = self._view
+            try:
+                return question(view)
+            except FileNotFoundError:
+                if view is self._view:
+                    raise
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
         return self.epochs.end_of(epoch, self._end_offset)
 
     def latest_time(self) -> LatestTime:
-        best = LatestTime(-1, Offset(-1))
-        for segment in self._view.segments:
-            segment.load_summary()
-            if segment.max_timestamp > best.timestamp:
-                best = LatestTime(segment.max_timestamp, segment.max_timestamp_offset)
-        return best
+        return self._ask(View.latest_time)
 
     # Appending
 
@@ -375,7 +366,7 @@ class SegmentLog:
 
     # Reading
 
-    def _view_of(self, offset: Offset) -> _View:
+    def _view_of(self, offset: Offset) -> View:
         """The segments, if `offset` is within them."""
         view = self._view
         if not view.segments:
@@ -401,20 +392,7 @@ class SegmentLog:
 
     def batch_at_time(self, timestamp: int, up_to: Offset) -> StoredBatch | None:
         assert up_to <= self._flushed_offset, (self, up_to)
-        for segment in self._view.segments:
-            if segment.base_offset >= up_to:
-                break
-            segment.load_summary()
-            if segment.max_timestamp < timestamp:
-                continue
-            header = segment.find_time(timestamp, up_to)
-            if header is not None and header.next_offset <= self._start_offset:
-                # Deleted by `drop_prefix`, but its segment is not free yet.
-                later = (header for _, header in segment.headers(self._start_offset, up_to))
-                header = next((header for header in later if header.max_timestamp >= timestamp), None)
-            if header is not None:
-                return segment.batch(header)
-        return None
+        return self._ask(lambda view: view.batch_at_time(timestamp, self._start_offset, up_to))
 
     def headers(self, start: Offset, end: Offset) -> Iterator[tuple[BatchHeader, int]]:
         view = self._view_of(start)
@@ -439,7 +417,7 @@ class SegmentLog:
                 _logger.warning("%s: cannot mark as closed: %s", self._directory, error)
         self._is_closed = True
         # Readers may still hold segments. Their files close when the last of them is done.
-        self._view = _View((), ())
+        self._view = View(())
         self._active = Segment(self._files, self._directory, self._end_offset, self.options.index_interval_bytes)
         del self._flushed_file
 

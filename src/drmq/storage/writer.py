@@ -18,7 +18,8 @@ Other logs are not touched by a failure. What nobody expected (a bug) stops the 
 through `on_crashed`, and fails everything queued: it never dies silently.
 
 The queue is not bounded here, because the event loop cannot wait: `queued_bytes` tells it when to
-stop reading from its clients. A simulator calls `run_cycle` itself instead of `start`.
+stop reading from its clients. A simulator calls `run_cycle` itself instead of `start`, with
+`sync_threads=1`, so that the same seed gives the same order.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Writer:
         self._submitted_bytes = 0  # counted by the submitter
         self._taken_bytes = 0  # counted by the writer
         self._failed: set[Log] = set()
-        self._dirty: dict[Log, None] = {}
+        self._dirty: dict[Log, Offset] = {}  # what was flushed before this cycle's appends
         self._wants_written: dict[Log, None] = {}
         self._is_stopping = False
         self._crash: BaseException | None = None
@@ -120,7 +121,7 @@ class Writer:
         self._queue.put((log, header, batch, wants_written))
 
     def run(self, log: Log, function: Callable[[], T]) -> Future[T]:
-        """Run `function` on the writer thread, after everything queued for `log` is appended.
+        """Run `function` on the writer thread, after everything queued for `log` before is appended and synced.
 
         What it raises goes to the future.
         """
@@ -178,6 +179,26 @@ class Writer:
             return
 
     def _work(self, items: list[_Item]) -> bool:
+        """One cycle; jobs, and what is queued behind them for the same log, come after the sync of the rest.
+
+        A job may take long (removing large files, say), and nobody's acknowledgement waits for it
+        who does not have to.
+        """
+        if not any(isinstance(item, _Job) for item in items):
+            return self._do(items)
+        now: list[_Item] = []
+        later: list[_Item] = []
+        seen: set[Log] = set()
+        for item in items:
+            if isinstance(item, _Job):
+                seen.add(item.log)
+            is_later = item is _STOP or isinstance(item, _Job) or item[0] in seen
+            (later if is_later else now).append(item)
+        self._do(now)
+        return self._do(later)
+
+    def _do(self, items: list[_Item]) -> bool:
+        """Append, run jobs between, report, sync, report."""
         goes_on = True
         pending: dict[Log, list[tuple[BatchHeader, Buffer]]] = {}
         taken_bytes = 0
@@ -210,7 +231,7 @@ class Writer:
     def _append(self, log: Log, batches: list[tuple[BatchHeader, Buffer]]) -> None:
         if log in self._failed:
             return
-        self._dirty[log] = None
+        self._dirty.setdefault(log, log.flushed_offset)
         try:
             log.append(batches)
         except StorageError as error:
@@ -223,8 +244,8 @@ class Writer:
 
     def _flush(self) -> None:
         """Sync what was appended to, and report what is durable."""
-        logs = [log for log in self._dirty if not log.is_fenced]
-        self._dirty.clear()
+        dirty, self._dirty = self._dirty, {}
+        logs = [log for log in dirty if not log.is_fenced]
         if not logs:
             return
         results: list[tuple[Log, Offset]] = []
@@ -251,6 +272,8 @@ class Writer:
                 future.result()
         else:
             flush_some()
+        # The last append may have failed, so that there is no news.
+        results = [(log, offset) for log, offset in results if offset > dirty[log]]
         if results:
             self._events.on_flushed(results)
         for log, error in failures:

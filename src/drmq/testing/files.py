@@ -35,6 +35,7 @@ from drmq.records import Buffer
 from drmq.storage import FileStatus
 
 SECTOR_BYTES = 512
+UNLIMITED_BYTES = 1 << 40
 
 
 class PowerCut(BaseException):
@@ -102,7 +103,7 @@ def _apply_name(names: dict[str, _Node], old: str | None, new: str | None, node:
 class FakeFiles:
     """A file system in memory; implements `drmq.storage.Files`. Paths are absolute or relative to its root."""
 
-    def __init__(self, crash_at: int | None = None, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, crash_at: int | None = None, capacity_bytes: int = UNLIMITED_BYTES) -> None:
         self.crash_at = crash_at
         """The number of the change that meets the power cut; the first is 1."""
         self.capacity_bytes = capacity_bytes
@@ -285,11 +286,12 @@ class FakeFiles:
             content = b"".join(buffers)
             fault = self._planned("write", path)
             error = fault.errno if fault is not None else 0
-            room = self.capacity_bytes - sum(len(other.data) for other in _files_below(self._root)) + len(file.data)
             if fault is not None:
                 content = content[: fault.partial_bytes]
-            elif position + len(content) > max(room, len(file.data)):
-                content, error = content[: max(room - position, 0)], errnos.ENOSPC
+            elif self.capacity_bytes < UNLIMITED_BYTES and position + len(content) > len(file.data):
+                room = self.capacity_bytes - sum(len(other.data) for other in _files_below(self._root)) + len(file.data)
+                if position + len(content) > room:
+                    content, error = content[: max(room - position, 0)], errnos.ENOSPC
             if content:
                 _apply_write(file.data, position, content)
                 file.unsynced.append((position, content))

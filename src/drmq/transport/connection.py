@@ -8,7 +8,8 @@ megabytes a second, on one event loop. Three ideas:
   that is in the middle of a frame owns memory, and the rest of that frame is received straight
   into its final place, from which it goes to the disk without another copy.
 - **Memory follows bytes, not promises.** A frame's buffer doubles as bytes arrive; the four bytes
-  that announce a length only say where to stop. All half-received frames share one budget.
+  that announce a length only say where to stop. All half-received frames share one budget. Large
+  frames take turns in a few buffers that are there already.
 - **Back-pressure instead of queues.** A connection is not read while it has too many requests
   open, while its answers are not fetched, or while the broker asks for a pause. TCP does the rest.
 
@@ -28,6 +29,8 @@ from enum import IntFlag
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol, cast
 
+from drmq.transport.buffers import BUFFER_SIZE
+
 if TYPE_CHECKING:
     from drmq.transport.limits import ListenerOptions
     from drmq.transport.listener import Listener
@@ -41,6 +44,7 @@ _PREFIX_AND_KEY = 6
 _FRAME_SIZE_MIN = 8
 """API key, version and correlation id: no request is shorter."""
 _PARTIAL_SIZE_MIN = 4_096
+_LARGE_FRAME_SIZE = 65_536
 _WRITE_BUFFER_HIGH = 1_048_576
 _PRODUCE_KEY = 0
 
@@ -93,7 +97,9 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_size",
         "_listener",
         "_partial",
+        "_pooled",
         "_reasons",
+        "_sends_large_frames",
         "_transport",
         "answers_blocked_since",
         "client_id",
@@ -108,6 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._partial: bytearray | None = None
+        self._pooled: memoryview | None = None
+        self._sends_large_frames = False
         self._backlog: bytes | None = None
         self._filled = 0
         self._frame_size = 0
@@ -152,8 +160,13 @@ class Connection(asyncio.BufferedProtocol):
     # ---- receiving ------------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._pooled is not None:
+            return self._pooled[self._filled :]
         partial = self._partial
         if partial is None:
+            if self._sends_large_frames:
+                # Take only the beginning of the next large frame here: the rest of it goes to its place.
+                return self._listener.shared_buffer[:_PARTIAL_SIZE_MIN]
             return self._listener.shared_buffer
         if self._filled == len(partial):
             # Growing happens here and not when bytes arrive: there the event loop still holds
@@ -165,6 +178,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._listener.now
+        if self._pooled is not None:
+            self._filled += nbytes
+            if self._filled == self._frame_size:
+                frame = self._pooled[_PREFIX:]
+                self._forget_partial()
+                self._listener.handler.on_frame(self, frame)
+            return
         if self._partial is None:
             self._take_frames(self._listener.shared_buffer[:nbytes])
             return
@@ -204,6 +224,14 @@ class Connection(asyncio.BufferedProtocol):
         self._partial = bytearray(max(_PARTIAL_SIZE_MIN, len(rest)))
         self._partial[: len(rest)] = rest
         self._read_frame_size()
+        self._sends_large_frames = self._frame_size > _LARGE_FRAME_SIZE
+        if self._sends_large_frames and self._frame_size <= BUFFER_SIZE:
+            buffer = self._listener.buffers.take()
+            if buffer is not None:
+                self._pooled = memoryview(buffer)[: self._frame_size]
+                self._pooled[: len(rest)] = rest
+                self._partial = None
+                return
         if self._frame_size and len(self._partial) > self._frame_size:
             # Receive no byte of the next frame into this one's buffer.
             del self._partial[self._frame_size :]
@@ -234,12 +262,13 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _forget_partial(self) -> None:
+        self._pooled = None
+        self._filled = 0
+        self._frame_size = 0
+        self.frame_since = 0.0
         if self._partial is not None:
             self._listener.partial_bytes -= len(self._partial)
             self._partial = None
-            self._filled = 0
-            self._frame_size = 0
-            self.frame_since = 0.0
             self._listener.on_memory_freed()
 
     # ---- answering ------------------------------------------------------------------------------

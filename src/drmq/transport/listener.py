@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from drmq.transport.buffers import BufferPool
 from drmq.transport.connection import Connection, FrameHandler, Pause
 from drmq.transport.limits import ListenerOptions
 from drmq.transport.repeats import RepeatFilter
@@ -29,6 +30,7 @@ class Listener:
         self.options = options
         self.connections: set[Connection] = set()
         self.shared_buffer = memoryview(bytearray(_SHARED_BUFFER_SIZE))
+        self.buffers = BufferPool()
         self.partial_bytes = 0
         self.blocked_bytes = 0
         """Bytes of answers that slow readers have not taken, as of the last sweep."""

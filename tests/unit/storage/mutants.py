@@ -282,8 +282,8 @@ MUTANTS = [
     Mutant(
         "writer reports flushed though failed",
         "writer.py",
-        "                else:\n                    results.append",
-        "                if True:\n                    results.append",
+        "                else:\n                    results.append((log, log.flushed_offset))\n",
+        "                results.append((log, log.end_offset))\n",
     ),
     Mutant(
         "writer takes what follows a failure",

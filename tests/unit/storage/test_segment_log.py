@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -118,22 +118,37 @@ def test_a_removed_segment_can_be_read_on_by_those_who_hold_it(tmp_path: Path) -
     assert open_files() < before
 
 
-def test_a_segment_that_goes_before_it_is_opened_is_out_of_range(tmp_path: Path) -> None:
-    log = SegmentLog(f"{tmp_path}/log", SMALL)
-    append(log, 40)
-    log.close()
-    log = SegmentLog(f"{tmp_path}/log", SMALL)
-    stale = log._view
-    log.drop_prefix(Offset(30))
-    fresh, log._view = log._view, stale
-    log._start_offset = Offset(0)
+class Meanwhile(OsFiles):
+    """Calls back when a file is opened, before it is: the moment in which another thread may act."""
 
-    with pytest.raises(FileNotFoundError):
-        log.read(Offset(0), 300, log.flushed_offset)
-    log._view = fresh
-    log._start_offset = Offset(30)
+    action: Callable[[], None] | None = None
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        if self.action is not None:
+            action, self.action = self.action, None
+            action()
+        return super().open(path, create=create)
+
+
+def test_a_segment_that_goes_before_it_is_opened_is_out_of_range(tmp_path: Path) -> None:
+    """Retention removes it between the moment a reader has chosen it and the moment it opens the file."""
+    log = SegmentLog(f"{tmp_path}/log", SMALL)
+    append(log, 40, epoch=2)
+    log.close()
+
+    def reopened() -> SegmentLog:
+        files = Meanwhile()
+        log = SegmentLog(f"{tmp_path}/log", SMALL, files)
+        files.action = lambda: log.drop_prefix(Offset(log.start_offset + 10))
+        return log
+
     with pytest.raises(OffsetOutOfRange):
-        log.read(Offset(0), 300, log.flushed_offset)
+        reopened().read(Offset(0), 300, Offset(40))
+    assert list(reopened().epochs) == [(2, 20)]
+    found = reopened().batch_at_time(1000, Offset(40))
+    assert found is not None
+    assert found.header.base_offset >= 20
+    assert reopened().latest_time() == (1039, 39)
 
 
 def open_files() -> int:

@@ -117,7 +117,7 @@ def test_a_failed_append_is_reported_once_and_nothing_behind_it_is_taken() -> No
     writer.run_cycle()
     assert events.story[1:] == [
         ("failed", "/a", AppendFailed, 2),
-        ("flushed", ("/a", 2), ("/b", 1)),
+        ("flushed", ("/b", 1)),
     ]
     submit(writer, log, 6, 1)  # still not
     writer.resume(log)
@@ -141,8 +141,8 @@ def test_a_failed_sync_ends_one_log_and_no_other() -> None:
     assert events.story == [
         ("flushed", ("/b", 1)),
         ("failed", "/a", LogFenced, 0),
-        ("failed", "/a", LogFenced, 0),
         ("flushed", ("/b", 2)),
+        ("failed", "/a", LogFenced, 0),
     ]
     writer.stop()
 
@@ -173,6 +173,27 @@ def test_what_a_function_flushes_is_reported() -> None:
     assert events.story == [("flushed", ("/a", 2))]
 
 
+def test_no_acknowledgement_waits_for_a_job_that_stands_behind_it() -> None:
+    events = Recorder()
+    writer, log, other = Writer(events), MemoryLog("a"), MemoryLog("b")
+    submit(writer, log, 0, 1)
+    writer.run(log, lambda: events.story.append(("job", log.flushed_offset)))
+    submit(writer, log, 1, 1)
+    submit(writer, other, 0, 1)
+    writer.run_cycle()
+    assert events.story == [("flushed", ("a", 1), ("b", 1)), ("job", 1), ("flushed", ("a", 2))]
+    writer.stop()
+
+
+def test_what_an_append_flushes_on_its_way_is_reported() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log = Writer(events), make(files, options=LogOptions(segment_bytes=1024))
+    files.fail("write", path_part=f"{10:020d}.log")
+    submit(writer, log, 0, 15)
+    writer.run_cycle()
+    assert events.story == [("failed", "/a", AppendFailed, 10), ("flushed", ("/a", 10))]
+
+
 def test_a_closed_log_fails_what_is_queued_behind() -> None:
     events = Recorder()
     writer, log = Writer(events), make(FakeFiles())
@@ -180,7 +201,7 @@ def test_a_closed_log_fails_what_is_queued_behind() -> None:
     writer.run(log, log.close)
     submit(writer, log, 2, 1)
     writer.run_cycle()
-    assert events.story == [("failed", "/a", LogClosed, 2), ("flushed", ("/a", 2))]
+    assert events.story == [("flushed", ("/a", 2)), ("failed", "/a", LogClosed, 2)]
 
 
 def test_the_thread_works_until_it_is_stopped_and_finishes_what_is_queued() -> None:

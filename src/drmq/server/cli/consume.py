@@ -73,6 +73,8 @@ def consume(
     cluster: ClusterChoice,
 ) -> None:
     """Print records."""
+    from drmq.client import ClientError
+
     context = click.get_current_context()
     if follow and until_end:
         raise click.UsageError("--follow and --until-end exclude each other.", context)
@@ -90,13 +92,16 @@ def consume(
     reader = _Reader(cluster, topic, starts, ends, group, "latest" if _from_end(positions) else "earliest")
     try:
         reader.run(printer, count, follow)
-    except KeyboardInterrupt:
-        if not follow:
-            raise
-        click.echo(f"{plural(reader.printed, 'record')}.", err=True)
+    except BaseException as error:
+        # What went wrong first is what is reported; that nothing could be committed either is an aside.
+        try:
+            reader.close()
+        except ClientError as second:
+            click.echo(f"Not committed: {second}", err=True)
+        if isinstance(error, KeyboardInterrupt):
+            click.echo(f"{plural(reader.printed, 'record')}.", err=True)
         raise
-    finally:
-        reader.close()
+    reader.close()
 
 
 def _from_end(positions: tuple[Position, ...]) -> bool:
@@ -143,13 +148,17 @@ class _Reader:
 
         from drmq.server.cli.kafka_client import settings
 
+        self._cluster = cluster
         self._topic = topic
         self._in_group = group is not None
+        self._moved_at = time.monotonic()
+        """When something last came: a record, an end, an assignment."""
         self._ends = {place.partition: offset for place, offset in ends.items()}
         self._waiting: set[int] = set()
         """Partitions that have not been read up to their end yet."""
         self._has_assignment = not self._in_group
         self._committed_at = time.monotonic()
+        self._is_closing = False
         self.printed = 0
         self._consumer = Consumer(
             settings(
@@ -176,7 +185,8 @@ class _Reader:
 
     def _on_revoke(self, _consumer: Any, partitions: list[Any]) -> None:
         self._waiting -= {place.partition for place in partitions}
-        self._commit(wait=True)
+        if not self._is_closing:
+            self._commit(wait=True)
 
     def run(self, render: Callable[[ReadRecord], bytes], count: int | None, follow: bool) -> None:
         """Print until `count` records are printed or, unless `follow`, the end is reached."""
@@ -184,6 +194,7 @@ class _Reader:
         while follow or not self._has_assignment or self._waiting:
             room = _POLL_RECORDS if count is None else min(_POLL_RECORDS, count - self.printed)
             messages: list[Any] = self._consumer.consume(room, timeout=_POLL_S)
+            self._notice_silence(bool(messages), follow)
             for message in messages:
                 if message.error() is not None:
                     self._on_error(message)
@@ -202,6 +213,19 @@ class _Reader:
             if count is not None and self.printed >= count:
                 return
             self._commit(wait=False)
+
+    def _notice_silence(self, moved: bool, follow: bool) -> None:
+        """Ask whether anyone is there if nothing comes for long: librdkafka waits for a lost broker for ever.
+
+        That is what `--follow` wants, and what a script that reads to the end does not.
+        """
+        now = time.monotonic()
+        if moved:
+            self._moved_at = now
+        elif not follow and now - self._moved_at > self._cluster.timeout_s:
+            with self._cluster.admin() as admin:
+                admin.describe_cluster()
+            self._moved_at = now
 
     def _on_error(self, message: Any) -> None:
         from confluent_kafka import KafkaError
@@ -233,8 +257,16 @@ class _Reader:
                 raise as_client_error(problem.args[0], self._topic) from None
 
     def close(self) -> None:
-        self._commit(wait=True)
-        self._consumer.close()
+        """Leave, after a last commit; raises `ClientError` if that is not possible."""
+        try:
+            if self._in_group:
+                # Without a broker librdkafka would hold on to the commit for most of a minute.
+                with self._cluster.admin() as admin:
+                    admin.describe_cluster()
+                self._commit(wait=True)
+        finally:
+            self._is_closing = True
+            self._consumer.close()
 
 
 def _record(message: Any) -> ReadRecord:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from drmq.server.cli.progress import Progress
 
 
+_DELIVERY_TIMEOUT_S_MIN = 30.0
+"""A record's time counts while it waits in the client's queue behind a hundred thousand others."""
+
+
 @click.command()
 @click.argument("topic")
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
@@ -140,7 +144,7 @@ class _Sender:
                 **{
                     "compression.type": compression,
                     "enable.idempotence": acks == "all",
-                    "message.timeout.ms": max(1000, int(cluster.timeout_s * 1000)),
+                    "message.timeout.ms": int(max(_DELIVERY_TIMEOUT_S_MIN, cluster.timeout_s) * 1000),
                     "linger.ms": 5,
                 },
             )

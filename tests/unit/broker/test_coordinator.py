@@ -1,0 +1,144 @@
+"""The driver of group shards: no answer before its records are durable, none that rests on lost ones."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from drmq import groups
+from drmq.broker import ShardDriver
+from drmq.model import ErrorCode, Offset
+from drmq.testing.files import FakeFiles
+from support.broker_harness import Harness
+
+GROUP = "readers"
+Answer = groups.GroupResponse | ErrorCode
+
+
+@pytest.fixture
+def files() -> FakeFiles:
+    return FakeFiles()
+
+
+@pytest.fixture
+def harness(files: FakeFiles) -> Iterator[Harness]:
+    with Harness(files) as harness:
+        yield harness
+
+
+def a_commit(offset: int, topic: str = "orders") -> groups.OffsetCommitRequest:
+    return groups.OffsetCommitRequest(GROUP, (groups.OffsetToCommit(topic, 0, Offset(offset)),))
+
+
+def a_join(member_id: str = "") -> groups.JoinGroupRequest:
+    return groups.JoinGroupRequest(GROUP, member_id, "consumer", (groups.Protocol("range", b""),), 10_000, 20_000)
+
+
+def hand_in(harness: Harness, request: groups.GroupRequest) -> tuple[list[Answer], ShardDriver, int]:
+    """Hand a request in; the list that its answer will be in, and where it waits."""
+    answers: list[Answer] = []
+    shard = harness.broker.groups.shard_of(GROUP)
+    ticket = harness.run(_on_loop(shard, request, answers))
+    return answers, shard, ticket
+
+
+async def _on_loop(shard: ShardDriver, request: groups.GroupRequest, answers: list[Answer]) -> int:
+    return shard.handle(request, answers.append)
+
+
+def committed(harness: Harness) -> int:
+    answers, _, _ = hand_in(harness, groups.OffsetFetchRequest(GROUP, None))
+    harness.settle()
+    [answer] = answers
+    assert isinstance(answer, groups.OffsetFetchResponse)
+    return answer.offsets[0].offset if answer.offsets else -1
+
+
+def test_an_answer_waits_for_the_disk_also_if_it_wrote_nothing_itself(harness: Harness) -> None:
+    stored: list[Answer] = []
+    read: list[Answer] = []
+
+    def both() -> None:
+        shard = harness.broker.groups.shard_of(GROUP)
+        shard.handle(a_commit(5), stored.append)
+        shard.handle(groups.OffsetFetchRequest(GROUP, None), read.append)
+        assert stored == read == []
+
+    harness.call(both)
+    assert len(stored) == len(read) == 1
+
+
+def test_groups_survive_the_loss_of_power(harness: Harness, files: FakeFiles) -> None:
+    hand_in(harness, a_commit(5))
+    harness.settle()
+    member_id, generation = harness.join(GROUP)
+    harness.crash()
+    with Harness(files.after_power_cut(1)) as again:
+        assert committed(again) == 5
+        answers, _, _ = hand_in(again, groups.HeartbeatRequest(GROUP, generation, member_id))
+        again.settle()
+        assert answers == [groups.HeartbeatResponse(ErrorCode.NONE)]
+
+
+def test_a_full_disk_is_answered_and_what_was_decided_then_is_not_true(harness: Harness, files: FakeFiles) -> None:
+    hand_in(harness, a_commit(5))
+    harness.settle()
+    files.fail("write", errno.ENOSPC, path_part="__consumer_offsets")
+    lost, _, _ = hand_in(harness, a_commit(6))
+    harness.settle()
+    assert lost == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    harness.settle()
+    assert committed(harness) == 5
+    again, _, _ = hand_in(harness, a_commit(7))
+    harness.settle()
+    assert isinstance(again[0], groups.OffsetCommitResponse)
+    assert committed(harness) == 7
+
+
+def test_a_failed_sync_makes_the_shard_unavailable_for_good(harness: Harness, files: FakeFiles) -> None:
+    files.fail("sync", errno.EIO, path_part="__consumer_offsets")
+    for offset in (5, 6):
+        answers, _, _ = hand_in(harness, a_commit(offset))
+        harness.settle()
+        assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_sessions_end_when_their_time_is_up(harness: Harness) -> None:
+    member_id, generation = harness.join(GROUP)
+    harness.advance(11_000)
+    answers, _, _ = hand_in(harness, groups.HeartbeatRequest(GROUP, generation, member_id))
+    harness.settle()
+    assert answers == [groups.HeartbeatResponse(ErrorCode.UNKNOWN_MEMBER_ID)]
+
+
+def test_a_parked_request_whose_connection_is_gone_is_never_answered(harness: Harness) -> None:
+    harness.join(GROUP)
+    parked, shard, ticket = hand_in(harness, a_join())
+    harness.call(lambda: shard.on_disconnect([ticket]))
+    harness.advance(30_000)
+    assert parked == []
+
+
+def test_stopping_sends_whoever_waits_away(harness: Harness) -> None:
+    harness.join(GROUP)
+    parked, _, _ = hand_in(harness, a_join())
+    harness.close()
+    [answer] = parked
+    assert isinstance(answer, groups.JoinGroupResponse)
+    assert answer.error is ErrorCode.NOT_COORDINATOR
+
+
+def test_offsets_of_deleted_topics_are_forgotten(harness: Harness) -> None:
+    hand_in(harness, a_commit(5))
+    harness.settle()
+    harness.call(lambda: harness.broker.groups.forget_topics(["orders"]))
+    assert committed(harness) == -1
+
+
+def test_groups_are_spread_over_the_shards(harness: Harness) -> None:
+    counts = dict.fromkeys(harness.broker.groups.shards, 0)
+    for number in range(100):
+        counts[harness.broker.groups.shard_of(f"group-{number}")] += 1
+    assert all(count > 10 for count in counts.values())

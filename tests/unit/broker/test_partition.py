@@ -1,0 +1,241 @@
+"""A partition: offsets given out, batches made durable, waiters told the truth.
+
+The writer is the real one, worked by hand: nothing is written before `work`.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from drmq.broker.partition import Partition
+from drmq.broker.producers import ProducerTable
+from drmq.catalog import TopicConfig, TopicDefaults, effective
+from drmq.model import ApiError, ErrorCode, Offset, TopicId
+from drmq.records import encode_batch, iter_batches, read_header
+from drmq.records.record import Record
+from drmq.storage import Log, MemoryLog, SegmentLog, StorageError, Writer
+from drmq.testing.files import FakeFiles
+from support.batches import a_batch
+
+
+class Desk:
+    """A partition, its writer, and what was heard from them."""
+
+    def __init__(self, log: Log | None = None, **configs: str) -> None:
+        self.log = log or MemoryLog("orders-0")
+        self.writer = Writer(self)
+        settings = {name.replace("_", "."): value for name, value in configs.items()}
+        self.partition = Partition(
+            "orders", TopicId(bytes(16)), 0, self.log, self.writer, config(settings), ProducerTable()
+        )
+        self.heard: list[tuple[str, ErrorCode]] = []
+
+    def work(self) -> None:
+        self.writer.run_cycle()
+
+    def append(self, *values: bytes, wants_written: bool = False) -> Offset:
+        return self.partition.append(a_batch(values or (b"x",)), 5_000, wants_written=wants_written).next_offset
+
+    def hear_durable(self, name: str, next_offset: Offset) -> None:
+        self.partition.when_durable(next_offset, lambda error: self.heard.append((name, error)))
+
+    def hear_written(self, name: str, next_offset: Offset) -> None:
+        self.partition.when_written(next_offset, lambda error: self.heard.append((name, error)))
+
+    def on_written(self, results: list[tuple[Log, Offset]]) -> None:
+        for _, end_offset in results:
+            self.partition.on_written(end_offset)
+
+    def on_flushed(self, results: list[tuple[Log, Offset]]) -> None:
+        for _, flushed_offset in results:
+            self.partition.on_flushed(flushed_offset)
+
+    def on_failed(self, log: Log, error: StorageError, end_offset: Offset) -> None:
+        self.partition.on_failed(str(error), end_offset)
+
+    def on_crashed(self, error: BaseException) -> None:
+        raise error
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def on_progress(self, partition: Partition) -> None:
+        self.calls += 1
+
+
+def config(settings: dict[str, str]) -> TopicConfig:
+    return effective(settings, TopicDefaults())
+
+
+def refusal(desk: Desk, batch: memoryview) -> ErrorCode:
+    before = desk.partition.next_offset
+    with pytest.raises(ApiError) as caught:
+        desk.partition.append(batch, 5_000)
+    assert desk.partition.next_offset == before
+    return caught.value.code
+
+
+# ---- offsets and visibility -------------------------------------------------------------------------
+
+
+def test_offsets_are_dense_and_visible_once_durable() -> None:
+    desk = Desk()
+    assert desk.append(b"a", b"b") == 2
+    assert desk.append(b"c") == 3
+    assert (desk.partition.high_watermark, desk.log.end_offset, desk.partition.next_offset) == (0, 0, 3)
+    desk.work()
+    assert (desk.partition.high_watermark, desk.log.end_offset, desk.partition.next_offset) == (3, 3, 3)
+    stored = desk.log.read(Offset(0), 1 << 20, Offset(3))
+    assert stored is not None
+    assert [header.base_offset for _, header in iter_batches(stored)] == [0, 2]
+
+
+def test_visible_bytes_are_counted() -> None:
+    desk = Desk()
+    sizes = [len(a_batch([b"x" * count])) for count in (1, 100)]
+    desk.append(b"x")
+    desk.work()
+    assert desk.partition.committed_bytes == sizes[0]
+    desk.append(b"x" * 100)
+    desk.work()
+    assert desk.partition.committed_bytes == sum(sizes)
+
+
+def test_waiters_are_told_in_order_once_what_they_wait_for_is_there() -> None:
+    desk = Desk()
+    first = desk.append()
+    desk.hear_durable("first", first)
+    desk.hear_written("second", desk.append(wants_written=True))
+    assert desk.heard == []
+    desk.work()
+    assert sorted(desk.heard) == [("first", ErrorCode.NONE), ("second", ErrorCode.NONE)]
+    desk.hear_durable("late", first)
+    desk.hear_written("late", first)
+    assert desk.heard[2:] == [("late", ErrorCode.NONE)] * 2
+
+
+def test_watchers_hear_of_progress_until_they_leave() -> None:
+    desk, watcher = Desk(), Watcher()
+    desk.partition.watch(watcher)
+    desk.append()
+    assert watcher.calls == 0
+    desk.work()
+    assert watcher.calls == 1
+    desk.partition.unwatch(watcher)
+    desk.append()
+    desk.work()
+    assert watcher.calls == 1
+
+
+# ---- what is refused --------------------------------------------------------------------------------
+
+
+def test_bad_batches_are_refused_with_nothing_changed() -> None:
+    desk = Desk(max_message_bytes="200")
+    broken = a_batch()
+    broken[-1] ^= 1
+    assert refusal(desk, broken) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(desk, a_batch([b"x" * 200])) is ErrorCode.MESSAGE_TOO_LARGE
+    transactional = encode_batch([Record(Offset(0), 0, None, b"x")], transactional=True)
+    assert refusal(desk, memoryview(transactional)) is ErrorCode.INVALID_TXN_STATE
+    assert refusal(desk, a_batch(producer_id=1, epoch=0, sequence=-1)) is ErrorCode.INVALID_RECORD
+
+
+def test_a_repeat_gets_the_offset_of_the_original_also_while_that_is_on_its_way() -> None:
+    desk = Desk()
+    appended = desk.partition.append(a_batch(producer_id=1, epoch=0, sequence=0), 0)
+    repeat = desk.partition.append(a_batch(producer_id=1, epoch=0, sequence=0), 0)
+    assert (repeat.base_offset, repeat.next_offset) == (appended.base_offset, appended.next_offset) == (0, 1)
+    desk.hear_durable("repeat", repeat.next_offset)
+    assert desk.heard == []
+    desk.work()
+    assert desk.heard == [("repeat", ErrorCode.NONE)]
+    assert desk.log.end_offset == 1
+    assert refusal(desk, a_batch(producer_id=1, epoch=0, sequence=5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_brokers_time_is_stamped_where_the_topic_says_so() -> None:
+    desk = Desk(message_timestamp_type="LogAppendTime")
+    batch = a_batch(timestamp_ms=1)
+    assert desk.partition.append(batch, 5_000).append_time_ms == 5_000
+    assert read_header(batch).max_timestamp == 5_000
+    desk.work()
+    assert desk.log.latest_time().timestamp == 5_000
+    assert Desk().partition.append(a_batch(timestamp_ms=1), 5_000).append_time_ms == -1
+
+
+# ---- failures ---------------------------------------------------------------------------------------
+
+
+def failing_desk() -> tuple[Desk, FakeFiles]:
+    files = FakeFiles()
+    return Desk(SegmentLog("/orders-0", files=files)), files
+
+
+def test_a_failed_append_voids_everything_behind_it() -> None:
+    desk, files = failing_desk()
+    desk.hear_durable("kept", desk.append())
+    desk.work()
+    files.fail("write", errno.ENOSPC)
+    desk.hear_durable("lost", desk.append())
+    desk.hear_written("lost too", desk.append(wants_written=True))
+    desk.work()
+    lost = ErrorCode.KAFKA_STORAGE_ERROR
+    assert desk.heard == [("kept", ErrorCode.NONE), ("lost too", lost), ("lost", lost)]
+    assert desk.partition.high_watermark == 1
+    assert refusal(desk, a_batch()) is lost
+
+
+def test_nobody_waits_for_void_offsets_that_other_batches_will_get() -> None:
+    desk, files = failing_desk()
+    files.fail("write", errno.ENOSPC)
+    void = desk.append()
+    desk.work()
+    desk.hear_durable("too late", void)
+    desk.hear_written("too late", void)
+    assert desk.heard == [("too late", ErrorCode.KAFKA_STORAGE_ERROR)] * 2
+    desk.writer.resume(desk.log)
+    desk.partition.recover(ProducerTable())
+    assert desk.append() == void
+    desk.work()
+    assert len(desk.heard) == 2
+
+
+def test_after_recovery_offsets_go_on_where_the_log_ends() -> None:
+    desk, files = failing_desk()
+    desk.append()
+    desk.work()
+    files.fail("write", errno.ENOSPC)
+    desk.append(b"lost")
+    desk.work()
+    desk.writer.resume(desk.log)
+    desk.partition.recover(ProducerTable())
+    desk.hear_durable("again", desk.append(b"again"))
+    desk.work()
+    assert desk.heard == [("again", ErrorCode.NONE)]
+    assert (desk.log.end_offset, desk.partition.high_watermark) == (2, 2)
+
+
+def test_a_failed_sync_ends_appending() -> None:
+    desk, files = failing_desk()
+    files.fail("sync", errno.EIO)
+    desk.hear_durable("unsure", desk.append())
+    desk.work()
+    assert desk.heard == [("unsure", ErrorCode.KAFKA_STORAGE_ERROR)]
+    assert desk.log.is_fenced
+    assert desk.partition.high_watermark == 0
+    assert refusal(desk, a_batch()) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_closing_ends_all_waiting() -> None:
+    desk, watcher = Desk(), Watcher()
+    desk.partition.watch(watcher)
+    desk.hear_durable("waiting", desk.append())
+    desk.partition.close()
+    assert desk.heard == [("waiting", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert watcher.calls == 1
+    assert refusal(desk, a_batch()) is ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,176 @@
+"""Topics on a disk that fails: what was answered is so after a crash, what was refused leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from drmq.model import ApiError, ErrorCode
+from drmq.testing.files import FakeFiles
+from support.broker_harness import DATA_DIRECTORY, Harness
+
+
+@pytest.fixture
+def files() -> FakeFiles:
+    return FakeFiles()
+
+
+@pytest.fixture
+def harness(files: FakeFiles) -> Iterator[Harness]:
+    with Harness(files) as harness:
+        yield harness
+
+
+def topic_directories(files: FakeFiles) -> list[str]:
+    """The directories of topics, other than the broker's own."""
+    return [name for name in files.list(f"{DATA_DIRECTORY}/topics") if not name.startswith("__")]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_topics_and_settings_survive_the_loss_of_power(harness: Harness, files: FakeFiles, seed: int) -> None:
+    created = harness.create_topic("orders", 2, retention_ms="1000")
+    harness.run(harness.broker.topics.add_partitions("orders", 3))
+    harness.run(harness.broker.topics.change_configs("orders", {"segment.ms": "500"}))
+    harness.produce("orders", 2)
+    harness.crash()
+    with Harness(files.after_power_cut(seed)) as again:
+        topic = again.broker.catalog.topic("orders")
+        assert (topic.topic_id, topic.partition_count) == (created.topic_id, 3)
+        assert topic.configs == {"retention.ms": "1000", "segment.ms": "500"}
+        assert again.partition("orders", 2).high_watermark == 1
+        assert again.partition("orders", 2).config.retention_ms == 1_000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_deletion_is_finished_after_the_loss_of_power(harness: Harness, files: FakeFiles, seed: int) -> None:
+    harness.create_topic("orders", 2)
+    harness.produce("orders")
+    files.fail("rename", errno.EIO, fail_count=1_000)
+    files.fail("remove", errno.EIO, path_part="orders", fail_count=1_000)
+    harness.run(harness.broker.topics.delete(harness.broker.catalog.topic("orders")))
+    assert topic_directories(files)
+    harness.crash()
+    disk = files.after_power_cut(seed)
+    with Harness(disk) as again:
+        assert "orders" not in again.broker.catalog.topics
+        assert not again.broker.catalog.purges_pending
+        assert topic_directories(disk) == []
+
+
+def test_a_deleted_topic_frees_its_disk(harness: Harness, files: FakeFiles) -> None:
+    harness.create_topic("orders", 2)
+    harness.produce("orders", 1)
+    assert len(topic_directories(files)) == 1
+    topic = harness.broker.catalog.topic("orders")
+    harness.run(harness.broker.topics.delete(topic))
+    assert topic_directories(files) == []
+    with pytest.raises(ApiError, match="gone already"):
+        harness.run(harness.broker.topics.delete(topic))
+
+
+def test_a_topic_that_could_not_be_created_leaves_nothing(harness: Harness, files: FakeFiles) -> None:
+    files.fail("make_directory", errno.ENOSPC, path_part="orders", skip_count=2)
+    with pytest.raises(ApiError) as caught:
+        harness.create_topic("orders", 3)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "orders" not in harness.broker.catalog.topics
+    assert topic_directories(files) == []
+    harness.create_topic("orders", 3)
+
+
+def test_partitions_that_could_not_be_added_leave_the_others_alone(harness: Harness, files: FakeFiles) -> None:
+    harness.create_topic("orders", 2)
+    harness.produce("orders", 1)
+    files.fail("make_directory", errno.ENOSPC, path_part="orders", skip_count=1)
+    with pytest.raises(ApiError) as caught:
+        harness.run(harness.broker.topics.add_partitions("orders", 4))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert harness.broker.catalog.topic("orders").partition_count == 2
+    assert harness.produce("orders", 1) == 1
+    harness.run(harness.broker.topics.add_partitions("orders", 4))
+    assert harness.produce("orders", 3) == 0
+
+
+def test_of_two_who_create_the_same_name_one_is_refused(harness: Harness, files: FakeFiles) -> None:
+    broker = harness.broker
+
+    async def both() -> list[object]:
+        creations = [broker.topics.create("orders", broker.new_topic_id(), count, {}) for count in (1, 2)]
+        return list(await asyncio.gather(*creations, return_exceptions=True))
+
+    refused = [each for each in harness.run(both()) if isinstance(each, ApiError)]
+    assert [error.code for error in refused] == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert len(topic_directories(files)) == 1
+    harness.produce("orders")
+
+
+def test_of_two_who_add_partitions_none_harms_the_other(harness: Harness) -> None:
+    harness.create_topic("orders", 1)
+    topics = harness.broker.topics
+
+    async def both() -> list[object]:
+        growths = [topics.add_partitions("orders", 3), topics.add_partitions("orders", 3)]
+        return list(await asyncio.gather(*growths, return_exceptions=True))
+
+    assert sum(isinstance(each, ApiError) for each in harness.run(both())) == 1
+    assert [harness.produce("orders", index) for index in range(3)] == [0, 0, 0]
+
+
+def test_settings_that_change_while_partitions_are_added_hold_for_the_new_ones(harness: Harness) -> None:
+    harness.create_topic("orders", 1)
+    topics = harness.broker.topics
+
+    async def both() -> None:
+        await asyncio.gather(
+            topics.add_partitions("orders", 2), topics.change_configs("orders", {"max.message.bytes": "99"})
+        )
+
+    harness.run(both())
+    assert [harness.partition("orders", index).config.max_message_bytes for index in range(2)] == [99, 99]
+
+
+def test_growing_and_deleting_at_once(harness: Harness, files: FakeFiles) -> None:
+    harness.create_topic("orders", 1)
+    topics, topic = harness.broker.topics, harness.broker.catalog.topic("orders")
+
+    async def both() -> None:
+        await asyncio.gather(topics.add_partitions("orders", 3), topics.delete(topic))
+
+    harness.run(both())
+    assert "orders" not in harness.broker.catalog.topics
+    assert topic_directories(files) == []
+
+
+def test_a_name_can_be_used_again_at_once(harness: Harness) -> None:
+    for _ in range(3):
+        topic = harness.create_topic("orders")
+        assert harness.produce("orders") == 0
+        harness.run(harness.broker.topics.delete(topic))
+
+
+def test_producer_ids_are_never_given_out_twice(harness: Harness, files: FakeFiles) -> None:
+    before = [harness.run(harness.broker.topics.new_producer_id()) for _ in range(3)]
+    harness.crash()
+    with Harness(files.after_power_cut(1)) as again:
+        after = [again.run(again.broker.topics.new_producer_id()) for _ in range(3)]
+    assert len({*before, *after}) == 6
+
+
+def test_validation_makes_no_files(harness: Harness, files: FakeFiles) -> None:
+    broker = harness.broker
+    harness.run(broker.topics.create("orders", broker.new_topic_id(), 2, {}, validate_only=True))
+    assert topic_directories(files) == []
+    assert "orders" not in broker.catalog.topics
+
+
+def test_a_metadata_log_that_cannot_be_written_stops_the_node(harness: Harness, files: FakeFiles) -> None:
+    """What clients were shown may not be what the log holds: only a restart makes them one again."""
+    files.fail("write", errno.ENOSPC, path_part="__cluster_metadata")
+    with pytest.raises(ApiError) as caught:
+        harness.create_topic("orders")
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    harness.settle()
+    assert len(harness.fatal) == 1
