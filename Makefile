@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SOURCES := src tests bench
+SOURCES := src tests bench demo
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
@@ -24,7 +24,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	@touch $@
 
 demo: $(READY) ## the main job end to end on real data: produce, consume in a group, kill -9, nothing lost
-	@$(BIN)/python -m drmq.demo
+	@$(BIN)/python -m demo
 
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data

@@ -148,7 +148,7 @@ def test_a_round_of_maintenance_goes_on_after_a_partition_that_fails(
         harness.create_topic(name, retention_ms="1000", segment_bytes="1024")
         for _ in range(3):
             harness.produce(name, values=[b"x" * 900])
-    harness.advance(60_000)
+    harness.advance(30_000)
 
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")

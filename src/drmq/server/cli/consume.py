@@ -165,6 +165,8 @@ class _Reader:
                 cluster,
                 **{
                     "group.id": group or "drmq-cli",
+                    # Also how long librdkafka waits for a lost broker when it is closed: Ctrl-C must not take a minute.
+                    "session.timeout.ms": 6000,
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "auto.offset.reset": reset,
