@@ -104,6 +104,9 @@ class Broker:
             if isinstance(slot, StoppedPartition):
                 raise StateUnreadable(f"the state of consumer groups cannot be read: {slot.reason}")
             self.groups.add_shard(self._load_shard(slot), MachineLog(slot))
+        # A crash may have come between a deletion and the moment when groups forget the topic.
+        deleted = {topic.name for topic in self.catalog.purges_pending.values()}
+        self.groups.forget_topics(deleted - self.catalog.topics.keys())
         await self.topics.finish_deletions()
         self._tasks = [
             asyncio.create_task(self._repeat(self.options.retention_check_interval_ms / 1000, self.maintain)),

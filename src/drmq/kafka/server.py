@@ -25,7 +25,7 @@ from drmq.kafka import fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.fetch_sessions import FetchSessions
 from drmq.storage import StorageError
-from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause, RepeatFilter
+from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause
 from drmq.wire import APIS, ApiKey, ProtocolError, RequestHeader, read_request, read_request_header, write_response
 from drmq.wire.messages.api_versions import ApiVersionsRequest
 
@@ -44,7 +44,6 @@ class KafkaServer:
         self.listener = Listener(self, options or ListenerOptions())
         self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
         self._handlers: dict[int, Handler] = {}
-        self._repeats = RepeatFilter(log)
         self._parked: dict[Connection, list[tuple[ShardDriver, int]]] = {}
         self._fetches: dict[Connection, set[fetch.ParkedFetch]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,7 +62,6 @@ class KafkaServer:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._repeats.close()
 
     # ---- frames ---------------------------------------------------------------------------------
 
@@ -176,7 +174,7 @@ class KafkaServer:
 
     def on_storage_error(self, partition: Partition, error: StorageError) -> None:
         """A read found damage. May be called on any thread."""
-        self._repeats.error(f"damage in {partition!r}", f"{partition!r}: {error}")
+        log.error("%r: %s", partition, error, extra={"repeat_key": f"damage in {partition!r}"})
 
     def _wait_for_disk(self, connection: Connection) -> None:
         """Too much waits for the disk: leave this producer's bytes in its socket until there is less."""

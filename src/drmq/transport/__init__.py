@@ -7,6 +7,5 @@ bounded here, before anything is parsed. What a frame means is `drmq.kafka`'s to
 from drmq.transport.connection import Answer, Connection, FrameHandler, Pause
 from drmq.transport.limits import ListenerOptions
 from drmq.transport.listener import Listener
-from drmq.transport.repeats import RepeatFilter
 
-__all__ = ["Answer", "Connection", "FrameHandler", "Listener", "ListenerOptions", "Pause", "RepeatFilter"]
+__all__ = ["Answer", "Connection", "FrameHandler", "Listener", "ListenerOptions", "Pause"]

@@ -13,7 +13,6 @@ import logging
 from drmq.transport.buffers import BufferPool
 from drmq.transport.connection import Connection, FrameHandler, Pause
 from drmq.transport.limits import ListenerOptions
-from drmq.transport.repeats import RepeatFilter
 
 log = logging.getLogger("drmq.transport")
 
@@ -40,7 +39,6 @@ class Listener:
         self._waiting_for_memory: list[Connection] = []
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._repeats = RepeatFilter(log)
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Start to listen; the address that was bound, with the port the system chose for 0."""
@@ -70,7 +68,6 @@ class Listener:
             self._sweeper.cancel()
         if self._server is not None:
             await self._server.wait_closed()
-        self._repeats.close()
 
     # ---- called by connections ------------------------------------------------------------------
 
@@ -86,7 +83,8 @@ class Listener:
 
     def on_refused(self, connection: Connection, reason: str) -> None:
         self.refused_count += 1
-        self._repeats.warning("closed a connection", f"closed {connection.peer}: {reason}")
+        # One key for all: a flood of bad clients must not become a flood of lines.
+        log.warning("closed %s: %s", connection.peer, reason, extra={"repeat_key": "closed a connection"})
 
     def may_grow(self, connection: Connection) -> bool:
         """Whether a half-received frame may get more memory now; if not, it waits its turn."""

@@ -10,6 +10,12 @@ import pytest
 
 from drmq.model import ApiError, ErrorCode
 from drmq.testing.files import FakeFiles
+from drmq.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from drmq.wire.messages.offset_fetch import OffsetFetchRequest
 from support.broker_harness import DATA_DIRECTORY, Harness
 
 
@@ -58,6 +64,18 @@ def test_a_deletion_is_finished_after_the_loss_of_power(harness: Harness, files:
         assert "orders" not in again.broker.catalog.topics
         assert not again.broker.catalog.purges_pending
         assert topic_directories(disk) == []
+
+
+def test_groups_forget_a_topic_although_a_crash_came_before_they_did(harness: Harness, files: FakeFiles) -> None:
+    harness.create_topic("orders")
+    partitions = [OffsetCommitRequestPartition(0, 5)]
+    harness.ask(OffsetCommitRequest("readers", topics=[OffsetCommitRequestTopic("orders", partitions=partitions)]), 9)
+    harness.broker.topics.on_deleted = lambda topic: None
+    files.fail("rename", errno.EIO, fail_count=1_000)
+    harness.run(harness.broker.topics.delete(harness.broker.catalog.topic("orders")))
+    harness.crash()
+    with Harness(files.after_power_cut(1)) as again:
+        assert again.ask(OffsetFetchRequest("readers", None), 7).topics == []
 
 
 def test_a_deleted_topic_frees_its_disk(harness: Harness, files: FakeFiles) -> None:
