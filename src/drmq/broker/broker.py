@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from drmq.broker.clock import Clock, SystemClock
+from drmq.broker.clock import Clock, JumpDetector, SystemClock
 from drmq.broker.coordinator import GroupCoordinator
 from drmq.broker.logs import LogStore
 from drmq.broker.machine import SNAPSHOT_NAME, KeyValue, MachineLog, StateUnreadable, encode_snapshot, load
@@ -65,6 +65,7 @@ class Broker:
         self.catalog = Catalog()
         self.groups = GroupCoordinator(_group_options(self.options), self.clock)
         self.topics: TopicService
+        self._jumps = JumpDetector(self.clock)
         self._tasks: list[asyncio.Task[None]] = []
         self.on_fatal: Callable[[BaseException], None] = lambda error: None
         """Called when the node cannot go on; the server ends the process."""
@@ -176,6 +177,9 @@ class Broker:
     async def maintain(self) -> None:
         """One round of retention and snapshots over all partitions."""
         now_ms = self.clock.wall_ms()
+        if self._jumps.has_jumped():
+            log.warning("the clock was set to another time; nothing expires in this round of retention")
+            return
         for partition in self.partitions:
             if partition.failure is not None or partition.topic == CLUSTER_METADATA:
                 continue

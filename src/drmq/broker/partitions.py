@@ -80,7 +80,8 @@ class PartitionTable:
         self._by_name: dict[str, list[Slot]] = {}
         self._by_id: dict[TopicId, list[Slot]] = {}
         self._by_log: dict[Log, Partition] = {}
-        self._snapshot_at_bytes: dict[Partition, int] = {}
+        self._saved: dict[Partition, tuple[int, int]] = {}
+        """Per partition, bytes written and offset reached when its producers were last saved."""
         self.on_recovered: Callable[[Partition], None] = lambda partition: None
         """Called when a partition goes on after a failed append, so that a state machine on it can reload."""
 
@@ -180,7 +181,7 @@ class PartitionTable:
         for partition in partitions:
             await self.on_writer(partition, partition.log.delete)
             self._by_log.pop(partition.log, None)
-            self._snapshot_at_bytes.pop(partition, None)
+            self._saved.pop(partition, None)
         await self._in_pool(lambda: self._store.remove_topic(topic.name, topic.topic_id))
 
     async def discard(self, topic: Topic, partitions: Sequence[Partition]) -> None:
@@ -255,10 +256,11 @@ class PartitionTable:
 
     async def save_producers(self, partition: Partition, *, force: bool = False) -> None:
         """Save the producers' table if enough was written since the last time, so that a start stays quick."""
-        written = partition.log.size_bytes
-        if not force and written - self._snapshot_at_bytes.get(partition, 0) < PRODUCERS_SNAPSHOT_AFTER_BYTES:
+        saved_bytes, saved_offset = self._saved.get(partition, (0, -1))
+        written = partition.committed_bytes
+        if not force and written - saved_bytes < PRODUCERS_SNAPSHOT_AFTER_BYTES:
             return
-        if partition.failure is not None:
+        if partition.failure is not None or saved_offset == partition.next_offset:
             return
         payload, offset = partition.producers.to_bytes(), partition.next_offset
         snapshots = self._store.snapshots(partition.topic, partition.topic_id, partition.index)
@@ -270,7 +272,7 @@ class PartitionTable:
                 snapshots.save(PRODUCERS_SNAPSHOT, offset, payload)
 
         await self.on_writer(partition, save)
-        self._snapshot_at_bytes[partition] = written
+        self._saved[partition] = (written, offset)
 
     # ---- threads --------------------------------------------------------------------------------
 

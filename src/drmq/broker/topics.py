@@ -42,7 +42,7 @@ class TopicService:
         self._clock = clock
         self._producer_ids = range(0)
         self._changing = asyncio.Lock()
-        """Held while partitions are added, and to begin a deletion: both at once would work on the same files."""
+        """Held while partitions come to be, and to begin a deletion: both at once would work on the same files."""
         self.on_deleted: Callable[[Topic], None] = lambda topic: None
         """Called when a deletion is durable."""
 
@@ -67,15 +67,17 @@ class TopicService:
             partitions = await self._table.create(topic, 0, self.config_of(topic))
         except (StorageError, OSError) as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {name!r} was not created: {error}") from error
-        try:
-            # While the logs were made another request may have taken the name.
-            facts = self.catalog.create_topic(name, topic_id, partition_count, configs, internal=internal)
-            self._append(facts)
-        except ApiError:
-            await self._table.discard(topic, partitions)
-            raise
-        self._table.publish(topic, partitions)
-        await self._durable(f"topic {name!r}")
+        async with self._changing:
+            try:
+                # While the logs were made another request may have taken the name.
+                facts = self.catalog.create_topic(name, topic_id, partition_count, configs, internal=internal)
+                self._append(facts)
+            except ApiError:
+                await self._table.discard(topic, partitions)
+                raise
+            # Nobody may write to a topic that a crash can still undo.
+            await self._durable(f"topic {name!r}")
+            self._table.publish(topic, partitions)
         log.info("created topic %s with %d partitions", name, partition_count)
         return topic
 
@@ -108,10 +110,10 @@ class TopicService:
             except ApiError:
                 await self._table.discard(grown, partitions)
                 raise
+            await self._durable(f"the new partitions of {name!r}")
             self._table.publish(grown, partitions)
             # The topic's settings may have changed while the logs were made.
             self._table.set_config(grown, self.config_of(self.catalog.topic(name)))
-        await self._durable(f"the new partitions of {name!r}")
 
     async def set_configs(self, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace all of a topic's settings."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterable
 from drmq.broker import Broker, Partition
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
+from drmq.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, TopicId
 from drmq.wire.messages.metadata import (
     MetadataRequest,
@@ -29,15 +30,16 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     broker = context.broker
     wanted = request.topics
     if wanted is None or (context.version == 0 and not wanted):
-        return _response(broker, (describe(broker, topic) for topic in broker.catalog.topics.values()))
+        everything = (describe(broker, topic) for topic in broker.catalog.topics.values())
+        return _response(broker, request, everything)
     missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in broker.catalog.topics]
     if missing and request.allow_auto_topic_creation and broker.options.auto_create_topics:
-        return _create_and_answer(broker, wanted, missing)
-    return _response(broker, (_find(broker, entry) for entry in wanted))
+        return _create_and_answer(broker, request, wanted, missing)
+    return _response(broker, request, (_find(broker, entry) for entry in wanted))
 
 
 async def _create_and_answer(
-    broker: Broker, wanted: list[MetadataRequestTopic], missing: list[str]
+    broker: Broker, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
     refusals: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(missing):
@@ -49,6 +51,7 @@ async def _create_and_answer(
                 refusals[name] = error.code
     return _response(
         broker,
+        request,
         (
             MetadataResponseTopic(error_code=refusals[entry.name], name=entry.name)
             if entry.name in refusals
@@ -74,6 +77,9 @@ def describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
     """One topic as the protocol describes it."""
     node = [int(broker.node_id)]
     partitions = []
+    if not broker.partitions.slots(topic.name):
+        # It is being created: its partitions appear once that is durable. Clients ask again.
+        return MetadataResponseTopic(ErrorCode.LEADER_NOT_AVAILABLE, topic.name, topic.topic_id, topic.is_internal)
     for slot in broker.partitions.slots(topic.name):
         if isinstance(slot, Partition):
             partitions.append(MetadataResponsePartition(0, slot.index, node[0], slot.leader_epoch, node, node, []))
@@ -84,11 +90,19 @@ def describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
     return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, partitions)
 
 
-def _response(broker: Broker, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
+def _response(broker: Broker, request: MetadataRequest, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
     host, port = broker.advertised
-    return MetadataResponse(
+    described = list(topics)
+    if request.include_topic_authorized_operations:
+        for topic in described:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(broker.node_id, host, port)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        topics=list(topics),
+        topics=described,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

@@ -44,7 +44,7 @@ class KafkaServer:
         self.listener = Listener(self, options or ListenerOptions())
         self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
         self._handlers: dict[int, Handler] = {}
-        self._parked: dict[Connection, list[tuple[ShardDriver, int]]] = {}
+        self._parked: dict[Connection, set[tuple[ShardDriver, int]]] = {}
         self._fetches: dict[Connection, set[fetch.ParkedFetch]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting_for_disk: list[Connection] = []
@@ -99,17 +99,19 @@ class KafkaServer:
             )
         if header.client_id is not None:
             connection.client_id = header.client_id
+        parked: list[tuple[ShardDriver, int]] = []
         context = Context(
             self.broker,
             connection,
             version,
             header.client_id or "",
-            lambda shard, ticket: self._parked.setdefault(connection, []).append((shard, ticket)),
+            lambda shard, ticket: parked.append((shard, ticket)),
         )
         answer = connection.open_answer()
         response = self._handler(header.api_key)(context, request)
         if asyncio.isfuture(response):
-            response.add_done_callback(lambda done: self._on_done(connection, header, answer, done))
+            self._parked.setdefault(connection, set()).update(parked)
+            response.add_done_callback(lambda done: self._on_done(connection, header, answer, done, parked))
         elif asyncio.iscoroutine(response):
             connection.pause(Pause.HANDLER)
             task = asyncio.ensure_future(self._carry_out(connection, header, answer, response))
@@ -137,9 +139,15 @@ class KafkaServer:
             connection.resume(Pause.HANDLER)
 
     def _on_done(
-        self, connection: Connection, header: RequestHeader, answer: Answer, done: asyncio.Future[object]
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        answer: Answer,
+        done: asyncio.Future[object],
+        parked: list[tuple[ShardDriver, int]],
     ) -> None:
-        if done.cancelled():
+        self._parked.get(connection, set()).difference_update(parked)
+        if done.cancelled() or connection.closed:
             return
         try:
             self._send(header, answer, done.result())

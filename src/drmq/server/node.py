@@ -22,6 +22,8 @@ from drmq.storage import DataDirectory
 
 log = logging.getLogger("drmq.server")
 
+_SWITCH_INTERVAL_S = 0.0005
+
 
 class Node:
     """A broker with its listener. `start` and `stop` run on the node's event loop."""
@@ -65,6 +67,9 @@ def run(config: ServerConfig) -> int:
         print("drmq server: refusing to run under python -O: the checks that guard the data are off", file=sys.stderr)
         return 1
     _raise_file_limit()
+    # The writer thread waits for the interpreter's lock after each sync. At the default of 5 ms a busy
+    # loop keeps it waiting ten times longer than the sync took (submit to durable: p50 11 ms against 1.7 ms).
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(config))
