@@ -95,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         "_backlog",
         "_filled",
         "_frame_size",
+        "_is_read",
         "_listener",
         "_partial",
         "_pooled",
@@ -120,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._frame_size = 0
         self._reasons = Pause.NONE
+        self._is_read = True
         self._answers: deque[Answer] = deque()
         self.closed = False
         self.peer = "?"
@@ -322,9 +324,10 @@ class Connection(asyncio.BufferedProtocol):
     # ---- flow -----------------------------------------------------------------------------------
 
     def pause(self, reason: Pause) -> None:
-        if not self._reasons and not self.closed and self._transport is not None:
-            self._transport.pause_reading()
         self._reasons |= reason
+        if self._is_read and not self.closed and self._transport is not None:
+            self._is_read = False
+            self._transport.pause_reading()
 
     def resume(self, reason: Pause) -> None:
         before = self._reasons
@@ -342,4 +345,6 @@ class Connection(asyncio.BufferedProtocol):
             self._take_frames(memoryview(backlog))
             if self._reasons or self.closed:
                 return
-        self._transport.resume_reading()
+        if not self._is_read:
+            self._is_read = True
+            self._transport.resume_reading()

@@ -24,7 +24,10 @@ _BACKLOG = 1_024
 class Listener:
     """Accepts connections on one address and hands their frames to a handler."""
 
-    def __init__(self, handler: FrameHandler, options: ListenerOptions) -> None:
+    def __init__(
+        self, handler: FrameHandler, options: ListenerOptions, sweep_interval_s: float = _SWEEP_INTERVAL_S
+    ) -> None:
+        self._sweep_interval_s = sweep_interval_s
         self.handler = handler
         self.options = options
         self.connections: set[Connection] = set()
@@ -45,7 +48,7 @@ class Listener:
         loop = self.loop = asyncio.get_running_loop()
         self.now = loop.time()
         self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=_BACKLOG)
-        self._sweeper = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+        self._sweeper = loop.call_later(self._sweep_interval_s, self._sweep)
         bound = self._server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])
 
@@ -124,7 +127,7 @@ class Listener:
         if self._waiting_for_memory and all(c in self._waiting_for_memory for c in self._growing()):
             # Everyone who holds memory waits for memory: one of them goes on, and frees its own at its end.
             self._waiting_for_memory.pop(0).resume(Pause.MEMORY)
-        self._sweeper = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+        self._sweeper = loop.call_later(self._sweep_interval_s, self._sweep)
 
     def _growing(self) -> list[Connection]:
         return [connection for connection in self.connections if connection.frame_since]

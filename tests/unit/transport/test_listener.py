@@ -1,0 +1,120 @@
+"""Connections that break a limit are closed, and the others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from drmq.transport import Connection, Listener, ListenerOptions
+
+from .fakes import Recorder, frame
+
+
+def echo(connection: Connection, data: bytes) -> None:
+    connection.open_answer().send([len(data).to_bytes(4, "big"), data])
+
+
+def run(options: ListenerOptions, scenario: Callable[[Listener, int], Awaitable[None]]) -> None:
+    """Run a scenario against a real listener on loopback whose sweep comes every 20 ms."""
+
+    async def main() -> None:
+        listener = Listener(Recorder(echo), options, sweep_interval_s=0.02)
+        _, port = await listener.open("127.0.0.1", 0)
+        try:
+            await asyncio.wait_for(scenario(listener, port), 10)
+        finally:
+            await listener.close(drain_timeout_s=0.5)
+
+    asyncio.run(main())
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await reader.read(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    while not reached():  # noqa: ASYNC110  # the listener has no event for each thing a test may look at
+        await asyncio.sleep(0.005)
+
+
+def test_a_request_is_answered() -> None:
+    async def scenario(listener: Listener, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame(100) * 2)
+        assert await reader.readexactly(208) == frame(100) * 2
+        writer.close()
+
+    run(ListenerOptions(), scenario)
+
+
+def test_a_length_that_never_comes() -> None:
+    async def scenario(listener: Listener, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame(100)[:50])
+        assert await ended(reader)
+        writer.close()
+
+    run(ListenerOptions(request_receive_timeout_ms=100), scenario)
+
+
+def test_silence() -> None:
+    async def scenario(listener: Listener, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await ended(reader)
+        writer.close()
+
+    run(ListenerOptions(idle_timeout_ms=100), scenario)
+
+
+def test_answers_that_nobody_reads() -> None:
+    async def scenario(listener: Listener, port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame(3_000_000) * 8)
+        await until(lambda: listener.refused_count > 0)
+        assert not listener.connections
+        writer.close()
+
+    run(ListenerOptions(response_send_timeout_ms=200), scenario)
+
+
+def test_one_connection_too_many() -> None:
+    async def scenario(listener: Listener, port: int) -> None:
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in kept:
+            writer.write(frame(10))
+        for reader, _ in kept:
+            await reader.readexactly(14)
+        reader, refused = await asyncio.open_connection("127.0.0.1", port)
+        assert await ended(reader)
+        kept[0][1].write(frame(10))
+        assert await kept[0][0].readexactly(14) == frame(10)
+        for _, writer in [*kept, (reader, refused)]:
+            writer.close()
+
+    run(ListenerOptions(connections_max=2), scenario)
+
+
+def test_closing_waits_for_answers_in_flight() -> None:
+    """A request that was taken is answered before its connection is closed."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def slowly(connection: Connection, data: bytes) -> None:
+            answer = connection.open_answer()
+            loop.call_later(0.1, answer.send, [len(data).to_bytes(4, "big"), data])
+
+        listener = Listener(Recorder(slowly), ListenerOptions())
+        _, port = await listener.open("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame(10))
+        await until(lambda: any(connection.is_busy for connection in listener.connections))
+        await listener.close()
+        assert await reader.readexactly(14) == frame(10)
+        assert await ended(reader)
+        writer.close()
+
+    asyncio.run(main())
