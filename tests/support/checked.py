@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -143,6 +143,8 @@ class History:
     commits: list[Commit] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     acked_count: int = 0
+    acked_by: Counter[str] = field(default_factory=Counter)
+    """Acknowledgements by producer."""
     _known: dict[Place, int] = field(default_factory=dict)
     _confirmed: dict[tuple[str, Place], int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -160,6 +162,7 @@ class History:
         with self._lock:
             send.outcome, send.offset = Outcome.ACKED, offset
             self.acked_count += 1
+            self.acked_by[send.stamp.producer] += 1
             self._learn(send.stamp.place, offset)
 
     def on_failed(self, send: Send) -> None:

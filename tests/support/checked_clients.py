@@ -11,17 +11,17 @@ import logging
 import random
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from support.checked import History, Place, Send, Stamp, payload
+from support.checked import Headers, History, Place, Send, Stamp, payload
 from support.polling import Deadline
-from support.raw_client import RawClient, RequestFailed
+from support.raw_client import RawClient
 
 QUIET = logging.getLogger("checked-clients")
 """librdkafka complains aloud about every broker that is down, which is what these tests are about."""
-QUIET.addHandler(logging.NullHandler())
-QUIET.propagate = False
+QUIET.disabled = True
 
 _RECONNECT_PAUSE_S = 0.02
 _IN_FLIGHT_MAX = 200
@@ -317,16 +317,7 @@ def read_everything(bootstrap: str, history: History, places: Sequence[Place], t
                 assert error is None, error
                 place = _place(message)
                 offset = int(message.offset() or 0)
-                history.on_read(
-                    "final",
-                    0,
-                    place,
-                    offset,
-                    message.value(),
-                    message.key(),
-                    message.headers(),
-                    final=True,  # type: ignore[arg-type]
-                )
+                _note(history, "final", 0, message, final=True)
                 if offset + 1 >= ends.get(place, 0):
                     ends.pop(place, None)
     finally:
@@ -339,17 +330,14 @@ def _note_read(client: CheckedClient, message: Message, sitting: int) -> Place |
         if not error.retriable() and error.code() not in _BROKER_AWAY:
             client.problems.append(str(error))
         return None
-    place = _place(message)
-    client.history.on_read(
-        client.name,
-        sitting,
-        place,
-        int(message.offset() or 0),
-        message.value(),
-        message.key(),
-        message.headers(),  # type: ignore[arg-type]
-    )
-    return place
+    _note(client.history, client.name, sitting, message)
+    return _place(message)
+
+
+def _note(history: History, reader: str, sitting: int, message: Message, *, final: bool = False) -> None:
+    headers = cast(Headers | None, message.headers())
+    value, key = cast(bytes | None, message.value()), message.key()
+    history.on_read(reader, sitting, _place(message), int(message.offset() or 0), value, key, headers, final=final)
 
 
 _BROKER_AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
@@ -373,15 +361,3 @@ def _consumer_settings(bootstrap: str, *, group: str, reset: str) -> dict[str, o
         "check.crcs": True,
         "logger": QUIET,
     }
-
-
-__all__ = [
-    "CheckedClient",
-    "GroupMember",
-    "IdempotentProducer",
-    "LeaderAckProducer",
-    "RequestFailed",
-    "RetryingProducer",
-    "TailReader",
-    "read_everything",
-]

@@ -61,6 +61,7 @@ class Partition:
         "failure",
         "high_watermark",
         "index",
+        "is_closed",
         "is_internal",
         "leader_epoch",
         "log",
@@ -83,6 +84,7 @@ class Partition:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
+        self.is_closed = False
         self.is_internal = is_internal(topic)
         self.log = log
         self.config = config
@@ -227,6 +229,7 @@ class Partition:
 
     def close(self) -> None:
         """The topic is gone or the broker stops: nobody waits any longer."""
+        self.is_closed = True
         self.failure = f"{self.topic}-{self.index} is closed"
         for waiters in (self._write_waiters, self._flush_waiters):
             while waiters:

@@ -185,6 +185,8 @@ class ParkedFetch:
         visible = partition.high_watermark
         offset = Offset(entry.fetch_offset)
         aborted = () if self._data.isolation_level == _READ_COMMITTED else None
+        if partition.is_closed:
+            return _failed(entry, self._gone, partition), 0
         try:
             if offset > partition.next_offset or offset < partition.log.start_offset:
                 raise OffsetOutOfRange(offset, partition.log.start_offset, partition.next_offset)
@@ -201,7 +203,7 @@ class ParkedFetch:
             return _failed(entry, ErrorCode.KAFKA_STORAGE_ERROR, partition), 0
         except StorageError:
             # The log was closed under us: its topic has just been deleted.
-            return _failed(entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition), 0
+            return _failed(entry, self._gone, partition), 0
         return (
             FetchResult(
                 entry.topic,
@@ -216,6 +218,12 @@ class ParkedFetch:
             len(data),
         )
 
+    @property
+    def _gone(self) -> ErrorCode:
+        """What a client hears of a topic that was deleted under its request."""
+        by_id = self._header.api_version >= _TOPIC_ID_FROM
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def _read_from_disk(self) -> None:
         """The page cache does not have it: read on a thread, and answer from there."""
         future = asyncio.ensure_future(self._server.broker.blocking(lambda: self._read(cached_only=False)))
@@ -223,6 +231,11 @@ class ParkedFetch:
 
     def _on_read(self, future: asyncio.Future[tuple[list[FetchResult], int, bool]]) -> None:
         if future.cancelled() or self._connection.closed:
+            return
+        error = future.exception()
+        if error is not None:
+            # No answer would leave the client waiting for its own time-out.
+            self._server.on_bug(self._connection, error)
             return
         self._reply(future.result()[0])
 

@@ -79,8 +79,8 @@ class KafkaServer:
                 self._dispatch(connection, header, frame)
         except ProtocolError as error:
             connection.close(str(error))
-        except Exception:  # noqa: BLE001  # the outermost frame of a request
-            self._on_bug(connection)
+        except Exception as error:  # noqa: BLE001  # the outermost frame of a request
+            self.on_bug(connection, error)
 
     def _dispatch(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         api = APIS.get(header.api_key)
@@ -133,8 +133,8 @@ class KafkaServer:
     ) -> None:
         try:
             self._send(header, answer, await response)
-        except Exception:  # noqa: BLE001  # the outermost frame of a request
-            self._on_bug(connection)
+        except Exception as error:  # noqa: BLE001  # the outermost frame of a request
+            self.on_bug(connection, error)
         finally:
             connection.resume(Pause.HANDLER)
 
@@ -151,8 +151,8 @@ class KafkaServer:
             return
         try:
             self._send(header, answer, done.result())
-        except Exception:  # noqa: BLE001  # the outermost frame of a request
-            self._on_bug(connection)
+        except Exception as error:  # noqa: BLE001  # the outermost frame of a request
+            self.on_bug(connection, error)
 
     def _send(self, header: RequestHeader, answer: Answer, response: object) -> None:
         version = header.api_version
@@ -160,8 +160,9 @@ class KafkaServer:
             version = 0
         answer.send((write_response(header.api_key, version, header.correlation_id, response),))
 
-    def _on_bug(self, connection: Connection) -> None:
-        log.exception("a request of %s (client %r) failed on a bug", connection.peer, connection.client_id)
+    def on_bug(self, connection: Connection, error: BaseException) -> None:
+        """A request failed in a way that nobody foresaw: say all about it, and end its connection."""
+        log.error("a request of %s (client %r) failed on a bug", connection.peer, connection.client_id, exc_info=error)
         connection.close("its request failed on a bug")
 
     # ---- what waits -----------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""Metadata: all, some or no topics, by name or id, made on demand where that is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from drmq.broker import BrokerOptions
+from drmq.model import ErrorCode
+from drmq.wire import ApiKey
+from drmq.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from support.broker_harness import Harness
+from support.kafka_line import versions
+
+
+def named(*names: str, create: bool = True) -> MetadataRequest:
+    return MetadataRequest([MetadataRequestTopic(name=name) for name in names], create)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+def test_every_version_describes_a_topic(harness: Harness, version: int) -> None:
+    topic = harness.create_topic("t", 3)
+    answer = harness.ask(named("t"), version)
+    (described,) = answer.topics
+    assert (described.error_code, described.name) == (0, "t")
+    assert [partition.partition_index for partition in described.partitions] == [0, 1, 2]
+    assert all(partition.leader_id == 1 and partition.isr_nodes == [1] for partition in described.partitions)
+    assert described.topic_id == (topic.topic_id if version >= 10 else bytes(16))
+    assert [broker.node_id for broker in answer.brokers] == [1]
+
+
+@pytest.mark.parametrize(
+    ("version", "topics", "everything"),
+    [(0, [], True), (1, None, True), (1, [], False), (13, None, True), (13, [], False)],
+)
+def test_all_or_none(
+    harness: Harness, version: int, topics: list[MetadataRequestTopic] | None, everything: bool
+) -> None:
+    """Null asks for all topics and an empty list for none, except in v0, which has no null."""
+    harness.create_topic("t")
+    names = [topic.name for topic in harness.ask(MetadataRequest(topics), version).topics]
+    assert ("t" in names) is everything
+
+
+def test_a_missing_topic_is_created_when_the_client_allows_it(harness: Harness) -> None:
+    (created,) = harness.ask(named("new"), 4).topics
+    assert (created.error_code, len(created.partitions)) == (0, 1)
+    (refused,) = harness.ask(named("other", create=False), 4).topics
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "other" not in harness.broker.catalog.topics
+
+
+def test_the_broker_may_forbid_creation() -> None:
+    with Harness(options=BrokerOptions(auto_create_topics=False)) as harness:
+        (refused,) = harness.ask(named("new"), 4).topics
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "ü", "x" * 250, "__cluster_metadata"])
+def test_a_bad_name_is_refused(harness: Harness, name: str) -> None:
+    (refused,) = harness.ask(named(name), 4).topics
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_by_id(harness: Harness) -> None:
+    topic = harness.create_topic("t")
+    found, lost = harness.ask(
+        MetadataRequest([MetadataRequestTopic(topic.topic_id, None), MetadataRequestTopic(b"\x01" * 16, None)], False),
+        12,
+    ).topics
+    assert found.name == "t"
+    assert lost.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_operations_are_told_when_asked_for(harness: Harness) -> None:
+    harness.create_topic("t")
+    request = named("t")
+    assert harness.ask(request, 8).topics[0].topic_authorized_operations == -(2**31)
+    request.include_topic_authorized_operations = request.include_cluster_authorized_operations = True
+    answer = harness.ask(request, 8)
+    assert answer.topics[0].topic_authorized_operations > 0
+    assert answer.cluster_authorized_operations > 0
