@@ -176,8 +176,9 @@ class Rounds:
     def end_join_round(self, group: Group, turn: Turn) -> None:
         """Go on with those who have joined, and drop the others.
 
-        If nobody has, static members stay for now: they may be restarting, all at once, and keep
-        their place until their sessions end.
+        Static members stay all the same: they may be restarting, and keep their place, and what the
+        leader gives them, until their sessions end. If nobody but such members is left, the round
+        waits on for one of them.
         """
         self.timers.cancel(_delay_key(group))
         self.timers.cancel(_join_key(group))
@@ -185,7 +186,7 @@ class Rounds:
         missing = [member for member in group.members.values() if member.join_ticket is None]
         nobody_joined = len(missing) == len(group.members)
         for member in missing:
-            if not (nobody_joined and member.instance_id is not None):
+            if member.instance_id is None:
                 self._drop(group, member, turn)
         if group.members and nobody_joined:
             self.timers.set(_join_key(group), turn.now_ms + group.rebalance_timeout_ms)
@@ -208,7 +209,8 @@ class Rounds:
         group.transition(GroupState.COMPLETING_REBALANCE, turn.wall_ms)
         group.leader = group.elect_leader()
         group.protocol_name = group.choose_protocol()
-        group.awaiting_sync = set(group.members)
+        # A static member that did not join has nothing to sync; its session decides how long it is kept.
+        group.awaiting_sync = {member.member_id for member in group.members.values() if member.join_ticket is not None}
         self.timers.set(_sync_key(group), turn.now_ms + group.rebalance_timeout_ms)
         for member in group.members.values():
             member.assignment = b""
