@@ -336,7 +336,7 @@ def _note_read(client: CheckedClient, message: Message, sitting: int) -> Place |
 
 def _note(history: History, reader: str, sitting: int, message: Message, *, final: bool = False) -> None:
     headers = cast(Headers | None, message.headers())
-    value, key = cast(bytes | None, message.value()), message.key()
+    value, key = message.value(), message.key()
     history.on_read(reader, sitting, _place(message), int(message.offset() or 0), value, key, headers, final=final)
 
 
