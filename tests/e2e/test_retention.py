@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from support.confluent_admin import NewTopic
 from support.polling import eventually
 from support.processes import BrokerProcess
 from support.wire import RawConnection, batch, list_offsets, produce
