@@ -147,15 +147,17 @@ def run_until_killed(brokers: StepBrokers, data_dir: Path, port: int, kill_at: i
     return brokers.end(signal.SIGTERM)
 
 
-def test_killed_before_every_step(tmp_path: Path) -> None:
-    """Wherever it is killed, the broker starts by itself, keeps what it confirmed, and the script can go on."""
+@pytest.mark.parametrize("first", [1, 2])
+def test_killed_before_every_step(tmp_path: Path, first: int) -> None:
+    """Wherever it is killed, the broker starts by itself, keeps what it confirmed, and the script can go on.
+
+    Odd and even steps are two tests, so that two workers share the walk.
+    """
     port = lasting_port()
     log_path = tmp_path / "brokers.log"
     places = Counter[str]()
     with StepBrokers(log_path, ENVIRONMENT) as brokers:
-        kill_at = 0
-        while True:
-            kill_at += 1
+        for kill_at in range(first, 10_000, 2):
             data_dir = tmp_path / f"at-{kill_at}"
             script = Script()
             status, steps = run_until_killed(brokers, data_dir, port, kill_at, script)
@@ -178,11 +180,11 @@ def test_killed_before_every_step(tmp_path: Path) -> None:
     text = log_path.read_text()
     assert "Traceback" not in text, text[text.index("Traceback") :][:3_000]
     assert "is stopped" not in text
-    print(f"{kill_at - 1} steps: {dict(places)}")
+    print(f"steps {first}, {first + 2}, ... {kill_at - 2}: {dict(places)}")
     # If there are hardly any, the counter does not sit where the syncs are.
-    assert places["start"] > 10
-    assert places["script"] > 2 * BATCHES
-    assert places["shutdown"] > 3
+    assert places["start"] > 5
+    assert places["script"] > BATCHES
+    assert places["shutdown"] > 2
 
 
 def test_killed_before_every_step_of_a_recovery(tmp_path: Path) -> None:
@@ -381,9 +383,10 @@ def test_failed_write_leaves_no_trace(strace: str, tmp_path: Path) -> None:
 
         def produce() -> int | None:
             with RawClient(broker.bootstrap) as client:
+                offset: int | None = None
                 with _allowed(KAFKA_STORAGE_ERROR):
-                    return client.produce("write", [b"second"])
-                return None
+                    offset = client.produce("write", [b"second"])
+                return offset
 
         assert eventually(produce, lambda offset: offset is not None) == 1
         broker.restart(crash=True)

@@ -8,6 +8,7 @@ is in flight, flush, mark the shutdown as clean. A second signal ends it at once
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
@@ -23,6 +24,7 @@ from drmq.storage import DataDirectory
 log = logging.getLogger("drmq.server")
 
 _SWITCH_INTERVAL_S = 0.0005
+_GC_THRESHOLDS = (50_000, 20, 20)
 
 
 class Node:
@@ -70,6 +72,9 @@ def run(config: ServerConfig) -> int:
     # The writer thread waits for the interpreter's lock after each sync. At the default of 5 ms a busy
     # loop keeps it waiting ten times longer than the sync took (submit to durable: p50 11 ms against 1.7 ms).
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    # Requests leave next to no cycles behind, and looking for some after every 700 new objects costs
+    # a busy broker a twentieth of its time.
+    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(config))

@@ -46,6 +46,8 @@ _FRAME_SIZE_MIN = 8
 _PARTIAL_SIZE_MIN = 4_096
 _LARGE_FRAME_SIZE = 65_536
 _WRITE_BUFFER_HIGH = 1_048_576
+_JOINED_SIZE_MAX = 32_768
+"""Small answers are copied together: one buffer of theirs costs less than many."""
 _PRODUCE_KEY = 0
 
 
@@ -97,6 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_size",
         "_is_read",
         "_listener",
+        "_out",
+        "_out_bytes",
         "_partial",
         "_pooled",
         "_reasons",
@@ -123,6 +127,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reasons = Pause.NONE
         self._is_read = True
         self._answers: deque[Answer] = deque()
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
         self.closed = False
         self.peer = "?"
         self.client_id = ""
@@ -286,17 +292,35 @@ class Connection(asyncio.BufferedProtocol):
     def flush_answers(self) -> None:
         """Write the answers that are ready and not behind one that is not."""
         answers = self._answers
-        transport = self._transport
-        if self.closed or transport is None:
+        if self.closed:
             return
+        if not self._out:
+            # One sync of the disk completes many requests: their answers leave together, in one write.
+            self._listener.write_soon(self)
         while answers:
             buffers = answers[0].buffers
             if buffers is None:
                 break
             answers.popleft()
-            transport.writelines(buffers)
+            self._out += buffers
+            for buffer in buffers:
+                self._out_bytes += len(buffer)
+        if self._out_bytes > _WRITE_BUFFER_HIGH:
+            # Enough to fill the socket: it must tell now whether its reader keeps up.
+            self.write_out()
         if self._reasons & Pause.REQUESTS and len(answers) < self._listener.options.requests_in_flight_max // 2:
             self.resume(Pause.REQUESTS)
+
+    def write_out(self) -> None:
+        """Hand what has gathered to the socket."""
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
+        if not out or self.closed or self._transport is None:
+            return
+        if size <= _JOINED_SIZE_MAX:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
 
     @property
     def limits(self) -> ListenerOptions:
@@ -306,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """Whether a request waits for its answer, or an answer for its reader."""
-        return bool(self._answers) or self.unsent_bytes > 0 or bool(self._reasons & Pause.HANDLER)
+        return bool(self._answers) or bool(self._out) or self.unsent_bytes > 0 or bool(self._reasons & Pause.HANDLER)
 
     @property
     def unsent_bytes(self) -> int:

@@ -40,6 +40,7 @@ class Listener:
         self.loop: asyncio.AbstractEventLoop
         self.refused_count = 0
         self._waiting_for_memory: list[Connection] = []
+        self._writing: list[Connection] = []
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -88,6 +89,17 @@ class Listener:
         self.refused_count += 1
         # One key for all: a flood of bad clients must not become a flood of lines.
         log.warning("closed %s: %s", connection.peer, reason, extra={"repeat_key": "closed a connection"})
+
+    def write_soon(self, connection: Connection) -> None:
+        """Let a connection write once whatever is happening now has happened."""
+        if not self._writing:
+            self.loop.call_soon(self._write_all)
+        self._writing.append(connection)
+
+    def _write_all(self) -> None:
+        writing, self._writing = self._writing, []
+        for connection in writing:
+            connection.write_out()
 
     def may_grow(self, connection: Connection) -> bool:
         """Whether a half-received frame may get more memory now; if not, it waits its turn."""

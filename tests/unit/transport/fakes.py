@@ -16,6 +16,7 @@ class FakeTransport:
 
     def __init__(self) -> None:
         self.written = bytearray()
+        self.writes: list[bytes] = []
         self._is_paused = False
         self.is_aborted = False
         self.unsent = 0
@@ -35,6 +36,10 @@ class FakeTransport:
     def resume_reading(self) -> None:
         assert self._is_paused, "resumed without a pause"
         self._is_paused = False
+
+    def write(self, data: Buffer) -> None:
+        self.writes.append(bytes(data))
+        self.written += data
 
     def writelines(self, buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:

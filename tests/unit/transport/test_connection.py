@@ -109,8 +109,10 @@ def test_answers_leave_in_the_order_of_requests() -> None:
     line.receive(frame(8) * 3)
     answers[2].send([b"third"])
     answers[1].send([b"sec", b"ond"])
+    line.loop.turn()
     assert line.transport.written == b""
     answers[0].send([b"first"])
+    line.loop.turn()
     assert line.transport.written == b"firstsecondthird"
 
 
@@ -120,6 +122,7 @@ def test_an_answer_after_the_connection_is_gone_goes_nowhere() -> None:
     line.receive(frame(8))
     line.connection.connection_lost(None)
     answers[0].send([b"late"])
+    line.loop.turn()
     assert line.transport.written == b""
     assert line.recorder.closed == [line.connection]
 
@@ -197,3 +200,23 @@ def test_half_received_frames_share_a_budget() -> None:
     assert not second_transport.paused()
     line.receive(wire[start:], second)
     assert line.recorder.frames == [wire[4:]] * 2
+
+
+def test_answers_of_one_moment_leave_in_one_write() -> None:
+    answers: list[Answer] = []
+    line = Line(Recorder(lambda connection, _: answers.append(connection.open_answer())))
+    line.receive(frame(8) * 5)
+    for answer in answers:
+        answer.send([b"a", b"b"])
+    line.loop.turn()
+    assert line.transport.writes == [b"ab" * 5]
+
+
+def test_large_answers_do_not_gather() -> None:
+    """What would fill the socket is written at once, so that a slow reader is noticed before more is made."""
+    answers: list[Answer] = []
+    line = Line(Recorder(lambda connection, _: answers.append(connection.open_answer())))
+    line.receive(frame(8) * 3)
+    for answer in answers:
+        answer.send([b"x" * 2_000_000])
+    assert len(line.transport.written) == 6_000_000
