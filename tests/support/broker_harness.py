@@ -78,7 +78,11 @@ class Harness:
         self.broker.on_fatal = self.fatal.append
         self.parked: list[tuple[ShardDriver, int]] = []
         self._is_running = False
-        self.run(self.broker.start())
+        try:
+            self.run(self.broker.start())
+        except BaseException:
+            self.loop.close()
+            raise
         self._is_running = True
 
     def __enter__(self) -> Self:

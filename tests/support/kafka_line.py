@@ -20,6 +20,7 @@ class PaperConnection:
         self.software = ""
         self.closed = False
         self.reason: str | None = None
+        self.unread_bytes = 0
         self.paused: list[object] = []
         self.answers: list[Answer] = []
 
@@ -28,7 +29,7 @@ class PaperConnection:
         self.answers.append(answer)
         return answer
 
-    def flush_answers(self) -> None: ...
+    def flush_answers(self, ready: Answer) -> None: ...
 
     def pause(self, reason: object) -> None:
         self.paused.append(reason)

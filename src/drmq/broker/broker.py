@@ -78,6 +78,16 @@ class Broker:
 
     async def start(self) -> None:
         """Open everything and begin to serve. Raises `StateUnreadable` and other `DrmqError`s."""
+        try:
+            await self._open()
+        except BaseException:
+            # Nothing was served, so nothing needs saving: let go of the threads and the directory.
+            self.writer.stop()
+            self._pool.shutdown()
+            self.store.close()
+            raise
+
+    async def _open(self) -> None:
         self._bridge.attach(asyncio.get_running_loop(), self.partitions)
         self.partitions.on_recovered = self._on_partition_recovered
         metadata = self._open_metadata()
@@ -117,6 +127,11 @@ class Broker:
     def _open_metadata(self) -> Partition:
         config = effective({}, TopicDefaults(retention_ms=-1, segment_bytes=_OWN_SEGMENT_BYTES))
         has_log = self.store.has_log(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
+        if not has_log and self.store.has_topics():
+            raise StateUnreadable(
+                f"{self.store.location} holds topics, but the metadata log that describes them is gone; "
+                "restore internal/ from a backup, or start with an empty directory"
+            )
         opener = self.store.open_log if has_log else self.store.create_log
         try:
             opened = opener(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0, log_options(config))

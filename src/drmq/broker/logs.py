@@ -48,6 +48,9 @@ class LogStore(Protocol):
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool: ...
 
+    def has_topics(self) -> bool:
+        """Whether there is a log of any topic at all."""
+
     def create_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
         """A new, empty log. It is on the disk before this returns."""
 
@@ -83,6 +86,9 @@ class DiskLogs:
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool:
         return self._files.is_directory(self._path(topic, topic_id, index))
 
+    def has_topics(self) -> bool:
+        return bool(self._directory.scan())
+
     def create_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
         return SegmentLog(self._path(topic, topic_id, index), options, self._files)
 
@@ -114,6 +120,9 @@ class MemoryLogs:
         self.location = "memory"
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool:
+        return False
+
+    def has_topics(self) -> bool:
         return False
 
     def create_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:

@@ -58,6 +58,9 @@ class KafkaServer:
         self.listener.stop_accepting()
         for parked in [one for fetches in self._fetches.values() for one in fetches]:
             parked.finish()
+        for connection in [connection for connection, waiting in self._parked.items() if waiting]:
+            # It waits for other members of its group, whom nobody hears any more.
+            connection.close()
         await self.listener.close()
         for task in list(self._tasks):
             task.cancel()

@@ -38,7 +38,12 @@ class Node:
     async def start(self) -> tuple[str, int]:
         """Open everything; the address that clients are told."""
         await self.broker.start()
-        _, port = await self.server.open(self.config.host, self.config.port)
+        try:
+            _, port = await self.server.open(self.config.host, self.config.port)
+        except OSError:
+            # The address is taken: leave the data as a clean stop does.
+            await self.broker.stop()
+            raise
         self.broker.advertised = self.config.advertised_address(port)
         return self.broker.advertised
 

@@ -61,6 +61,7 @@ class Pause(IntFlag):
     HANDLER = 8
     DISK = 16
     SHUTDOWN = 32
+    ORDER = 64
 
 
 class FrameHandler(Protocol):
@@ -76,17 +77,19 @@ class FrameHandler(Protocol):
 class Answer:
     """The place of one request's answer in the connection's order."""
 
-    __slots__ = ("_connection", "buffers")
+    __slots__ = ("_connection", "buffers", "held_bytes")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.buffers: Sequence[Buffer] | None = None
+        self.held_bytes = 0
+        """Its size, if it is ready and waits for an earlier one."""
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Give the whole answer, size prefix included. It leaves once all earlier ones have."""
         assert self.buffers is None, "a request is answered once"
         self.buffers = buffers
-        self._connection.flush_answers()
+        self._connection.flush_answers(self)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -97,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         "_backlog",
         "_filled",
         "_frame_size",
+        "_held_bytes",
         "_is_read",
         "_listener",
         "_out",
@@ -113,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active",
         "peer",
         "software",
+        "unread_bytes",
     )
 
     def __init__(self, listener: Listener) -> None:
@@ -127,6 +132,12 @@ class Connection(asyncio.BufferedProtocol):
         self._reasons = Pause.NONE
         self._is_read = True
         self._answers: deque[Answer] = deque()
+        self._held_bytes = 0
+        self.unread_bytes = 0
+        """Bytes of answers that wait for the client or for an earlier answer, as far as the listener has counted them.
+
+        Exact when they are many. May be looked at on any thread.
+        """
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self.closed = False
@@ -149,8 +160,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        self._take_backlog()
         self._forget_partial()
         self._answers.clear()
+        self.count_unread()
         self._listener.on_disconnected(self)
 
     def eof_received(self) -> bool:
@@ -172,8 +185,9 @@ class Connection(asyncio.BufferedProtocol):
             return self._pooled[self._filled :]
         partial = self._partial
         if partial is None:
-            if self._sends_large_frames:
+            if self._sends_large_frames or self._listener.is_out_of_memory:
                 # Take only the beginning of the next large frame here: the rest of it goes to its place.
+                # And take little while there is no room for a frame's beginning, or for what a pause leaves over.
                 return self._listener.shared_buffer[:_PARTIAL_SIZE_MIN]
             return self._listener.shared_buffer
         if self._filled == len(partial):
@@ -203,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
             partial = self._partial
             self._forget_partial()
             self._listener.handler.on_frame(self, memoryview(partial)[_PREFIX:])
-        elif self._filled == len(self._partial) and not self._listener.may_grow(self):
+        elif self._filled == len(self._partial) and not self._listener.may_grow(self, self._filled):
             self.pause(Pause.MEMORY)
 
     def _take_frames(self, view: memoryview) -> None:
@@ -220,10 +234,19 @@ class Connection(asyncio.BufferedProtocol):
             on_frame(self, memoryview(bytearray(view[position + _PREFIX : stop])))
             position = stop
             if self._reasons or self.closed:
-                self._backlog = bytes(view[position:])
+                self._keep_backlog(bytes(view[position:]))
                 return
         if position < end:
             self._start_partial(view[position:])
+
+    def _keep_backlog(self, backlog: bytes) -> None:
+        self._backlog = backlog
+        self._listener.partial_bytes += len(backlog)
+
+    def _take_backlog(self) -> bytes:
+        backlog, self._backlog = self._backlog or b"", None
+        self._listener.partial_bytes -= len(backlog)
+        return backlog
 
     def _start_partial(self, rest: memoryview) -> None:
         self._filled = len(rest)
@@ -277,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._partial is not None:
             self._listener.partial_bytes -= len(self._partial)
             self._partial = None
-            self._listener.on_memory_freed()
+            self._listener.on_memory_freed(self)
 
     # ---- answering ------------------------------------------------------------------------------
 
@@ -289,10 +312,13 @@ class Connection(asyncio.BufferedProtocol):
             self.pause(Pause.REQUESTS)
         return answer
 
-    def flush_answers(self) -> None:
-        """Write the answers that are ready and not behind one that is not."""
+    def flush_answers(self, ready: Answer) -> None:
+        """An answer is ready: write it and those that waited for it, or keep it while an earlier one is missing."""
         answers = self._answers
         if self.closed:
+            return
+        if answers[0] is not ready:
+            self._hold(ready)
             return
         if not self._out:
             # One sync of the disk completes many requests: their answers leave together, in one write.
@@ -301,15 +327,34 @@ class Connection(asyncio.BufferedProtocol):
             buffers = answers[0].buffers
             if buffers is None:
                 break
-            answers.popleft()
+            self._held_bytes -= answers.popleft().held_bytes
             self._out += buffers
             for buffer in buffers:
                 self._out_bytes += len(buffer)
         if self._out_bytes > _WRITE_BUFFER_HIGH:
             # Enough to fill the socket: it must tell now whether its reader keeps up.
             self.write_out()
-        if self._reasons & Pause.REQUESTS and len(answers) < self._listener.options.requests_in_flight_max // 2:
+        if self._reasons & Pause.REQUESTS and len(answers) <= self._listener.options.requests_in_flight_max // 2:
             self.resume(Pause.REQUESTS)
+        if self._reasons & Pause.ORDER and self._held_bytes <= _WRITE_BUFFER_HIGH:
+            self.resume(Pause.ORDER)
+        if self.unread_bytes or self._reasons & Pause.ANSWERS:
+            self.count_unread()
+
+    def _hold(self, answer: Answer) -> None:
+        """A client that pipelines behind a request that takes long must not fill our memory with answers."""
+        assert answer.buffers is not None
+        answer.held_bytes = sum(map(len, answer.buffers))
+        self._held_bytes += answer.held_bytes
+        if self._held_bytes > _WRITE_BUFFER_HIGH:
+            self.pause(Pause.ORDER)
+            self.count_unread()
+
+    def count_unread(self) -> None:
+        """Bring `unread_bytes`, here and in the listener's sum, up to date."""
+        unread = 0 if self.closed else self._held_bytes + self._out_bytes + self.unsent_bytes
+        self._listener.blocked_bytes += unread - self.unread_bytes
+        self.unread_bytes = unread
 
     def write_out(self) -> None:
         """Hand what has gathered to the socket."""
@@ -330,7 +375,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """Whether a request waits for its answer, or an answer for its reader."""
-        return bool(self._answers) or bool(self._out) or self.unsent_bytes > 0 or bool(self._reasons & Pause.HANDLER)
+        return self.is_asked or bool(self._out) or self.unsent_bytes > 0
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a request waits for its answer."""
+        return bool(self._answers) or bool(self._reasons & Pause.HANDLER)
 
     @property
     def unsent_bytes(self) -> int:
@@ -339,10 +389,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.answers_blocked_since = self._listener.now
+        self.count_unread()
         self.pause(Pause.ANSWERS)
 
     def resume_writing(self) -> None:
         self.answers_blocked_since = 0.0
+        self.count_unread()
         self.resume(Pause.ANSWERS)
 
     # ---- flow -----------------------------------------------------------------------------------
@@ -365,8 +417,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._reasons or self.closed or self._transport is None:
             return
         if self._backlog is not None:
-            backlog, self._backlog = self._backlog, None
-            self._take_frames(memoryview(backlog))
+            self._take_frames(memoryview(self._take_backlog()))
+            self._listener.on_memory_freed(self)
             if self._reasons or self.closed:
                 return
         if not self._is_read:

@@ -35,11 +35,14 @@ class Listener:
         self.buffers = BufferPool()
         self.partial_bytes = 0
         self.blocked_bytes = 0
-        """Bytes of answers that slow readers have not taken, as of the last sweep."""
+        """Bytes of answers that slow readers have not taken; what each holds is counted when it is much."""
         self.now = 0.0
         self.loop: asyncio.AbstractEventLoop
         self.refused_count = 0
-        self._waiting_for_memory: list[Connection] = []
+        self._waiting_for_memory: dict[Connection, None] = {}
+        self._favoured: Connection | None = None
+        """The one that may grow though there is no memory left, so that somebody finishes."""
+        self._is_closing = False
         self._writing: list[Connection] = []
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -59,6 +62,7 @@ class Listener:
 
     async def close(self, drain_timeout_s: float = 5.0) -> None:
         """Take no more requests, let those in flight be answered, then close what is left."""
+        self._is_closing = True
         self.stop_accepting()
         for connection in self.connections:
             connection.pause(Pause.SHUTDOWN)
@@ -76,6 +80,10 @@ class Listener:
     # ---- called by connections ------------------------------------------------------------------
 
     def on_connected(self, connection: Connection) -> None:
+        if self._is_closing:
+            # It was accepted a moment before the end. Nobody would ever close it.
+            connection.close()
+            return
         if len(self.connections) >= self.options.connections_max:
             connection.close(f"{len(self.connections)} connections are open, which is the limit")
             return
@@ -83,6 +91,8 @@ class Listener:
 
     def on_disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._waiting_for_memory.pop(connection, None)
+        self.on_memory_freed(connection)
         self.handler.on_close(connection)
 
     def on_refused(self, connection: Connection, reason: str) -> None:
@@ -99,18 +109,36 @@ class Listener:
     def _write_all(self) -> None:
         writing, self._writing = self._writing, []
         for connection in writing:
-            connection.write_out()
+            try:
+                connection.write_out()
+            except Exception:  # the others have no second chance to write
+                log.exception("writing to %s failed on a bug", connection.peer)
+                connection.close()
 
-    def may_grow(self, connection: Connection) -> bool:
-        """Whether a half-received frame may get more memory now; if not, it waits its turn."""
-        if self.partial_bytes < self.options.partial_request_bytes_max:
+    def may_grow(self, connection: Connection, size: int) -> bool:
+        """Whether a half-received frame of `size` bytes may get more memory now; if not, it waits its turn.
+
+        Whoever has less than its fair share of the budget never waits: a few peers that send halves of
+        large frames cannot keep the small ones of all others out. The sum stays below three budgets.
+        """
+        fair_share = self.options.partial_request_bytes_max // self.options.connections_max
+        if not self.is_out_of_memory or size < fair_share or connection is self._favoured:
             return True
-        self._waiting_for_memory.append(connection)
+        self._waiting_for_memory[connection] = None
         return False
 
-    def on_memory_freed(self) -> None:
-        while self._waiting_for_memory and self.partial_bytes < self.options.partial_request_bytes_max:
-            self._waiting_for_memory.pop().resume(Pause.MEMORY)
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether half-received requests, and received ones that wait for their turn, take all they may."""
+        return self.partial_bytes >= self.options.partial_request_bytes_max
+
+    def on_memory_freed(self, connection: Connection) -> None:
+        if connection is self._favoured:
+            self._favoured = None
+        if self._waiting_for_memory and not self.is_out_of_memory:
+            waiting, self._waiting_for_memory = self._waiting_for_memory, {}
+            for each in waiting:
+                each.resume(Pause.MEMORY)
 
     @property
     def is_congested(self) -> bool:
@@ -126,20 +154,19 @@ class Listener:
         receive_s = options.request_receive_timeout_ms / 1000
         send_s = options.response_send_timeout_ms / 1000
         idle_s = options.idle_timeout_ms / 1000
-        self.blocked_bytes = 0
         for connection in list(self.connections):
-            if connection.answers_blocked_since:
-                self.blocked_bytes += connection.unsent_bytes
+            connection.count_unread()
             if connection.frame_since and now - connection.frame_since > receive_s:
                 connection.close(f"a request was not complete after {receive_s:.0f} s")
             elif connection.answers_blocked_since and now - connection.answers_blocked_since > send_s:
                 connection.close(f"answers were not read for {send_s:.0f} s")
-            elif now - connection.last_active > idle_s and not connection.is_busy:
+            elif now - connection.last_active > idle_s and not connection.is_asked:
+                # Also if there are unread answers: one who neither reads nor asks is gone.
                 connection.close()
-        if self._waiting_for_memory and all(c in self._waiting_for_memory for c in self._growing()):
-            # Everyone who holds memory waits for memory: one of them goes on, and frees its own at its end.
-            self._waiting_for_memory.pop(0).resume(Pause.MEMORY)
+        if self._waiting_for_memory and self._favoured is None:
+            # Those who hold the memory may all wait for more of it, or never finish: the one that has waited
+            # longest goes on to the end of its frame, and frees its own.
+            self._favoured = next(iter(self._waiting_for_memory))
+            del self._waiting_for_memory[self._favoured]
+            self._favoured.resume(Pause.MEMORY)
         self._sweeper = loop.call_later(self._sweep_interval_s, self._sweep)
-
-    def _growing(self) -> list[Connection]:
-        return [connection for connection in self.connections if connection.frame_since]
