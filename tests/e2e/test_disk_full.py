@@ -132,7 +132,8 @@ def fill(client: RawClient, topic: str, acked: dict[int, bytes]) -> None:
             acked[client.produce(topic, [value])] = value
             number += 1
         except RequestFailed as error:
-            assert error.code == KAFKA_STORAGE_ERROR, error
+            if error.code != KAFKA_STORAGE_ERROR:
+                raise
             size //= 2
             wait_until_recovered(client, topic)
 
@@ -169,6 +170,10 @@ def test_broker_on_a_full_disk(crowded: BrokerProcess) -> None:
         assert client.fetch_all("full", partition=1) == {0: b"before"}
         assert client.committed("group", "full") == 1
         assert crowded.running
+        for _ in range(500):
+            with pytest.raises(RequestFailed):
+                client.produce("full", [bytes(VALUE_SIZE)])
+        assert crowded.log_text().count("refuses appends") < 5, "said once, not for every attempt"
 
         (crowded.data_dir.parent / "ballast").unlink()
 
@@ -231,6 +236,12 @@ def test_administration_on_a_full_disk(crowded: BrokerProcess) -> None:
                     attempt()
                 except RequestFailed:
                     refused += 1
+        for number in range(200):
+            # Each is a record in the metadata log.
+            try:
+                client.alter_config("full", "retention.ms", str(10**9 + number))
+            except RequestFailed:
+                refused += 1
         assert refused > 100, "the disk was not full"
         assert crowded.running, crowded.log_text()[-2_000:]
         assert client.fetch_all("full") == acked

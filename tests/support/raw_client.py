@@ -29,6 +29,7 @@ from support.wire import (
 )
 
 OFFSET_COMMIT, OFFSET_FETCH, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 8, 9, 19, 20, 21
+INCREMENTAL_ALTER_CONFIGS = 44
 EARLIEST, LATEST = -2, -1
 KAFKA_STORAGE_ERROR = 56
 _TIMEOUT_MS = 10_000
@@ -185,6 +186,16 @@ class RawClient:
         code = answer.int16()
         if code:
             raise RequestFailed(f"delete {topic}", code)
+
+    def alter_config(self, topic: str, name: str, value: str) -> None:
+        """IncrementalAlterConfigs v0, one value set on one topic."""
+        one = int8(2) + string(topic) + array([string(name) + int8(0) + string(value)])
+        answer = self._ask(INCREMENTAL_ALTER_CONFIGS, 0, array([one]) + int8(0))
+        answer.int32()
+        assert answer.int32() == 1
+        code = answer.int16()
+        if code:
+            raise RequestFailed(f"alter {name} of {topic}", code)
 
     # ---- groups ---------------------------------------------------------------------------------
 

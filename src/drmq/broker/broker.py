@@ -29,10 +29,10 @@ from drmq.broker.topics import TopicService
 from drmq.broker.writer_bridge import WriterBridge
 from drmq.catalog import Catalog, Topic, TopicDefaults, decode_fact, effective, encode_fact
 from drmq.groups import GroupOptions, GroupShard, record_from_bytes, record_to_bytes
-from drmq.model import DrmqError, NodeId, Offset, TopicId
+from drmq.model import NodeId, Offset, TopicId
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from drmq.records import find_timestamp
-from drmq.storage import StorageError, Writer
+from drmq.storage import Log, StorageError, Writer
 
 log = logging.getLogger("drmq.broker")
 
@@ -135,11 +135,16 @@ class Broker:
         opener = self.store.open_log if has_log else self.store.create_log
         try:
             opened = opener(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0, log_options(config))
-            snapshots = self.store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
-            load(opened, snapshots, lambda key, value: self.catalog.replay(decode_fact(value or b"{}")))
+            self.catalog = self._load_catalog(opened)
         except StorageError as error:
             raise StateUnreadable(f"the metadata log cannot be read: {error}") from error
         return self.partitions.adopt(METADATA_TOPIC, opened, config)
+
+    def _load_catalog(self, metadata: Log) -> Catalog:
+        catalog = Catalog()
+        snapshots = self.store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
+        load(metadata, snapshots, lambda key, value: catalog.replay(decode_fact(value or b"{}")))
+        return catalog
 
     def _load_shard(self, partition: Partition) -> GroupShard:
         shard = GroupShard(self.groups.options, _new_member_id)
@@ -186,7 +191,7 @@ class Broker:
                 result = function()
                 if asyncio.iscoroutine(result):
                     await result
-            except (DrmqError, OSError):
+            except Exception:
                 log.exception("a round of maintenance failed; the next one comes in %.0f s", interval_s)
 
     async def maintain(self) -> None:
@@ -265,7 +270,8 @@ class Broker:
         if partition.topic == CONSUMER_OFFSETS:
             self.groups.shards[partition.index].restart(self._load_shard(partition), self.clock.monotonic_ms())
         elif partition.topic == CLUSTER_METADATA:
-            self.on_fatal(StateUnreadable("the metadata log could not be written; restart once there is space"))
+            self.catalog = self._load_catalog(partition.log)
+            self.topics.restart(self.catalog)
 
     # ---- questions that need a look into the log ------------------------------------------------
 

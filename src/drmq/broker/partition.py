@@ -154,7 +154,8 @@ class Partition:
     ) -> Appended:
         base_offset = self.next_offset
         stamp(batch, base_offset, self.leader_epoch)
-        header = BatchHeader(base_offset, header.length, self.leader_epoch, *header[3:])
+        # The quick way to make a named tuple: this runs for every batch.
+        header = tuple.__new__(BatchHeader, (base_offset, header[1], self.leader_epoch, *header[3:]))
         if header.producer_id >= 0:
             self.producers.apply(header, now_ms)
         next_offset = self.next_offset = header.next_offset
@@ -201,19 +202,24 @@ class Partition:
         """Nothing at or beyond `end_offset` was kept: refuse appends, and tell everyone who waits for that."""
         self.failure = reason
         for waiters in (self._write_waiters, self._flush_waiters):
-            void = [done for next_offset, done in waiters if next_offset > end_offset]
-            kept = [waiter for waiter in waiters if waiter[0] <= end_offset]
+            all_waiters = list(waiters)
             waiters.clear()
-            waiters.extend(kept)
-            for done in void:
-                done(ErrorCode.KAFKA_STORAGE_ERROR)
+            for next_offset, done in all_waiters:
+                if next_offset <= self.high_watermark:
+                    # A retry of a durable batch, which stood behind newer ones. Nothing else would wake it.
+                    done(ErrorCode.NONE)
+                elif next_offset <= end_offset:
+                    waiters.append((next_offset, done))
+                else:
+                    done(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def recover(self, producers: ProducerTable) -> None:
         """Go on after a failed append, from what the log holds."""
         self.failure = None
         self.producers = producers
         self.next_offset = self.log.end_offset
-        self._in_flight.clear()
+        while self._in_flight and self._in_flight[-1][0] > self.next_offset:
+            self._in_flight.pop()
 
     # ---- reading --------------------------------------------------------------------------------
 

@@ -82,6 +82,8 @@ class PartitionTable:
         self._by_log: dict[Log, Partition] = {}
         self._saved: dict[Partition, tuple[int, int]] = {}
         """Per partition, bytes written and offset reached when its producers were last saved."""
+        self._recoveries: set[asyncio.Task[None]] = set()
+        """Held, because an event loop alone does not keep a task alive."""
         self.on_recovered: Callable[[Partition], None] = lambda partition: None
         """Called when a partition goes on after a failed append, so that a state machine on it can reload."""
 
@@ -225,12 +227,15 @@ class PartitionTable:
         partition = self._by_log.get(failed)
         if partition is None:
             return
-        log.error("partition %s-%d refuses appends: %s", partition.topic, partition.index, error)
+        # On a full disk every attempt of every producer comes this way.
+        repeat = {"repeat_key": f"refused {partition!r}"}
+        log.error("partition %s-%d refuses appends: %s", partition.topic, partition.index, error, extra=repeat)
         first_failure = partition.failure is None
         partition.on_failed(str(error), end_offset)
         if first_failure and not failed.is_fenced:
             task = asyncio.ensure_future(self._recover(partition))
-            task.add_done_callback(lambda done: done.exception() if not done.cancelled() else None)
+            self._recoveries.add(task)
+            task.add_done_callback(self._recoveries.discard)
 
     async def _recover(self, partition: Partition) -> None:
         """After a failed append, begin again from what the log really holds."""
@@ -249,8 +254,15 @@ class PartitionTable:
         self._writer.resume(partition.log)
         partition.recover(producers)
         partition.on_flushed(partition.log.flushed_offset)
-        log.info("partition %s-%d takes appends again", partition.topic, partition.index)
-        self.on_recovered(partition)
+        try:
+            self.on_recovered(partition)
+        except Exception as error:
+            # Whoever lives on this log could not go back to what it holds, so nothing may build on it.
+            log.exception("partition %s-%d stays closed to appends", partition.topic, partition.index)
+            partition.on_failed(str(error), partition.high_watermark)
+        else:
+            repeat = {"repeat_key": f"recovered {partition!r}"}
+            log.info("partition %s-%d takes appends again", partition.topic, partition.index, extra=repeat)
 
     # ---- snapshots of the producers' tables -----------------------------------------------------
 
@@ -265,14 +277,18 @@ class PartitionTable:
         payload, offset = partition.producers.to_bytes(), partition.next_offset
         snapshots = self._store.snapshots(partition.topic, partition.topic_id, partition.index)
 
-        def save() -> None:
-            # On the writer thread, so after the batches that the table speaks of, unless their append
-            # failed. Should a crash take them all the same, `load_producers` removes the snapshot.
-            if partition.log.end_offset >= offset:
-                snapshots.save(PRODUCERS_SNAPSHOT, offset, payload)
+        def save() -> bool:
+            # On the writer thread, so after the batches that the table speaks of, unless their append failed.
+            if partition.log.end_offset < offset:
+                return False
+            # Flushed first: a crash that took those batches would make this snapshot void, and what an
+            # older one rests on may be removed next, by retention or on request.
+            partition.log.flush()
+            snapshots.save(PRODUCERS_SNAPSHOT, offset, payload)
+            return True
 
-        await self.on_writer(partition, save)
-        self._saved[partition] = (written, offset)
+        if await self.on_writer(partition, save):
+            self._saved[partition] = (written, offset)
 
     # ---- threads --------------------------------------------------------------------------------
 

@@ -168,6 +168,13 @@ class TopicService:
 
     # ---- the metadata log -----------------------------------------------------------------------
 
+    def restart(self, catalog: Catalog) -> None:
+        """Go on with a catalog that was loaded anew, after the log lost what it had not written."""
+        self.catalog = catalog
+        self._producer_ids = range(0)
+        for topic in catalog.topics.values():
+            self._table.set_config(topic, self.config_of(topic))
+
     def _append(self, facts: Sequence[Fact]) -> None:
         self.machine.append((encode_fact(fact) for fact in facts), self._clock.wall_ms())
         for fact in facts:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _TOPIC_ID_FROM = 13
 _READ_COMMITTED = 1
+_UNREAD_BYTES_MAX = 1_048_576
+"""Earlier answers that the client has not read, at which it gets no more records."""
 
 
 class NotCached(Exception):
@@ -111,7 +113,8 @@ class ParkedFetch:
             self._read_from_disk()
             return
         wait_ms = self._data.max_wait_ms
-        if urgent or size >= self._data.min_bytes or wait_ms <= 0 or self._answer is None:
+        has_enough = urgent or size >= self._data.min_bytes or not self._entries
+        if has_enough or wait_ms <= 0 or not self._server.may_park(len(self._entries)):
             self._reply(results)
             return
         self._park(size, wait_ms)
@@ -125,7 +128,7 @@ class ParkedFetch:
                 self._marks[partition] = partition.committed_bytes
                 partition.watch(self)
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
-        self._server.park(self._connection, self)
+        self._server.park(self._connection, self, len(self._entries))
 
     def on_progress(self, partition: Partition) -> None:
         """More of a partition is visible, or it is gone."""
@@ -142,27 +145,32 @@ class ParkedFetch:
         self.drop()
         try:
             results, _, _ = self._read(cached_only=True)
+            self._reply(results)
         except NotCached:
             self._read_from_disk()
-            return
-        self._reply(results)
+        except Exception as error:  # noqa: BLE001  # called by a timer, or among others who wait for the same disk
+            self._server.on_bug(self._connection, error)
 
     def drop(self) -> None:
         """Stop waiting."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
         for partition in self._marks:
             partition.unwatch(self)
         self._marks.clear()
-        self._server.unpark(self._connection, self)
+        self._server.unpark(self._connection, self, len(self._entries))
 
     # ---- reading --------------------------------------------------------------------------------
 
     def _read(self, *, cached_only: bool) -> tuple[list[FetchResult], int, bool]:
         """Results, their size in bytes, and whether one of them is an error. May run on any thread."""
         left = min(self._data.max_bytes, self._server.broker.options.fetch_bytes_max)
-        if self._server.listener.is_congested:
+        listener = self._server.listener
+        if self._connection.unread_bytes > _UNREAD_BYTES_MAX or listener.is_flooded:
+            left = 0
+        elif listener.is_congested:
             left = 1
         results: list[FetchResult] = []
         total = 0

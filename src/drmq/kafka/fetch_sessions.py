@@ -23,6 +23,8 @@ NO_SESSION = 0
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 PARTITIONS_MAX = 10_000
+ALL_PARTITIONS_MAX = 500_000
+"""Partitions of all sessions together: what a node remembers for clients who may never come back."""
 _IDLE_BEFORE_EVICTION_MS = 120_000
 
 Key = tuple[Topic, int]
@@ -94,6 +96,7 @@ class FetchSessions:
     def __init__(self, sessions_max: int) -> None:
         self._sessions_max = sessions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -105,7 +108,7 @@ class FetchSessions:
         """
         if data.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if data.session_id != NO_SESSION:
-                self._sessions.pop(data.session_id, None)
+                self._forget(data.session_id)
             if data.session_epoch == FINAL_EPOCH:
                 return None, data.partitions
             return self._create(data, uses_ids, now_ms), data.partitions
@@ -118,16 +121,26 @@ class FetchSessions:
             )
         if uses_ids != session.uses_ids:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "topics by name and by id in one session")
+        known_count = len(session.partitions)
         session.update(data)
+        grown = len(session.partitions) - known_count
+        self._partition_count += grown
+        if grown > 0 and (len(session.partitions) > PARTITIONS_MAX or self._partition_count > ALL_PARTITIONS_MAX):
+            self._forget(session.session_id)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "a session of too many partitions was ended")
         session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
         if not session.partitions:
-            del self._sessions[session.session_id]
+            self._forget(session.session_id)
+            return None, []
         return session, [entry.asked for entry in session.partitions.values()]
 
     def _create(self, data: FetchData, uses_ids: bool, now_ms: int) -> FetchSession | None:
-        if not 0 < len(data.partitions) <= PARTITIONS_MAX or not self._make_room(now_ms):
+        count = len(data.partitions)
+        if not 0 < count <= PARTITIONS_MAX or not self._make_room(now_ms):
+            return None
+        if self._partition_count + count > ALL_PARTITIONS_MAX:
             return None
         session_id = secrets.randbelow(2**31 - 1) + 1
         while session_id in self._sessions:
@@ -135,7 +148,13 @@ class FetchSessions:
         session = FetchSession(session_id, uses_ids, 1, now_ms)
         session.update(data)
         self._sessions[session_id] = session
+        self._partition_count += len(session.partitions)
         return session
+
+    def _forget(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
 
     def _make_room(self, now_ms: int) -> bool:
         if len(self._sessions) < self._sessions_max:
@@ -143,5 +162,5 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.last_used_ms < _IDLE_BEFORE_EVICTION_MS:
             return False
-        del self._sessions[oldest.session_id]
+        self._forget(oldest.session_id)
         return True

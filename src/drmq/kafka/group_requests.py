@@ -34,9 +34,13 @@ def ask(
     future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
     def respond(answer: GroupResponse | ErrorCode) -> None:
-        assert isinstance(answer, (answered_by, ErrorCode)), answer
-        if not future.done():
+        if future.done():
+            return
+        try:
+            assert isinstance(answer, (answered_by, ErrorCode)), answer
             future.set_result(translate(answer))
+        except Exception as error:  # noqa: BLE001  # it is this request's, not that of all who wait for the same disk
+            future.set_exception(error)
 
     shard, ticket = context.broker.groups.handle(group_id, request, respond)
     if future.done():

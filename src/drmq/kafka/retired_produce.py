@@ -17,6 +17,7 @@ _INT32 = Struct(">i")
 _INDEX_SIZE = Struct(">ii")
 _NO_OFFSET = (-1).to_bytes(8, "big", signed=True)
 _COUNT_MAX = 100_000
+_RESULT_SIZE_MIN = 14
 
 
 def refuse(frame: memoryview, header: RequestHeader) -> bytearray | None:
@@ -40,6 +41,7 @@ def _refuse(frame: memoryview, header: RequestHeader) -> bytearray | None:
         position += 2 + name_size
         (partition_count,) = _INT32.unpack_from(frame, position)
         out += _INT32.pack(_checked(partition_count))
+        _checked(len(out) // _RESULT_SIZE_MIN)
         position += 4
         for _ in range(partition_count):
             index, size = _INDEX_SIZE.unpack_from(frame, position)

@@ -34,6 +34,8 @@ log = logging.getLogger("drmq.kafka")
 Handler = Callable[[Context, Any], Any]
 
 _DISK_POLL_S = 0.002
+_PARKED_PARTITIONS_MAX = 500_000
+"""Partitions that all parked fetches together may name; past it a fetch is answered with what there is."""
 
 
 class KafkaServer:
@@ -46,6 +48,7 @@ class KafkaServer:
         self._handlers: dict[int, Handler] = {}
         self._parked: dict[Connection, set[tuple[ShardDriver, int]]] = {}
         self._fetches: dict[Connection, set[fetch.ParkedFetch]] = {}
+        self._parked_partitions = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting_for_disk: list[Connection] = []
 
@@ -170,10 +173,16 @@ class KafkaServer:
 
     # ---- what waits -----------------------------------------------------------------------------
 
-    def park(self, connection: Connection, parked: fetch.ParkedFetch) -> None:
+    def may_park(self, partition_count: int) -> bool:
+        """Whether there is room for one more fetch that waits, of so many partitions."""
+        return self._parked_partitions + partition_count <= _PARKED_PARTITIONS_MAX
+
+    def park(self, connection: Connection, parked: fetch.ParkedFetch, partition_count: int) -> None:
+        self._parked_partitions += partition_count
         self._fetches.setdefault(connection, set()).add(parked)
 
-    def unpark(self, connection: Connection, parked: fetch.ParkedFetch) -> None:
+    def unpark(self, connection: Connection, parked: fetch.ParkedFetch, partition_count: int) -> None:
+        self._parked_partitions -= partition_count
         fetches = self._fetches.get(connection)
         if fetches is not None:
             fetches.discard(parked)
@@ -192,6 +201,8 @@ class KafkaServer:
         """Too much waits for the disk: leave this producer's bytes in its socket until there is less."""
         connection.pause(Pause.DISK)
         if not self._waiting_for_disk:
+            # Each of the others has at most one more request to add: small, or whole already.
+            self.listener.hold_back(True)
             asyncio.get_running_loop().call_later(_DISK_POLL_S, self._look_at_disk)
         self._waiting_for_disk.append(connection)
 
@@ -199,6 +210,7 @@ class KafkaServer:
         if self.broker.writer.queued_bytes > self.broker.options.queued_bytes_max // 2:
             asyncio.get_running_loop().call_later(_DISK_POLL_S, self._look_at_disk)
             return
+        self.listener.hold_back(False)
         waiting, self._waiting_for_disk = self._waiting_for_disk, []
         for connection in waiting:
             connection.resume(Pause.DISK)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from enum import IntFlag
+from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -51,10 +51,9 @@ _JOINED_SIZE_MAX = 32_768
 _PRODUCE_KEY = 0
 
 
-class Pause(IntFlag):
-    """Why a connection is not being read."""
+class Pause(IntEnum):
+    """Why a connection is not being read. Bits of an integer: a flag type would cost a microsecond at each look."""
 
-    NONE = 0
     REQUESTS = 1
     ANSWERS = 2
     MEMORY = 4
@@ -129,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: bytes | None = None
         self._filled = 0
         self._frame_size = 0
-        self._reasons = Pause.NONE
+        self._reasons = 0
         self._is_read = True
         self._answers: deque[Answer] = deque()
         self._held_bytes = 0
@@ -412,14 +411,17 @@ class Connection(asyncio.BufferedProtocol):
             # Later, because the caller may be in the middle of something that must not be re-entered.
             self._listener.loop.call_soon(self._go_on)
 
+    def _is_held(self) -> bool:
+        return bool(self._reasons) or self.closed
+
     def _go_on(self) -> None:
         """Handle what was received before the pause, then read again."""
-        if self._reasons or self.closed or self._transport is None:
+        if self._is_held() or self._transport is None:
             return
         if self._backlog is not None:
             self._take_frames(memoryview(self._take_backlog()))
             self._listener.on_memory_freed(self)
-            if self._reasons or self.closed:
+            if self._is_held():
                 return
         if not self._is_read:
             self._is_read = True

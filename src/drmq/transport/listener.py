@@ -42,6 +42,7 @@ class Listener:
         self._waiting_for_memory: dict[Connection, None] = {}
         self._favoured: Connection | None = None
         """The one that may grow though there is no memory left, so that somebody finishes."""
+        self._holds_back = False
         self._is_closing = False
         self._writing: list[Connection] = []
         self._server: asyncio.Server | None = None
@@ -122,7 +123,7 @@ class Listener:
         large frames cannot keep the small ones of all others out. The sum stays below three budgets.
         """
         fair_share = self.options.partial_request_bytes_max // self.options.connections_max
-        if not self.is_out_of_memory or size < fair_share or connection is self._favoured:
+        if size < fair_share or connection is self._favoured or not (self.is_out_of_memory or self._holds_back):
             return True
         self._waiting_for_memory[connection] = None
         return False
@@ -135,7 +136,15 @@ class Listener:
     def on_memory_freed(self, connection: Connection) -> None:
         if connection is self._favoured:
             self._favoured = None
-        if self._waiting_for_memory and not self.is_out_of_memory:
+        self._wake_waiting()
+
+    def hold_back(self, on: bool) -> None:
+        """While `on`, the handler has more in hand than it can carry: half-received large requests wait."""
+        self._holds_back = on
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        if self._waiting_for_memory and not (self.is_out_of_memory or self._holds_back):
             waiting, self._waiting_for_memory = self._waiting_for_memory, {}
             for each in waiting:
                 each.resume(Pause.MEMORY)
@@ -144,6 +153,11 @@ class Listener:
     def is_congested(self) -> bool:
         """Whether slow readers hold so many bytes of answers that new answers must stay small."""
         return self.blocked_bytes > self.options.response_bytes_max
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether not even small answers will do: those that can be empty must be."""
+        return self.blocked_bytes > 2 * self.options.response_bytes_max
 
     # ---- time -----------------------------------------------------------------------------------
 

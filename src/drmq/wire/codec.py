@@ -122,6 +122,12 @@ def check_count(count: int, size_min: int, position: int, end: int) -> None:
         raise ProtocolError(f"an array of {count} elements where {end - position} bytes are left")
 
 
+def check_total(count: int) -> None:
+    """Refuse a message whose inner lists together have too many elements, though each alone has not."""
+    if count > ARRAY_COUNT_MAX:
+        raise ProtocolError(f"{count} elements in the lists of one message")
+
+
 def field_too_long(size: int, position: int, end: int) -> ProtocolError:
     return ProtocolError(f"a field of {size} bytes where {end - position} are left")
 

@@ -16,7 +16,16 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from drmq.wire.codec import MALFORMED, Buffer, check_count, field_too_long, read_uvarint, skip_tags, unexpected_null
+from drmq.wire.codec import (
+    MALFORMED,
+    Buffer,
+    check_count,
+    check_total,
+    field_too_long,
+    read_uvarint,
+    skip_tags,
+    unexpected_null,
+)
 from drmq.wire.errors import ProtocolError
 from drmq.wire.topics import (
     NodeEndpoint,
@@ -110,6 +119,7 @@ def _read_classic(frame: Buffer, position: int) -> ProduceData:
             else:
                 raise unexpected_null("records")
             found.append(_new(ProducePartition, (topic, index, records)))
+        check_total(len(found))
     if position != end:
         raise ProtocolError(f"Produce: {end - position} bytes too many")
     return _new(ProduceData, (transactional_id, acks, timeout_ms, found))
@@ -168,6 +178,7 @@ def _read_flexible(frame: Buffer, position: int, by_id: bool) -> ProduceData:
                 records = _EMPTY if size else None
             position = skip_tags(frame, position, end) if frame[position] else position + 1
             found.append(_new(ProducePartition, (topic, index, records)))
+        check_total(len(found))
         position = skip_tags(frame, position, end) if frame[position] else position + 1
     position = skip_tags(frame, position, end) if frame[position] else position + 1
     if position != end:

@@ -184,11 +184,26 @@ def test_validation_makes_no_files(harness: Harness, files: FakeFiles) -> None:
     assert "orders" not in broker.catalog.topics
 
 
-def test_a_metadata_log_that_cannot_be_written_stops_the_node(harness: Harness, files: FakeFiles) -> None:
-    """What clients were shown may not be what the log holds: only a restart makes them one again."""
-    files.fail("write", errno.ENOSPC, path_part="__cluster_metadata")
-    with pytest.raises(ApiError) as caught:
-        harness.create_topic("orders")
-    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    harness.settle()
-    assert len(harness.fatal) == 1
+def test_a_metadata_log_that_cannot_be_written_takes_back_what_it_lost(harness: Harness, files: FakeFiles) -> None:
+    """The catalog goes back to what the log holds, so clients see no topic and no setting that a restart would undo."""
+    kept = harness.create_topic("kept", 1, **{"retention.ms": "1000"})
+    given = harness.run(harness.broker.topics.new_producer_id())
+    files.fail("write", errno.ENOSPC, path_part="__cluster_metadata", fail_count=1_000)
+    for attempt in (
+        lambda: harness.create_topic("orders"),
+        lambda: harness.run(harness.broker.topics.change_configs("kept", {"retention.ms": "2000"})),
+        lambda: harness.run(harness.broker.topics.delete(kept)),
+    ):
+        with pytest.raises(ApiError) as caught:
+            attempt()
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        harness.settle()
+    assert harness.fatal == []
+    assert "orders" not in harness.broker.catalog.topics
+    assert harness.broker.catalog.topics["kept"] == kept
+    assert harness.partition("kept").config.retention_ms == 1000
+    assert harness.produce("kept") == 0
+    files.forget_faults()
+    assert harness.run(harness.broker.topics.new_producer_id()) != given
+    harness.create_topic("orders")
+    assert harness.produce("orders") == 0

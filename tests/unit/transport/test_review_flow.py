@@ -59,7 +59,7 @@ def test_answers_behind_a_slow_one_stop_the_reading() -> None:
         answer.send([bytes(MEBIBYTE)])
     assert line.transport.paused()
     assert line.connection.unread_bytes == line.listener.blocked_bytes == 3 * MEBIBYTE
-    line.connection.resume(Pause.NONE)
+    line.connection.resume(Pause.DISK)
     line.loop.turn()
     assert line.transport.paused()
 
@@ -213,3 +213,22 @@ def test_a_connection_that_cannot_be_written_to_does_not_silence_the_others() ->
     line.loop.turn()
     assert line.transport.written == b"x"
     assert broken.closed
+
+
+# ---- a handler that cannot keep up -----------------------------------------------------------------
+
+
+def test_large_halves_wait_while_the_handler_has_too_much_in_hand() -> None:
+    """It pauses those who gave it a request. All others together must not add one more large one each."""
+    line = Line()
+    line.listener.hold_back(True)
+    large, transport = half_a_frame(line, 8 * MEBIBYTE, 8 * MEBIBYTE + 4)
+    assert transport.paused()
+    line.receive(frame(6_000))
+    assert len(line.recorder.frames) == 1
+    line.listener.hold_back(False)
+    line.loop.turn()
+    assert not transport.paused()
+    while large._frame_size:
+        line.receive(b"x" * len(large.get_buffer(-1)), large)
+    assert len(line.recorder.frames) == 2

@@ -1,0 +1,140 @@
+"""Configurations: who votes, who only listens, and which configuration holds at which index.
+
+A configuration takes effect as soon as its entry is in the log, committed or not (Raft paper, section 6),
+so it goes again when that entry is truncated. `ConfigurationHistory` remembers which one holds from which
+index on; the oldest is the snapshot's.
+
+To change voters, a leader writes the *joint* configuration, which has the old voters and the new, and once
+that is committed the new one alone. Voters may be demoted to learners on the way: such a node is in
+`voters_before` and in `learners` until the change is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from struct import Struct
+from struct import error as StructError
+
+from drmq.model import NodeId
+from drmq.raft.errors import ProtocolError
+from drmq.raft.types import Entry, EntryKind, LogIndex, Payload
+
+_FORMAT_VERSION = 1
+_HEADER = Struct(">BHHH")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The members of a group. Empty only on a node that has not heard of its group yet."""
+
+    voters: frozenset[NodeId] = frozenset()
+    learners: frozenset[NodeId] = frozenset()
+    voters_before: frozenset[NodeId] = frozenset()
+    """The voters that the change under way replaces; empty when there is none."""
+
+    @classmethod
+    def of(
+        cls, voters: Iterable[int], learners: Iterable[int] = (), voters_before: Iterable[int] = ()
+    ) -> Configuration:
+        """A configuration from plain numbers."""
+        return cls(
+            frozenset(map(NodeId, voters)), frozenset(map(NodeId, learners)), frozenset(map(NodeId, voters_before))
+        )
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether two sets of voters must agree."""
+        return bool(self.voters_before)
+
+    @property
+    def members(self) -> frozenset[NodeId]:
+        """Everyone that gets the log."""
+        return self.voters | self.voters_before | self.learners
+
+    def votes(self, node_id: NodeId) -> bool:
+        """Whether the node counts in a quorum."""
+        return node_id in self.voters or node_id in self.voters_before
+
+    def settled(self) -> Configuration:
+        """What a joint configuration leads to."""
+        return replace(self, voters_before=frozenset())
+
+    def towards(self, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> Configuration:
+        """The next configuration on the way to these members: joint, unless the voters stay as they are."""
+        assert not self.is_joint, self
+        if voters == self.voters:
+            return Configuration(voters, learners)
+        return Configuration(voters, learners, self.voters)
+
+
+def configuration_to_bytes(configuration: Configuration) -> bytes:
+    """A configuration as the payload of its entry."""
+    groups = [sorted(configuration.voters), sorted(configuration.learners), sorted(configuration.voters_before)]
+    ids = [node_id for group in groups for node_id in group]
+    return _HEADER.pack(_FORMAT_VERSION, *map(len, groups)) + Struct(f">{len(ids)}i").pack(*ids)
+
+
+def configuration_from_bytes(payload: Payload) -> Configuration:
+    """The configuration in an entry's payload. Raises `ProtocolError` for anything else."""
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise ProtocolError(f"a configuration must be bytes, not {type(payload).__name__}")
+    try:
+        version, *counts = _HEADER.unpack_from(payload)
+        if version != _FORMAT_VERSION:
+            raise ProtocolError(f"configuration of unknown format {version}")
+        body = Struct(f">{sum(counts)}i")
+        if len(payload) != _HEADER.size + body.size:
+            raise ProtocolError("configuration of the wrong length")
+        ids = body.unpack_from(payload, _HEADER.size)
+    except StructError as error:
+        raise ProtocolError(f"configuration cut short: {error}") from None
+    voter_end, learner_end = counts[0], counts[0] + counts[1]
+    return Configuration.of(ids[:voter_end], ids[voter_end:learner_end], ids[learner_end:])
+
+
+class ConfigurationHistory:
+    """Which configuration holds from which index on. Follows the log: grows, and is cut, with it."""
+
+    def __init__(self, base_index: LogIndex, base: Configuration, entries: Iterable[Entry]) -> None:
+        self._steps: list[tuple[LogIndex, Configuration]] = [(base_index, base)]
+        for entry in entries:
+            self.on_append(entry)
+
+    @property
+    def latest(self) -> Configuration:
+        """The one in effect: the last in the log, committed or not."""
+        return self._steps[-1][1]
+
+    @property
+    def latest_index(self) -> LogIndex:
+        """Where the one in effect was written."""
+        return self._steps[-1][0]
+
+    def at(self, index: LogIndex) -> Configuration:
+        """The one that holds at `index`, as a snapshot of that index must record it."""
+        for start, configuration in reversed(self._steps):
+            if start <= index:
+                return configuration
+        raise AssertionError(f"no configuration is remembered for index {index}: {self._steps}")
+
+    def on_append(self, entry: Entry) -> bool:
+        """Follow an entry that was appended; True if it changed the configuration."""
+        if entry.kind is not EntryKind.CONFIGURATION:
+            return False
+        assert entry.index > self.latest_index, (entry.index, self.latest_index)
+        self._steps.append((entry.index, configuration_from_bytes(entry.payload)))
+        return True
+
+    def on_truncate(self, start: LogIndex) -> bool:
+        """Forget what was written from `start` on; True if that changed the configuration."""
+        before = len(self._steps)
+        while self._steps[-1][0] >= start:
+            self._steps.pop()
+        assert self._steps, f"truncated at {start}, below the snapshot"
+        return len(self._steps) != before
+
+    def on_compact(self, index: LogIndex) -> None:
+        """Forget what no snapshot from `index` on can need."""
+        while len(self._steps) > 1 and self._steps[1][0] <= index:
+            del self._steps[0]

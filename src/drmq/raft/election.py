@@ -1,0 +1,141 @@
+"""Elections: waiting for a leader, asking whether one could win, and voting.
+
+A follower that hears nothing for its timeout first asks for *pre-votes* (Raft thesis, section 9.6): would
+you vote for me, in the next term? Only with a quorum of yeses does it raise its term and ask for votes.
+A node that was cut off, or removed and not told, so never comes back with a high term that would depose a
+healthy leader.
+
+For the same reason a node that hears from a leader does not listen to vote requests at all (section
+4.2.3), unless that leader asked for the election.
+
+Always true:
+
+- a node votes once per term, for the first candidate that asks with a log at least as complete as its own;
+- a granted vote leaves, and the own vote counts, only once it is durable;
+- an election is decided at a majority of answers, not when all have come.
+"""
+
+from __future__ import annotations
+
+from drmq.model import NodeId
+from drmq.raft.messages import PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
+from drmq.raft.quorum import VoteResult, quorum_vote
+from drmq.raft.state import ReplicaState
+from drmq.raft.types import Role, Term
+
+
+class Election:
+    """The part of a replica that waits, asks and votes. Owned by its `Node`."""
+
+    def __init__(self, state: ReplicaState) -> None:
+        self._state = state
+        self._votes: dict[NodeId, bool] = {}
+        self._transfer = False
+
+    def tick(self) -> None:
+        """Time passes for one that does not lead."""
+        state = self._state
+        state.elapsed_ticks += 1
+        if state.elapsed_ticks >= state.timeout_ticks:
+            if state.may_campaign:
+                self.campaign()
+            else:
+                state.leader_id = None
+                state.reset_election_timer()
+        elif state.role is not Role.FOLLOWER and state.elapsed_ticks % state.options.heartbeat_ticks == 0:
+            self._ask()
+
+    def campaign(self, transfer: bool = False) -> None:
+        """Try to become leader; with `transfer`, at once and in the leader's name."""
+        state = self._state
+        assert state.may_campaign
+        self._transfer = transfer
+        self._votes = {}
+        if transfer:
+            self._begin_election()
+            return
+        state.become_pre_candidate()
+        self._votes[state.node_id] = True
+        self._ask()
+        self._count()
+
+    def on_pre_vote_request(self, message: PreVoteRequest) -> None:
+        """Say whether one would vote for the sender, and change nothing."""
+        state = self._state
+        if state.hears_leader:
+            return
+        granted = message.campaign_term > state.term and state.log.is_up_to_date(message.last_index, message.last_term)
+        state.send_in_term(PreVoteResponse(state.node_id, message.sender, state.term, message.campaign_term, granted))
+
+    def on_pre_vote_response(self, message: PreVoteResponse) -> None:
+        """Count an answer to the question that is still open."""
+        state = self._state
+        if state.role is Role.PRE_CANDIDATE and message.campaign_term == state.term + 1:
+            self._votes[message.sender] = message.granted
+            self._count()
+
+    def on_vote_request(self, message: VoteRequest) -> None:
+        """Vote, or say why not by one's term. The message is of this node's term or an older one."""
+        state = self._state
+        granted = (
+            message.term == state.term
+            and (state.vote == message.sender or (state.vote is None and state.leader_id is None))
+            and state.log.is_up_to_date(message.last_index, message.last_term)
+        )
+        response = VoteResponse(state.node_id, message.sender, state.term, granted)
+        if not granted:
+            state.send_in_term(response)
+            return
+        state.vote = message.sender
+        state.elapsed_ticks = 0
+        # The vote leaves only once it is on disk. Were it sent first, a crash here would bring us back with
+        # no memory of it, free to vote again in the same term: two leaders in one term (section 5.2).
+        state.send_after_persist(response)
+
+    def on_vote_response(self, message: VoteResponse) -> None:
+        """Count an answer. The message is of this node's term."""
+        if self._state.role is Role.CANDIDATE:
+            self._votes[message.sender] = message.granted
+            self._count()
+
+    def on_hard_state_durable(self) -> None:
+        """Term and vote are on the disk: the own vote counts from here on."""
+        state = self._state
+        if state.role is Role.CANDIDATE and state.durable_hard_state == state.hard_state:
+            self._votes[state.node_id] = True
+            self._count()
+
+    def _begin_election(self) -> None:
+        self._votes = {}
+        self._state.become_candidate()
+        self._ask()
+
+    def _count(self) -> None:
+        state = self._state
+        result = quorum_vote(state.configuration, self._votes)
+        if result is VoteResult.LOST:
+            state.become_follower(state.term, None)
+        elif result is VoteResult.WON:
+            if state.role is Role.PRE_CANDIDATE:
+                self._begin_election()
+            else:
+                state.become_leader()
+
+    def _ask(self) -> None:
+        """Ask those who have not answered. Repeated while the election lasts: messages get lost."""
+        state, log = self._state, self._state.log
+        configuration = state.configuration
+        for voter in sorted(configuration.voters | configuration.voters_before):
+            if voter in self._votes or voter == state.node_id:
+                continue
+            if state.role is Role.PRE_CANDIDATE:
+                campaign_term = Term(state.term + 1)
+                state.send(
+                    PreVoteRequest(state.node_id, voter, state.term, campaign_term, log.last_index, log.last_term)
+                )
+            else:
+                # Votes are given for the log that this message describes. Sent before that log is durable,
+                # they could reach a node that has crashed since and holds less.
+                state.send_after_persist(
+                    VoteRequest(state.node_id, voter, state.term, log.last_index, log.last_term, self._transfer)
+                )

@@ -1,0 +1,433 @@
+"""Leading: replicating the log, committing it, proving that one still leads, and letting go.
+
+The object exists for one reign: `node` makes it when an election is won and drops it when the role ends,
+so everything in here is soft and belongs to one term. Appends are made when the driver takes a `Ready`, not
+when something is proposed: all that came in between travels in one message.
+
+Always true:
+
+- a leader only appends; it never changes what it has;
+- an entry is committed when a quorum has it on disk, the leader among them only if its own append is
+  reported durable, and only through an entry of the current term: one of an earlier term is never counted
+  by itself (Raft paper, figure 8);
+- contact with a follower is proved by its messages, never by sending to it;
+- what is sent and not answered is bounded for each follower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drmq.model import NodeId
+from drmq.raft.configuration import Configuration, configuration_to_bytes
+from drmq.raft.errors import (
+    ChangeInProgress,
+    InvalidTransfer,
+    NotCaughtUp,
+    TooManyReads,
+    TransferInProgress,
+)
+from drmq.raft.membership import check_change
+from drmq.raft.messages import (
+    AppendAccepted,
+    AppendRejected,
+    AppendRequest,
+    Heartbeat,
+    HeartbeatResponse,
+    SnapshotAnswer,
+    SnapshotChunk,
+    TimeoutNow,
+)
+from drmq.raft.progress import Progress, ProgressState
+from drmq.raft.proposals import UncommittedProposals
+from drmq.raft.quorum import quorum_reached
+from drmq.raft.read_index import ReadRounds
+from drmq.raft.snapshot import ChunkWanted, SnapshotId, SnapshotSending, Stage
+from drmq.raft.state import ReplicaState
+from drmq.raft.transfer import Transfer
+from drmq.raft.types import NO_INDEX, Entry, EntryKind, LogIndex, Payload
+
+
+class Leader:
+    """One reign. Owned by the `Node` while its role is leader."""
+
+    def __init__(self, state: ReplicaState) -> None:
+        self._state = state
+        self._tick_count = 0
+        self._heartbeat_elapsed_ticks = 0
+        self._quorum_deadline_tick = state.options.election_timeout_ticks
+        self._commit_unsent = False
+        self._replication_due = True
+        self._chunks_wanted: list[ChunkWanted] = []
+        self._proposals = UncommittedProposals(state.options)
+        self.reads = ReadRounds()
+        self.transfer: Transfer | None = None
+        self.progress: dict[NodeId, Progress] = {}
+        self._first_index_of_term = LogIndex(state.log.last_index + 1)
+        if state.log.last_index == NO_INDEX:
+            # The first configuration of a group is nowhere but in the first nodes' empty snapshots. Written
+            # as the first entry, it also reaches nodes that join later and read the log from the start.
+            self._append(EntryKind.CONFIGURATION, configuration_to_bytes(state.configuration))
+        else:
+            self._append(EntryKind.NOTHING, b"")
+        self._follow_configuration()
+        self._send_heartbeats()
+
+    @property
+    def knows_commit(self) -> bool:
+        """Whether an entry of this term is committed, and with it everything inherited."""
+        return self._state.log.commit_index >= self._first_index_of_term
+
+    # Time
+
+    def tick(self) -> None:
+        """Time passes for one that leads."""
+        state = self._state
+        self._tick_count += 1
+        if self._tick_count >= self._quorum_deadline_tick and not self._hears_quorum():
+            # Whoever is on the other side of the cut may have elected a leader. Clients waiting here would
+            # wait in vain, so it is time to stop pretending (Raft thesis, section 6.2).
+            state.become_follower(state.term, None)
+            return
+        if self.transfer is not None and self._tick_count >= self.transfer.deadline_tick:
+            self.transfer = None
+        self._heartbeat_elapsed_ticks += 1
+        if self._heartbeat_elapsed_ticks >= state.options.heartbeat_ticks:
+            self._send_heartbeats()
+        elif self._commit_unsent:
+            self._send_commit()
+
+    def _hears_quorum(self) -> bool:
+        """Whether a quorum was heard within an election timeout; sets the next time to look."""
+        state = self._state
+        heard = {node_id: progress.heard_tick for node_id, progress in self.progress.items()}
+        heard[state.node_id] = self._tick_count
+        self._quorum_deadline_tick = quorum_reached(state.configuration, heard) + state.options.election_timeout_ticks
+        return self._tick_count < self._quorum_deadline_tick
+
+    def _send_heartbeats(self) -> None:
+        self._heartbeat_elapsed_ticks = 0
+        self._commit_unsent = False
+        for node_id, progress in self.progress.items():
+            self._send_heartbeat(node_id, progress)
+            if progress.sending is not None and progress.sending.is_overdue(
+                self._tick_count, self._state.options.snapshot_resend_ticks
+            ):
+                progress.sending.offer_again(self._tick_count)
+                self._send_offer(node_id, progress.sending)
+
+    def _send_heartbeat(self, node_id: NodeId, progress: Progress) -> None:
+        state = self._state
+        commit = min(state.log.commit_index, progress.match)
+        progress.commit_sent = max(progress.commit_sent, commit)
+        state.send(Heartbeat(state.node_id, node_id, state.term, commit, self.reads.last_round))
+
+    def _send_commit(self) -> None:
+        """Tell those who would otherwise hear of the last commit only with the next heartbeat."""
+        self._commit_unsent = False
+        for node_id, progress in self.progress.items():
+            if progress.commit_sent < min(self._state.log.commit_index, progress.match):
+                self._send_heartbeat(node_id, progress)
+
+    # Proposals
+
+    def propose(self, payloads: Sequence[Payload]) -> LogIndex:
+        """Append payloads and give the index of the first. Raises a `Refusal`."""
+        if self.transfer is not None:
+            raise TransferInProgress(self.transfer.target)
+        self._proposals.check(payloads)
+        first = LogIndex(self._state.log.last_index + 1)
+        for payload in payloads:
+            index = self._append(EntryKind.PAYLOAD, payload)
+            self._proposals.add(index, len(payload))
+        return first
+
+    def propose_configuration(self, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> LogIndex:
+        """Begin to change the members. Raises a `Refusal`."""
+        state = self._state
+        if self.transfer is not None:
+            raise TransferInProgress(self.transfer.target)
+        if not self.knows_commit:
+            # Without an entry of its own committed, a leader cannot know whether a change of an earlier
+            # reign is under way.
+            raise ChangeInProgress("this leader has not committed anything yet")
+        if state.configuration.is_joint or state.configurations.latest_index > state.log.commit_index:
+            raise ChangeInProgress("the last change is not complete")
+        configuration = check_change(state.configuration, voters, learners, self._check_caught_up)
+        return self._append_configuration(configuration)
+
+    def is_caught_up(self, node_id: NodeId) -> bool:
+        """Whether a node answers and holds nearly all that is committed."""
+        state, progress = self._state, self.progress.get(node_id)
+        return (
+            progress is not None
+            and progress.state is ProgressState.REPLICATE
+            and progress.match + state.options.promotion_lag_entries_max >= state.log.commit_index
+            and self._tick_count - progress.heard_tick < state.options.election_timeout_ticks
+        )
+
+    def ticks_since_heard(self, progress: Progress) -> int:
+        """How long ago a follower was heard."""
+        return self._tick_count - progress.heard_tick
+
+    def _check_caught_up(self, node_id: NodeId) -> None:
+        if not self.is_caught_up(node_id):
+            raise NotCaughtUp(node_id, self.progress[node_id].match, self._state.log.commit_index)
+
+    def _append(self, kind: EntryKind, payload: Payload) -> LogIndex:
+        state = self._state
+        entry = Entry(LogIndex(state.log.last_index + 1), state.term, kind, payload, len(payload))
+        state.append(entry)
+        self._replication_due = True
+        return entry.index
+
+    def _append_configuration(self, configuration: Configuration) -> LogIndex:
+        index = self._append(EntryKind.CONFIGURATION, configuration_to_bytes(configuration))
+        self._follow_configuration()
+        self._maybe_commit()
+        return index
+
+    def _follow_configuration(self) -> None:
+        """Serve exactly the members of the configuration in effect."""
+        state = self._state
+        members = state.configuration.members
+        for node_id in [node_id for node_id in self.progress if node_id not in members]:
+            del self.progress[node_id]
+        for node_id in sorted(members - self.progress.keys() - {state.node_id}):
+            # From the last entry, not behind it: there must be something to send to find out what is there.
+            self.progress[node_id] = Progress(state.options, state.log.last_index, self._tick_count)
+        if self.transfer is not None and self.transfer.target not in self.progress:
+            self.transfer = None
+        self._quorum_deadline_tick = self._tick_count
+        self._replication_due = True
+
+    # Replication
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the next `Ready` will hold something made by the leader."""
+        return (
+            self._replication_due
+            or bool(self._chunks_wanted)
+            or self.reads.has_confirmed
+            or (self.reads.has_waiting and self.knows_commit)
+        )
+
+    def prepare_ready(self) -> None:
+        """Send what may be sent: appends as far as each window goes, and one round for all new reads."""
+        if self.reads.has_waiting and self.knows_commit:
+            self.reads.begin_round(self._state.log.commit_index)
+            self._send_heartbeats()
+            self._count_reads()
+        if self._replication_due:
+            self._replication_due = False
+            for node_id, progress in self.progress.items():
+                while progress.may_send and progress.next <= self._state.log.last_index:
+                    if not self._send_append(node_id, progress):
+                        break
+
+    def _send_append(self, node_id: NodeId, progress: Progress, with_entries: bool = True) -> bool:
+        """Send the next entries, or none but the question whether those before have come; True if sent."""
+        state, log, options = self._state, self._state.log, self._state.options
+        previous_index = LogIndex(progress.next - 1)
+        previous_term = log.term_at(previous_index)
+        if previous_term is None:
+            self._begin_snapshot(node_id, progress)
+            return False
+        entries: Sequence[Entry] = ()
+        if with_entries:
+            entries = log.entries(progress.next, options.append_bytes_max, options.append_entries_max)
+            if not entries:
+                progress.paused = True
+                return False
+            progress.on_sent(entries[-1].index, sum(entry.size_bytes for entry in entries))
+        commit = log.commit_index
+        progress.commit_sent = max(progress.commit_sent, min(commit, LogIndex(previous_index + len(entries))))
+        state.send(
+            AppendRequest(state.node_id, node_id, state.term, previous_index, previous_term, tuple(entries), commit)
+        )
+        return True
+
+    def on_entries_read(self) -> None:
+        """Entries that were not at hand may be now."""
+        for progress in self.progress.values():
+            if progress.state is ProgressState.REPLICATE:
+                progress.paused = False
+        self._replication_due = True
+
+    def on_append_accepted(self, message: AppendAccepted) -> None:
+        """A follower has more of the log on its disk."""
+        progress = self._heard(message.sender)
+        if progress is None:
+            return
+        state = self._state
+        assert message.match <= state.log.last_index, (message, state.log.last_index)
+        rose = progress.on_accepted(message.match, state.log.first_index)
+        self._replication_due = True
+        if rose:
+            self._maybe_finish_transfer()
+            self._maybe_commit()
+
+    def on_append_rejected(self, message: AppendRejected) -> None:
+        """A follower's log does not continue where we thought: go back to where both may agree."""
+        progress = self._heard(message.sender)
+        if progress is None:
+            return
+        agreed_at_most = self._state.log.last_at_most(message.hint_index, message.hint_term)
+        if progress.on_rejected(message.rejected, agreed_at_most):
+            self._replication_due = True
+
+    def on_heartbeat_response(self, message: HeartbeatResponse) -> None:
+        """A follower is there, and takes us for the leader."""
+        progress = self._heard(message.sender)
+        if progress is None:
+            return
+        if message.read_round > progress.read_round:
+            progress.read_round = message.read_round
+            self._count_reads()
+        if progress.match >= self._state.log.last_index or progress.state is ProgressState.SNAPSHOT:
+            return
+        if progress.on_silence():
+            progress.paused = False
+            if progress.state is ProgressState.PROBE or progress.in_flight_count == 0:
+                self._replication_due = True
+            else:
+                self._send_append(message.sender, progress, with_entries=False)
+
+    def on_own_log_durable(self) -> None:
+        """More of our own log is on our own disk."""
+        self._maybe_commit()
+
+    def _heard(self, node_id: NodeId) -> Progress | None:
+        progress = self.progress.get(node_id)
+        if progress is not None:
+            progress.heard_tick = self._tick_count
+        return progress
+
+    # Commit
+
+    def _maybe_commit(self) -> None:
+        state, log = self._state, self._state.log
+        reached: dict[NodeId, int] = {node_id: progress.match for node_id, progress in self.progress.items()}
+        reached[state.node_id] = log.durable_index
+        index = LogIndex(quorum_reached(state.configuration, reached))
+        if index <= log.commit_index or log.term_at(index) != state.term:
+            return
+        log.commit_to(index)
+        self._commit_unsent = True
+        self._proposals.on_commit(index)
+        self._on_commit()
+
+    def _on_commit(self) -> None:
+        """Take the next step of a membership change, if the last one is committed."""
+        state = self._state
+        if state.configurations.latest_index > state.log.commit_index:
+            return
+        if state.configuration.is_joint:
+            self._append_configuration(state.configuration.settled())
+        elif not state.configuration.votes(state.node_id):
+            self._resign()
+
+    def _resign(self) -> None:
+        """This node no longer votes. Tell the others what is committed, and the fittest to take over."""
+        state = self._state
+        self._send_heartbeats()
+        fittest = max(
+            sorted(state.configuration.voters), key=lambda node_id: self.progress[node_id].match, default=None
+        )
+        if fittest is not None and self.progress[fittest].match == state.log.last_index:
+            state.send(TimeoutNow(state.node_id, fittest, state.term))
+        state.become_follower(state.term, None)
+
+    # Reads
+
+    def read(self, context: object) -> None:
+        """Confirm that everything answered up to now will be seen. Raises `TooManyReads`."""
+        if self.reads.count >= self._state.options.read_requests_max:
+            raise TooManyReads(f"{self.reads.count} reads wait")
+        self.reads.add(context)
+
+    def _count_reads(self) -> None:
+        state = self._state
+        rounds = {node_id: progress.read_round for node_id, progress in self.progress.items()}
+        rounds[state.node_id] = self.reads.last_round
+        self.reads.on_quorum(quorum_reached(state.configuration, rounds))
+
+    # Handing over
+
+    def begin_transfer(self, target: NodeId) -> None:
+        """Hand leadership to `target`. Raises a `Refusal`."""
+        state = self._state
+        if self.transfer is not None:
+            raise TransferInProgress(self.transfer.target)
+        if target == state.node_id or target not in state.configuration.voters:
+            raise InvalidTransfer(f"node {target} cannot take over")
+        if self.ticks_since_heard(self.progress[target]) >= state.options.election_timeout_ticks:
+            raise InvalidTransfer(f"node {target} does not answer")
+        self.transfer = Transfer(target, self._tick_count + state.options.transfer_ticks_max)
+        self._maybe_finish_transfer()
+
+    def _maybe_finish_transfer(self) -> None:
+        transfer, state = self.transfer, self._state
+        if transfer is None or transfer.asked:
+            return
+        if self.progress[transfer.target].match == state.log.last_index:
+            transfer.asked = True
+            state.send(TimeoutNow(state.node_id, transfer.target, state.term))
+
+    # Snapshots
+
+    def _begin_snapshot(self, node_id: NodeId, progress: Progress) -> None:
+        sending = SnapshotSending(self._state.log.snapshot, self._tick_count)
+        progress.become_snapshot(sending)
+        self._send_offer(node_id, sending)
+
+    def _send_offer(self, node_id: NodeId, sending: SnapshotSending) -> None:
+        state = self._state
+        state.send(SnapshotChunk(state.node_id, node_id, state.term, sending.meta, 0, b"", False))
+
+    def on_snapshot_answer(self, message: SnapshotAnswer) -> None:
+        """A follower says how much of a snapshot it has."""
+        progress = self._heard(message.sender)
+        if progress is None or progress.sending is None:
+            return
+        sending = progress.sending
+        if sending.meta.snapshot_id != message.snapshot_id:
+            return
+        if sending.on_answer(message.received, self._tick_count):
+            size_bytes_max = self._state.options.snapshot_chunk_bytes_max
+            self._chunks_wanted.append(ChunkWanted(message.sender, sending.meta, sending.received, size_bytes_max))
+
+    def send_snapshot_chunk(
+        self, target: NodeId, snapshot_id: SnapshotId, offset: int, data: bytes | bytearray | memoryview, done: bool
+    ) -> None:
+        """The driver brings a chunk that was wanted; one that no longer is, is dropped."""
+        sending = self._wanted(target, snapshot_id)
+        if sending is None or sending.received != offset:
+            return
+        assert data or done, "an empty chunk would ask for itself for ever"
+        sending.stage = Stage.SENT
+        sending.asked_tick = self._tick_count
+        if done:
+            sending.size_bytes = offset + len(data)
+        state = self._state
+        state.send(SnapshotChunk(state.node_id, target, state.term, sending.meta, offset, data, done))
+
+    def on_snapshot_unavailable(self, target: NodeId, snapshot_id: SnapshotId) -> None:
+        """The driver no longer has that snapshot: find out anew what the follower needs."""
+        if self._wanted(target, snapshot_id) is not None:
+            progress = self.progress[target]
+            progress.become_probe()
+            progress.paused = True  # Until the next heartbeats are answered, not at once again.
+
+    def _wanted(self, target: NodeId, snapshot_id: SnapshotId) -> SnapshotSending | None:
+        progress = self.progress.get(target)
+        sending = progress.sending if progress is not None else None
+        if sending is None or sending.stage is not Stage.WANTED or sending.meta.snapshot_id != snapshot_id:
+            return None
+        return sending
+
+    def take_chunks_wanted(self) -> tuple[ChunkWanted, ...]:
+        """Parts of snapshots for the driver to read."""
+        wanted, self._chunks_wanted = self._chunks_wanted, []
+        return tuple(wanted)

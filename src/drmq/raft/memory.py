@@ -1,0 +1,89 @@
+"""`MemoryStorage`: a log that a test can hold in its hand, with the contract of a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drmq.raft.ready import Ready
+from drmq.raft.snapshot import SnapshotMeta
+from drmq.raft.types import Entry, EntryKind, HardState, LogIndex, Term
+
+
+class MemoryStorage:
+    """What is durable, in memory. `write` does all that a `Ready` asks for, at once.
+
+    A driver in a test decides when to call it, and throws the unwritten `Ready`s away where a real one
+    would crash.
+    """
+
+    def __init__(self, snapshot: SnapshotMeta) -> None:
+        self.hard_state = HardState()
+        self.snapshot = snapshot
+        self.commit = snapshot.index
+        self._before = (snapshot.index, snapshot.term)
+        self._entries: list[Entry] = []
+
+    @property
+    def first_index(self) -> LogIndex:
+        return LogIndex(self._before[0] + 1)
+
+    @property
+    def last_index(self) -> LogIndex:
+        return LogIndex(self._before[0] + len(self._entries))
+
+    def term_at(self, index: LogIndex) -> Term | None:
+        position = index - self._before[0]
+        if position == 0:
+            return self._before[1]
+        return self._entries[position - 1].term if 0 < position <= len(self._entries) else None
+
+    def entries(self, start: LogIndex, end: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
+        assert self.first_index <= start, (start, self.first_index)
+        found: list[Entry] = []
+        size_bytes = 0
+        for entry in self._entries[start - self.first_index : min(end, start + count_max) - self.first_index]:
+            size_bytes += entry.size_bytes
+            if found and size_bytes > size_bytes_max:
+                break
+            found.append(entry)
+        return found
+
+    def configuration_entries(self) -> Sequence[Entry]:
+        return [e for e in self._entries if e.kind is EntryKind.CONFIGURATION and e.index > self.snapshot.index]
+
+    def write(self, ready: Ready) -> None:
+        """Make all of `ready` durable, except the chunks, which are files."""
+        if ready.hard_state is not None:
+            self.hard_state = ready.hard_state
+        if ready.snapshot is not None:
+            self.install(ready.snapshot)
+        if ready.truncate_from is not None:
+            self.truncate_from(ready.truncate_from)
+        self.append(ready.entries)
+        self.commit = max(self.commit, min(ready.commit, self.last_index))
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Put entries at the end."""
+        for entry in entries:
+            assert entry.index == self.last_index + 1, (entry.index, self.last_index)
+            self._entries.append(entry)
+
+    def truncate_from(self, start: LogIndex) -> None:
+        """Remove the entry at `start` and all behind it, where there are any."""
+        del self._entries[max(0, start - self.first_index) :]
+
+    def install(self, snapshot: SnapshotMeta) -> None:
+        """Replace the log by a snapshot."""
+        self.snapshot = snapshot
+        self.commit = max(self.commit, snapshot.index)
+        self._before = (snapshot.index, snapshot.term)
+        self._entries.clear()
+
+    def compact(self, snapshot: SnapshotMeta, keep_from: LogIndex) -> None:
+        """Take a snapshot, and drop the entries before `keep_from` that it covers."""
+        self.snapshot = snapshot
+        last_dropped = LogIndex(min(keep_from - 1, snapshot.index))
+        term = self.term_at(last_dropped)
+        if last_dropped >= self.first_index and term is not None:
+            del self._entries[: last_dropped + 1 - self.first_index]
+            self._before = (last_dropped, term)

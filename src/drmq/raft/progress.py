@@ -1,0 +1,161 @@
+"""What a leader knows about one follower, and how much it may send it.
+
+    probe       where the logs meet is not known: one message at a time
+    replicate   known: messages follow each other without waiting, as far as the window goes
+    snapshot    the follower needs entries that are gone: no appends until it has a snapshot
+
+    probe -> replicate    an append was accepted
+    replicate -> probe    an append was rejected: something was lost on the way
+    any -> snapshot       the next entry is in the snapshot
+    snapshot -> replicate the snapshot is installed
+    snapshot -> probe     the driver could not read it
+
+The *window* holds what was sent and not answered: the last index and the size of each message. It bounds
+messages and bytes, so a stuck follower costs its leader a known amount of memory and no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from drmq.raft.options import RaftOptions
+from drmq.raft.snapshot import SnapshotSending
+from drmq.raft.types import NO_INDEX, LogIndex
+
+
+class ProgressState(Enum):
+    """How a follower is being served."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+class Progress:
+    """One follower in the eyes of its leader. Owned by the `Leader`; soft state.
+
+    Always true: `match < next`; only `match` says what the follower holds, and it never falls; the window is
+    empty except in `replicate`.
+    """
+
+    __slots__ = (
+        "_in_flight",
+        "_in_flight_bytes",
+        "_options",
+        "commit_sent",
+        "heard_tick",
+        "match",
+        "next",
+        "paused",
+        "read_round",
+        "sending",
+        "silent",
+        "state",
+    )
+
+    def __init__(self, options: RaftOptions, next_index: LogIndex, tick: int) -> None:
+        self._options = options
+        self.match = NO_INDEX
+        """The follower has confirmed that it holds the log up to here, durably."""
+        self.next = next_index
+        """The next entry to send."""
+        self.state = ProgressState.PROBE
+        self.paused = False
+        """A probe is out, or the next entries are not at hand."""
+        self.silent = False
+        """A heartbeat was answered since the follower last accepted or rejected anything."""
+        self.heard_tick = tick
+        self.read_round = 0
+        self.commit_sent = NO_INDEX
+        self.sending: SnapshotSending | None = None
+        self._in_flight: deque[tuple[LogIndex, int]] = deque()
+        self._in_flight_bytes = 0
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages that were sent and not answered."""
+        return len(self._in_flight)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Payload bytes in those messages."""
+        return self._in_flight_bytes
+
+    @property
+    def may_send(self) -> bool:
+        """Whether an append may be sent now."""
+        if self.state is ProgressState.SNAPSHOT or self.paused:
+            return False
+        return (
+            len(self._in_flight) < self._options.in_flight_messages_max
+            and self._in_flight_bytes < self._options.in_flight_bytes_max
+        )
+
+    def on_sent(self, last_index: LogIndex, size_bytes: int) -> None:
+        """Entries up to `last_index` are on their way."""
+        assert self.state is not ProgressState.SNAPSHOT
+        if self.state is ProgressState.PROBE:
+            self.paused = True
+            return
+        assert last_index >= self.next, (last_index, self.next)
+        self.next = LogIndex(last_index + 1)
+        self._in_flight.append((last_index, size_bytes))
+        self._in_flight_bytes += size_bytes
+
+    def on_accepted(self, match: LogIndex, first_index: LogIndex) -> bool:
+        """The follower holds the log up to `match`; True if that is news."""
+        self.silent = False
+        rose = match > self.match
+        self.match = max(self.match, match)
+        while self._in_flight and self._in_flight[0][0] <= match:
+            self._in_flight_bytes -= self._in_flight.popleft()[1]
+        if self.state is ProgressState.REPLICATE:
+            self.next = max(self.next, LogIndex(match + 1))
+            self.paused = False
+        elif self.state is ProgressState.PROBE or self.match + 1 >= first_index:
+            self._become(ProgressState.REPLICATE, LogIndex(self.match + 1))
+        return rose
+
+    def on_rejected(self, rejected: LogIndex, agreed_at_most: LogIndex) -> bool:
+        """An append behind `rejected` did not fit; True if this is news and the next try is set.
+
+        An old rejection must not undo newer knowledge: of a probe only the answer to the last one counts,
+        and nothing at or below `match` can be missing.
+        """
+        if self.state is ProgressState.SNAPSHOT or rejected <= self.match:
+            return False
+        if self.state is ProgressState.PROBE and rejected != self.next - 1:
+            return False
+        if rejected >= self.next:
+            return False
+        self.silent = False
+        next_index = LogIndex(min(rejected, max(agreed_at_most, self.match) + 1))
+        self._become(ProgressState.PROBE, next_index)
+        return True
+
+    def become_probe(self) -> None:
+        """Begin again to find out where the logs meet."""
+        self._become(ProgressState.PROBE, LogIndex(self.match + 1))
+
+    def become_snapshot(self, sending: SnapshotSending) -> None:
+        """Send no entries until the follower has the snapshot."""
+        self._become(ProgressState.SNAPSHOT, self.next)
+        self.sending = sending
+
+    def on_silence(self) -> bool:
+        """A heartbeat was answered; True if it was the second since any append was.
+
+        Then what was sent, or its answer, is lost, and something must be sent to find out. After the first
+        it may still be waiting for the follower's disk.
+        """
+        was_silent, self.silent = self.silent, True
+        return was_silent
+
+    def _become(self, state: ProgressState, next_index: LogIndex) -> None:
+        self.state = state
+        self.next = next_index
+        self.paused = False
+        self.sending = None
+        self._in_flight.clear()
+        self._in_flight_bytes = 0

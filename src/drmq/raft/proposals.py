@@ -1,0 +1,43 @@
+"""What a leader has accepted and not committed, so that it can say no in time.
+
+Every entry that waits for a quorum is memory on the leader and on each follower. When they do not keep up,
+proposals are refused, and the refusal reaches the client as backpressure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from drmq.raft.errors import TooMuchUncommitted
+from drmq.raft.options import RaftOptions
+from drmq.raft.types import LogIndex, Payload
+
+
+class UncommittedProposals:
+    """Sizes of the proposals of one reign that are not committed. Owned by the `Leader`."""
+
+    def __init__(self, options: RaftOptions) -> None:
+        self._options = options
+        self._waiting: deque[tuple[LogIndex, int]] = deque()
+        self.size_bytes = 0
+
+    def check(self, payloads: Sequence[Payload]) -> None:
+        """Raise `TooMuchUncommitted` if these are too much. With nothing waiting, nothing is too much."""
+        if not self._waiting:
+            return
+        size_bytes = self.size_bytes + sum(map(len, payloads))
+        entry_count = len(self._waiting) + len(payloads)
+        options = self._options
+        if size_bytes > options.uncommitted_bytes_max or entry_count > options.uncommitted_entries_max:
+            raise TooMuchUncommitted(self.size_bytes, len(self._waiting))
+
+    def add(self, index: LogIndex, size_bytes: int) -> None:
+        """One more waits."""
+        self._waiting.append((index, size_bytes))
+        self.size_bytes += size_bytes
+
+    def on_commit(self, commit: LogIndex) -> None:
+        """What is committed waits no longer."""
+        while self._waiting and self._waiting[0][0] <= commit:
+            self.size_bytes -= self._waiting.popleft()[1]

@@ -1,0 +1,155 @@
+"""What every role shares: identity, term and vote, the log, the configurations, and what waits to be sent.
+
+Changing role is a change of these fields and nothing else. What a leader needs beyond them is the `Leader`
+object, which `node` makes when the role becomes leader and drops when it ends: nothing of one reign can
+leak into the next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drmq.model import NodeId
+from drmq.raft.configuration import Configuration, ConfigurationHistory
+from drmq.raft.log import RaftLog
+from drmq.raft.messages import Message
+from drmq.raft.options import RaftOptions
+from drmq.raft.snapshot import SnapshotMeta
+from drmq.raft.types import Entry, HardState, LogIndex, Role, Term
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class ReplicaState:
+    """The state of one replica. Owned by its `Node`; the role modules work on it."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        options: RaftOptions,
+        log: RaftLog,
+        configurations: ConfigurationHistory,
+        hard_state: HardState,
+        random: Random,
+    ) -> None:
+        self.node_id = node_id
+        self.options = options
+        self.log = log
+        self.configurations = configurations
+        self.term = hard_state.term
+        self.vote = hard_state.vote
+        self.durable_hard_state = hard_state
+        self.role = Role.FOLLOWER
+        self.leader_id: NodeId | None = None
+        self.elapsed_ticks = 0
+        """Since the leader was heard, a vote given, or an election begun."""
+        self.timeout_ticks = 0
+        self.messages: list[Message] = []
+        self.messages_after_persist: list[Message] = []
+        self._random = random
+        self.reset_election_timer()
+
+    @property
+    def hard_state(self) -> HardState:
+        """Term and vote as they are now, durable or not."""
+        return HardState(self.term, self.vote)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in effect."""
+        return self.configurations.latest
+
+    @property
+    def may_campaign(self) -> bool:
+        """Whether this node votes, as far as it knows."""
+        return self.configuration.votes(self.node_id)
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether a leader was heard within the shortest election timeout, or this is one."""
+        if self.role is Role.LEADER:
+            return True
+        return self.leader_id is not None and self.elapsed_ticks < self.options.election_timeout_ticks
+
+    # Sending
+
+    def send(self, message: Message) -> None:
+        """A message that promises nothing about this node's disk."""
+        self.messages.append(message)
+
+    def send_after_persist(self, message: Message) -> None:
+        """A message that is true only once all that was decided up to now is durable."""
+        self.messages_after_persist.append(message)
+
+    def send_in_term(self, message: Message) -> None:
+        """A message that is true once this node's term and vote are durable, as they mostly are.
+
+        It need not wait for entries on their way to the disk: a slow disk must not look like a dead node.
+        """
+        durable = self.durable_hard_state
+        if durable.term == self.term and durable.vote == self.vote:
+            self.messages.append(message)
+        else:
+            self.messages_after_persist.append(message)
+
+    # Roles
+
+    def become_follower(self, term: Term, leader_id: NodeId | None) -> None:
+        """Follow `leader_id`, or wait for one. A vote is given up only together with its term."""
+        assert term >= self.term, (term, self.term)
+        if term > self.term:
+            self.term = term
+            self.vote = None
+        if self.role is not Role.FOLLOWER or leader_id is not None:
+            self.reset_election_timer()
+        self.role = Role.FOLLOWER
+        self.leader_id = leader_id
+
+    def become_pre_candidate(self) -> None:
+        """Ask whether an election could be won. Term and vote stay."""
+        assert self.role is not Role.LEADER
+        self.role = Role.PRE_CANDIDATE
+        self.leader_id = None
+        self.reset_election_timer()
+
+    def become_candidate(self) -> None:
+        """Begin an election: a new term, and the first vote in it for oneself."""
+        assert self.role is not Role.LEADER
+        self.role = Role.CANDIDATE
+        self.term = Term(self.term + 1)
+        self.vote = self.node_id
+        self.leader_id = None
+        self.reset_election_timer()
+
+    def become_leader(self) -> None:
+        """An election is won."""
+        assert self.role is Role.CANDIDATE, self.role
+        self.role = Role.LEADER
+        self.leader_id = self.node_id
+
+    def reset_election_timer(self) -> None:
+        """Begin to wait anew, for a time that differs from node to node so that votes rarely split."""
+        self.elapsed_ticks = 0
+        timeout = self.options.election_timeout_ticks
+        self.timeout_ticks = timeout + int(self._random.random() * timeout)
+
+    # Log and configurations, which change together
+
+    def append(self, entry: Entry) -> bool:
+        """Put an entry at the end of the log; True if it changed the configuration."""
+        self.log.append(entry)
+        if not self.configurations.on_append(entry):
+            return False
+        self.configurations.on_compact(self.log.snapshot.index)
+        return True
+
+    def truncate_from(self, start: LogIndex) -> None:
+        """Forget the entries from `start` on, and the configurations in them."""
+        self.log.truncate_from(start)
+        self.configurations.on_truncate(start)
+
+    def restore(self, meta: SnapshotMeta) -> None:
+        """Begin again behind a snapshot, with its configuration."""
+        self.log.restore(meta)
+        self.configurations = ConfigurationHistory(meta.index, meta.configuration, ())

@@ -1,0 +1,77 @@
+"""The words of consensus: terms, indexes, entries, and the little that must outlive a crash.
+
+An index counts entries from 1; index 0 is the empty log's end and has term 0. A term is a reign: it has
+at most one leader, and every entry carries the term of the leader that first wrote it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NewType, Protocol
+
+from drmq.model import NodeId
+
+Term = NewType("Term", int)
+LogIndex = NewType("LogIndex", int)
+
+NO_TERM = Term(0)
+NO_INDEX = LogIndex(0)
+
+
+class Payload(Protocol):
+    """What an entry carries: bytes, or any handle for bytes that knows how many there are.
+
+    The core never looks inside. It only adds up sizes, to keep messages and windows bounded.
+    """
+
+    def __len__(self) -> int: ...
+
+
+class EntryKind(IntEnum):
+    """What an entry is for. The numbers are stored and sent, so they never change."""
+
+    PAYLOAD = 0
+    NOTHING = 1
+    """A new leader's first entry, without which it could commit nothing that it inherited."""
+    CONFIGURATION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One place in the log. Two entries with the same index and term are the same entry, on any node."""
+
+    index: LogIndex
+    term: Term
+    kind: EntryKind
+    payload: Payload
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """What a replica must not forget, or it might vote twice in one term."""
+
+    term: Term = NO_TERM
+    vote: NodeId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """The indexes from `start` up to, but not including, `end`."""
+
+    start: LogIndex
+    end: LogIndex
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+class Role(Enum):
+    """What a replica is at the moment."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    """Asking whether it could win, without disturbing anyone's term."""
+    CANDIDATE = "candidate"
+    LEADER = "leader"

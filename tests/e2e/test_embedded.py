@@ -1,0 +1,196 @@
+"""The broker that runs inside a test: `drmq.testing.Broker`, and the pytest fixture that comes with the package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from drmq.broker import BrokerOptions
+from drmq.model import DrmqError
+from drmq.testing import Broker
+from support.checked_clients import QUIET
+from support.polling import PATIENCE_S, eventually
+from support.raw_client import RawClient
+
+
+def round_trip(broker: Broker, topic: str = "topic") -> int:
+    """Produce a record with a real client, read it back, and return its offset."""
+    offsets: list[int] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "logger": QUIET})
+    producer.produce(topic, b"value", on_delivery=lambda error, message: offsets.append(message.offset() or 0))
+    assert producer.flush(PATIENCE_S) == 0
+    with RawClient(broker.bootstrap_servers) as client:
+        assert client.fetch_all(topic)[offsets[0]] == b"value"
+    return offsets[0]
+
+
+def own_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("drmq")]
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_serves_and_leaves_nothing_behind(storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real broker, gone at the end with its threads and its temporary directory."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Broker(storage="disk" if storage == "disk" else "memory") as broker:
+        assert round_trip(broker) == 0
+        assert bool(list(tmp_path.glob("drmq-test-*/drmq.json"))) == (storage == "disk")
+        assert own_threads()
+    assert own_threads() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_at_once() -> None:
+    """Two brokers in one process have nothing to do with each other."""
+    with Broker() as one, Broker(storage="disk") as other:
+        assert one.bootstrap_servers != other.bootstrap_servers
+        assert round_trip(one) == 0
+        assert round_trip(one) == 1
+        assert round_trip(other) == 0
+    assert own_threads() == []
+
+
+def test_own_data_directory_stays(tmp_path: Path) -> None:
+    """What one broker wrote, the next one on the same directory serves; also on the same port."""
+    with Broker(data_dir=tmp_path / "data") as broker:
+        assert round_trip(broker) == 0
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+    with Broker(data_dir=tmp_path / "data", port=port) as broker:
+        assert broker.bootstrap_servers.endswith(f":{port}")
+        assert round_trip(broker) == 1
+    assert (tmp_path / "data" / "drmq.json").exists()
+
+
+def test_can_be_started_again() -> None:
+    """Stopping and starting the same object works, and stopping twice does no harm."""
+    broker = Broker()
+    for _ in range(3):
+        broker.start()
+        assert round_trip(broker) == 0, "memory keeps nothing"
+        broker.stop()
+        broker.stop()
+    assert own_threads() == []
+
+
+def test_options_are_those_of_a_broker() -> None:
+    """Topics get the partitions that the options say."""
+    with Broker(options=BrokerOptions(num_partitions=3)) as broker:
+        round_trip(broker)
+        with RawClient(broker.bootstrap_servers) as client:
+            assert client.fetch_all("topic", partition=2) is not None
+
+
+def test_bad_data_directory_is_an_error_of_start(tmp_path: Path) -> None:
+    """The error is raised where the broker is started, in the test's own thread, and nothing is left running."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "drmq.json").write_text("rubbish")
+    with pytest.raises(DrmqError, match="unreadable"):
+        Broker(data_dir=tmp_path / "data").start()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        Broker(data_dir=tmp_path / "file" / "data").start()
+    eventually(lambda: own_threads() == [], what="no threads are left")
+
+
+def test_locked_data_directory_is_an_error_of_start(tmp_path: Path) -> None:
+    """The one that has the directory is not disturbed."""
+    with Broker(data_dir=tmp_path / "data") as broker:
+        with pytest.raises(DrmqError, match="in use"):
+            Broker(data_dir=tmp_path / "data").start()
+        assert round_trip(broker) == 0
+
+
+def test_taken_port_is_an_error_of_start() -> None:
+    """Also here: raised by `start`, and everything let go."""
+    with Broker() as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        with pytest.raises(OSError):
+            Broker(port=port).start()
+        assert round_trip(broker) == 0
+    eventually(lambda: own_threads() == [], what="no threads are left")
+
+
+PROJECT = '''
+from confluent_kafka import Consumer, Producer
+
+
+def test_first(drmq_broker):
+    producer = Producer({"bootstrap.servers": drmq_broker.bootstrap_servers})
+    producer.produce("topic", b"one")
+    assert producer.flush(20) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": drmq_broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["topic"])
+    message = None
+    while message is None:
+        message = consumer.poll(1.0)
+    assert message.value() == b"one"
+    consumer.close()
+
+
+def test_second_is_fresh(drmq_broker):
+    """Each test has a broker of its own: there is nothing of the first one."""
+    offsets = []
+    producer = Producer({"bootstrap.servers": drmq_broker.bootstrap_servers})
+    producer.produce("topic", b"two", on_delivery=lambda error, message: offsets.append(message.offset()))
+    assert producer.flush(20) == 0
+    assert offsets == [0]
+'''
+
+
+def test_fixture_of_the_pytest_plugin(tmp_path: Path) -> None:
+    """In a project of somebody else the fixture is there without an import, and nothing warns."""
+    (tmp_path / "test_project.py").write_text(PROJECT)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+QUIET_PROGRAM = """
+import gc, threading
+from drmq.testing import Broker
+from confluent_kafka import Producer
+for storage in ("memory", "disk"):
+    with Broker(storage=storage) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce("topic", b"value")
+        assert producer.flush(20) == 0
+        del producer
+    gc.collect()
+assert threading.active_count() == 1, threading.enumerate()
+try:
+    Broker(data_dir="/proc/nowhere").start()
+except OSError:
+    pass
+gc.collect()
+assert threading.active_count() == 1, threading.enumerate()
+print("fine")
+"""
+
+
+def test_no_warning_in_development_mode() -> None:
+    """Under `python -X dev -W error` there is no unclosed socket, no pending task, no slow callback to complain of."""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", QUIET_PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+    for word in ("Warning", "Traceback", "never awaited", "was destroyed"):
+        assert word not in done.stderr, done.stderr

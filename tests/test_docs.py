@@ -1,0 +1,258 @@
+"""The documentation is true wherever a program can tell: names, versions, defaults, links and commands.
+
+Prose cannot be checked. Everything that a reader might type, click or look up can, so it is.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from drmq.catalog import DEFINITIONS
+from drmq.model import ErrorCode
+from drmq.server.cli import drmq
+from drmq.server.config import all_settings
+from drmq.server.docs import all_commands
+from drmq.wire import APIS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def rows(page: Path, first_heading: str) -> Iterator[list[str]]:
+    """The cells of a table's rows, without marks of code; the table is found by its first heading."""
+    inside = False
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if inside and not cells:
+            return
+        if inside and not cells[0].startswith("---"):
+            yield [cell.replace("`", "") for cell in cells]
+        inside = inside or (bool(cells) and cells[0] == first_heading)
+    assert inside, f"{name_of(page)} has no table that begins with {first_heading!r}"
+
+
+# ---- reference pages ---------------------------------------------------------------------------------
+
+
+def test_every_api_with_its_versions() -> None:
+    """The table of APIs is the table of the code: key, name, versions served, advertised, flexible."""
+    documented = {int(row[0]): row[1:5] for row in rows(REFERENCE / "kafka-protocol.md", "Key")}
+    expected = {}
+    for key, api in APIS.items():
+        name = "".join(word.capitalize() for word in api.key.name.split("_"))
+        flexible = str(api.flexible_from) if api.flexible_from <= api.version_max else "never"
+        versions = (_versions(first, api.version_max) for first in (api.version_min, api.advertised_min))
+        expected[int(key)] = [name, *versions, flexible]
+    assert documented == expected
+
+
+def _versions(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def test_every_error_code_that_is_sent() -> None:
+    """Each code that the source names is explained, under its own number, and none is explained that does not exist."""
+    page = REFERENCE / "kafka-protocol.md"
+    documented: dict[str, int] = {}
+    for row in rows(page, "Code"):
+        numbers, names = row[0].split(", "), row[1].split(", ")
+        documented |= dict(zip(names, map(int, numbers), strict=True))
+    assert documented == {name: ErrorCode[name] for name in documented}
+    sources = "\n".join(
+        path.read_text()
+        for package in ("broker", "catalog", "groups", "kafka", "model", "records")
+        for path in (ROOT / "src" / "drmq" / package).rglob("*.py")
+    )
+    sent = set(re.findall(r"ErrorCode\.([A-Z_]+)", sources)) - {"NONE", "UNKNOWN_SERVER_ERROR", "NOT_COORDINATOR"}
+    assert sent <= documented.keys(), sorted(sent - documented.keys())
+
+
+def test_every_topic_setting() -> None:
+    """Name, type, default and meaning of each topic setting are those of the code."""
+    documented = {row[0]: row for row in rows(REFERENCE / "topic-settings.md", "Setting")}
+    assert documented.keys() == DEFINITIONS.keys()
+    for name, definition in DEFINITIONS.items():
+        row = documented[name]
+        assert row[1] == definition.type.name.lower(), name
+        assert row[2] == definition.default, name
+        assert not row[3] or row[3] in all_settings(), name
+        assert row[5].startswith(definition.doc.replace("`", "")), name
+
+
+def test_every_setting() -> None:
+    """Each setting of a node has a row on the page about configuration."""
+    text = (REFERENCE / "configuration.md").read_text()
+    missing = [name for name in all_settings() if f"| `{name}` |" not in text]
+    assert not missing, "run `make docs`"
+
+
+def test_every_command() -> None:
+    """Each command has a section on the page about the command line."""
+    headings = set(HEADING.findall((REFERENCE / "command-line.md").read_text()))
+    missing = [path for path, _ in all_commands() if " ".join(("drmq", *path)) not in headings]
+    assert not missing, "run `make docs`"
+
+
+def test_limits_name_real_settings() -> None:
+    """What the page about limits calls a setting is one."""
+    known = all_settings().keys() | DEFINITIONS.keys()
+    named = set(re.findall(r"`([a-z]+(?:[_.][a-z]+)+)`", (REFERENCE / "limits.md").read_text()))
+    assert named <= known, sorted(named - known)
+
+
+def test_every_page_is_in_the_index() -> None:
+    """No page is an orphan: the index of the documentation links each of them."""
+    index = DOCS / "README.md"
+    linked = {(DOCS / target.partition("#")[0]).resolve() for target in LINK.findall(index.read_text())}
+    orphans = [name_of(page) for page in DOCS.rglob("*.md") if page != index and page.resolve() not in linked]
+    assert not orphans
+
+
+# ---- links and paths ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_resolve(page: Path) -> None:
+    """Each relative link leads to a file, and its anchor to a heading there."""
+    for target in LINK.findall(FENCE.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        if anchor:
+            assert anchor in {_anchor(heading) for heading in HEADING.findall(found.read_text())}, target
+
+
+def _anchor(heading: str) -> str:
+    """The id that a heading gets where Markdown is shown."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_of_the_project_exist(page: Path) -> None:
+    """A path into the repository that a page mentions is there."""
+    for code in CODE.findall(FENCE.sub("", page.read_text())):
+        if re.fullmatch(r"(src|tests|bench|demo|fuzz|docs|requirements)/[\w./-]+", code) and "results" not in code:
+            assert (ROOT / code).exists() or code == "bench/.cache", code
+
+
+# ---- commands and code -------------------------------------------------------------------------------
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    for language, text in FENCE.findall(page.read_text()):
+        if language in languages:
+            yield text
+
+
+def shell_lines(page: Path) -> Iterator[str]:
+    """What a reader would type: all of an `sh` block, and of a `console` block what follows the prompt."""
+    for text in blocks(page, "sh"):
+        yield from text.splitlines()
+    for text in blocks(page, "console"):
+        yield from (line[2:] for line in text.splitlines() if line.startswith("$ "))
+
+
+def calls(line: str) -> Iterator[list[str]]:
+    """The single commands of a line, each as its words."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&<>")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in lexer:
+        if set(word) <= set("|;&<>"):
+            yield words
+            words = []
+        else:
+            words.append(word)
+    yield words
+
+
+def check_drmq(words: list[str]) -> None:
+    """Raise `click.UsageError` unless this names a command, with options, values and arguments that it takes."""
+    context = click.Context(drmq, info_name="drmq")
+    command: click.Command = drmq
+    words = words[1:]
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        if found is None:
+            raise click.UsageError(f"no command {words[0]!r}")
+        command, words = found, words[1:]
+    if isinstance(command, click.Group):
+        return
+    try:
+        command.make_context(command.name, list(words), parent=context)
+    except click.BadParameter as error:
+        # The reader's own files are not here.
+        if not isinstance(error.param and error.param.type, click.Path | click.File):
+            raise
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_exist(page: Path) -> None:
+    """What a page tells its reader to type is a command with options that it has, or a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in shell_lines(page):
+        for words in calls(line):
+            if not words:
+                continue
+            if words[0] == "drmq":
+                try:
+                    check_drmq(words)
+                except click.UsageError as error:
+                    pytest.fail(f"{line}\n{error.format_message()}")
+            elif words[0] == "make":
+                assert set(words[1:]) <= targets, line
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    """The check above would fail on a flag, a command or an argument that does not exist."""
+    check_drmq(["drmq", "topic", "create", "orders", "--partitions", "3"])
+    for wrong in (
+        ["drmq", "topic", "create", "orders", "--set", "a=b"],
+        ["drmq", "topics", "ls"],
+        ["drmq", "topic", "create"],
+        ["drmq", "offsets", "one", "two"],
+        ["drmq", "consume", "orders", "-o", "pretty"],
+    ):
+        with pytest.raises(click.UsageError):
+            check_drmq(wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_make_targets_exist(page: Path) -> None:
+    """`make something` in a sentence is a target."""
+    makefile = (ROOT / "Makefile").read_text()
+    for code in CODE.findall(FENCE.sub("", page.read_text())):
+        match = re.fullmatch(r"make ([a-z0-9-]+)", code)
+        assert match is None or f"\n{match[1]}:" in makefile, code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_is_python(page: Path) -> None:
+    """Code that a reader would copy can at least be compiled."""
+    for text in blocks(page, "python"):
+        compile(text, name_of(page), "exec")
+
+
+def test_the_readme_names_the_test_command() -> None:
+    """`make test` is stated, and is what continuous integration runs."""
+    assert "**`make test` is the test command.**" in (ROOT / "README.md").read_text()
+    assert "make test" in (ROOT / ".ci" / "run").read_text()

@@ -1,0 +1,110 @@
+"""House rules that no linter knows: docstrings, clean locks, no traces of a machine, modules of a readable length."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from drmq.wire import APIS
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "drmq"
+MODULES = sorted(path for folder in ("src", "tests", "bench", "demo", "fuzz") for path in (ROOT / folder).rglob("*.py"))
+LINES_MAX = 700
+"""Beyond this a module has swallowed its neighbours. A comfortable one has up to 400 lines."""
+SHOWN_COUNT = 10
+
+ONLY_EXPORTS = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr, ast.If)
+"""A module of nothing but these has no annotations, or hardly any."""
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_every_module_has_a_docstring() -> None:
+    """A reader learns from the first lines what a module is for. Empty files need none."""
+    silent = [name_of(path) for path in MODULES if path.stat().st_size and not _docstring(path)]
+    assert not silent
+
+
+def _docstring(path: Path) -> str | None:
+    return ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_every_package_has_an_essay() -> None:
+    """Each package of the source opens with more than a sentence."""
+    short = [name_of(path) for path in SOURCE.glob("*/__init__.py") if len(_docstring(path) or "") < 150]
+    assert not short
+
+
+def test_annotations_are_never_evaluated() -> None:
+    """Modules with code in them begin with `from __future__ import annotations`, so that types cost nothing."""
+    without = []
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        if not all(isinstance(statement, ONLY_EXPORTS) for statement in tree.body) and not _is_lazy(tree):
+            without.append(name_of(path))
+    assert not without
+
+
+def _is_lazy(tree: ast.Module) -> bool:
+    return any(isinstance(statement, ast.ImportFrom) and statement.module == "__future__" for statement in tree.body)
+
+
+def test_lock_files_have_no_addresses() -> None:
+    """A lock says which versions, never from where: it must work with any index, and tell nothing of ours."""
+    assert not (ROOT / "uv.lock").exists()
+    locks = sorted((ROOT / "requirements").glob("*.txt"))
+    assert locks
+    for lock in locks:
+        assert "http" not in lock.read_text(), name_of(lock)
+
+
+def test_no_paths_of_a_machine() -> None:
+    """Nothing in the repository depends on where somebody had it."""
+    try:
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"not a git repository, or no git: {error}")
+    traces = tuple(f"/{folder}/" for folder in ("work", "root"))
+    found = []
+    for name in listed.splitlines():
+        path = ROOT / name
+        if path.is_file():
+            text = path.read_bytes().decode("utf-8", "replace")
+            found += [f"{name}: {trace}" for trace in traces if trace in text]
+    assert not found
+
+
+def test_modules_are_of_a_readable_length() -> None:
+    """Prints the longest modules, and fails where one has clearly become two."""
+    lengths = sorted(((len(path.read_text().splitlines()), name_of(path)) for path in MODULES), reverse=True)
+    for count, name in lengths[:SHOWN_COUNT]:
+        print(f"{count:5d}  {name}")
+    assert lengths[0][0] <= LINES_MAX, lengths[0]
+
+
+@pytest.mark.parametrize("name", sorted(api.key.name.lower() for api in APIS.values()))
+def test_every_api_has_its_module(name: str) -> None:
+    """The handler of an API is `handle` in the module of its name; so a reader finds it, and the dispatcher does."""
+    module = importlib.import_module(f"drmq.kafka.{name}")
+    assert inspect.isfunction(module.handle)
+    assert importlib.import_module(f"drmq.wire.messages.{name}").__doc__
+
+
+def test_unit_tests_mirror_the_packages() -> None:
+    """The tests of a package are in the folder of its name."""
+    folders = [path for path in (ROOT / "tests" / "unit").rglob("*") if path.is_dir() and path.name != "__pycache__"]
+    strangers = []
+    for folder in folders:
+        relative = folder.relative_to(ROOT / "tests" / "unit")
+        # `tests/support` is ours as well, and what is in it may need tests.
+        if relative.parts[0] != "support" and not (SOURCE / relative).is_dir():
+            strangers.append(name_of(folder))
+    assert not strangers

@@ -1,0 +1,180 @@
+"""What one client may cost the others, and what may never be left unanswered: found in a review."""
+
+from __future__ import annotations
+
+import pytest
+
+from drmq import groups
+from drmq.kafka import server as server_module
+from drmq.kafka.fetch_sessions import ALL_PARTITIONS_MAX, PARTITIONS_MAX, FetchSessions
+from drmq.kafka.group_requests import ask
+from drmq.model import ApiError, ErrorCode
+from drmq.wire.fetch import FetchData, FetchPartition
+from drmq.wire.messages.fetch import FetchRequest, FetchRequestForgottenTopic, FetchRequestPartition, FetchRequestTopic
+from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
+from support.broker_harness import Harness
+from support.kafka_line import KafkaLine
+
+VERSION = 12
+
+
+@pytest.fixture
+def line(harness: Harness) -> KafkaLine:
+    harness.create_topic("t", 2)
+    return KafkaLine(harness)
+
+
+def a_fetch(*partitions: int, wait_ms: int = 60_000, session: tuple[int, int] = (0, -1)) -> FetchRequest:
+    entries = [FetchRequestPartition(partition=index, partition_max_bytes=1 << 20) for index in partitions]
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[FetchRequestTopic("t", bytes(16), entries)] if entries else [],
+    )
+
+
+# ---- fetches ---------------------------------------------------------------------------------------
+
+
+def test_a_fetch_of_nothing_does_not_wait(line: KafkaLine) -> None:
+    """A consumer that closes ends its session so, and waits for the answer."""
+    opened = line.ask(a_fetch(0, wait_ms=0, session=(0, 0)), VERSION)
+    assert opened.session_id
+    closed = line.ask(a_fetch(session=(opened.session_id, -1)), VERSION)
+    assert closed.error_code == 0
+    assert len(line.server.fetch_sessions) == 0
+
+
+def test_a_session_without_partitions_is_over(line: KafkaLine) -> None:
+    opened = line.ask(a_fetch(0, wait_ms=0, session=(0, 0)), VERSION)
+    request = a_fetch(session=(opened.session_id, 1))
+    request.forgotten_topics_data = [FetchRequestForgottenTopic("t", bytes(16), [0])]
+    answer = line.ask(request, VERSION)
+    assert answer.session_id == 0
+    assert len(line.server.fetch_sessions) == 0
+
+
+def test_one_who_does_not_read_gets_no_more_records(harness: Harness, line: KafkaLine) -> None:
+    """Each answer may be large, and a hundred may be on their way."""
+    harness.produce("t")
+    line.paper.unread_bytes = 2_000_000
+    assert not line.ask(a_fetch(0, wait_ms=0), VERSION).responses[0].partitions[0].records
+    line.paper.unread_bytes = 0
+    assert line.ask(a_fetch(0, wait_ms=0), VERSION).responses[0].partitions[0].records
+
+
+def test_slow_readers_can_take_only_so_much(harness: Harness, line: KafkaLine) -> None:
+    for _ in range(3):
+        harness.produce("t", values=[bytes(1_000)])
+    listener = line.server.listener
+
+    def fetched() -> int:
+        return len(line.ask(a_fetch(0, wait_ms=0), VERSION).responses[0].partitions[0].records or b"")
+
+    everything = fetched()
+    listener.blocked_bytes = listener.options.response_bytes_max + 1
+    assert 0 < fetched() < everything
+    listener.blocked_bytes = 2 * listener.options.response_bytes_max + 1
+    assert fetched() == 0
+
+
+def test_only_so_many_partitions_are_waited_for(
+    harness: Harness, line: KafkaLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_PARKED_PARTITIONS_MAX", 5)
+    for _ in range(2):
+        line.send(a_fetch(0, 1), VERSION)
+    assert line.answered() == 0
+    line.send(a_fetch(0, 1), VERSION)
+    assert line.answered() == 1
+    harness.advance(61_000)
+    assert line.answered() == 3
+    line.send(a_fetch(0, 1), VERSION)
+    assert line.answered() == 3
+    harness.call(lambda: line.server.on_close(line.connection))
+    line.send(a_fetch(0, 1), VERSION)
+    line.send(a_fetch(0, 1), VERSION)
+    assert line.answered() == 3
+
+
+def test_a_bug_in_a_parked_fetch_ends_its_connection_and_nobody_elses_wait(
+    harness: Harness, line: KafkaLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is woken among others: those who wait for the same sync must hear of it all the same."""
+    line.send(a_fetch(0), VERSION)
+    partition = harness.partition("t")
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(type(partition.log), "read", fail)
+    harness.produce("t")
+    assert line.paper.closed
+    assert partition.high_watermark == 1
+
+
+# ---- fetch sessions --------------------------------------------------------------------------------
+
+
+def session_data(first: int, count: int, session: tuple[int, int]) -> FetchData:
+    entries = [FetchPartition("t", first + index, -1, 0, -1, 0, 100) for index in range(count)]
+    return FetchData(-1, -1, 0, 0, 0, 0, session[0], session[1], entries, [], "")
+
+
+def test_a_session_cannot_grow_without_end() -> None:
+    sessions = FetchSessions(10)
+    session, _ = sessions.open(session_data(0, PARTITIONS_MAX, (0, 0)), False, 0)
+    assert session is not None
+    # What it knows already may come again, with other offsets.
+    same, _ = sessions.open(session_data(0, PARTITIONS_MAX, (session.session_id, 1)), False, 0)
+    assert same is session
+    with pytest.raises(ApiError) as caught:
+        sessions.open(session_data(PARTITIONS_MAX, 1, (session.session_id, 2)), False, 0)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == 0
+
+
+def test_all_sessions_together_are_bounded() -> None:
+    sessions = FetchSessions(1_000)
+    opened = [sessions.open(session_data(0, PARTITIONS_MAX, (0, 0)), False, 0)[0] for _ in range(60)]
+    kept = [session for session in opened if session is not None]
+    assert sum(len(session.partitions) for session in kept) == ALL_PARTITIONS_MAX
+    sessions.open(session_data(0, 0, (kept[0].session_id, -1)), False, 0)
+    assert sessions.open(session_data(0, PARTITIONS_MAX, (0, 0)), False, 0)[0] is not None
+
+
+# ---- produce ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_produce_request_with_a_million_partitions_is_refused(line: KafkaLine, version: int) -> None:
+    """Eight bytes each on the wire would become hundreds each in memory."""
+    topic = ProduceRequestTopic("t", bytes(16), [ProduceRequestPartition(0, None)] * 150_000)
+    line.send(ProduceRequest(None, -1, 1_000, [topic, topic]), version)
+    assert line.paper.closed
+    assert "300000" in (line.paper.reason or "")
+
+
+# ---- groups ----------------------------------------------------------------------------------------
+
+
+def test_a_bug_in_one_answer_of_a_group_is_that_request_s_alone(harness: Harness) -> None:
+    """Answers are given from among all who wait for a sync; an exception there would reach the wrong ones."""
+
+    def translate(answer: object) -> object:
+        raise AssertionError("a bug")
+
+    async def go() -> object:
+        request = groups.OffsetFetchRequest("readers", None)
+        context = harness._context(1, "test")
+        commit = groups.OffsetCommitRequest("readers", (groups.OffsetToCommit("t", 0, 1),))  # type: ignore[arg-type]
+        first = ask(context, "readers", commit, groups.OffsetCommitResponse, translate)
+        second = ask(context, "readers", request, groups.OffsetFetchResponse, lambda answer: answer)
+        with pytest.raises(AssertionError):
+            await first  # type: ignore[misc]
+        return await second  # type: ignore[misc]
+
+    assert isinstance(harness.run(go()), groups.OffsetFetchResponse)

@@ -1,0 +1,740 @@
+"""A cluster of real `Node`s on a fake network and fake disks, driven by one seed.
+
+    python tests/unit/raft/simulation.py 17            # one seed, with what happened in it
+    python tests/unit/raft/simulation.py 0 5000        # many, with a summary
+
+Everything that can go wrong outside the core goes wrong here: messages are lost, late, doubled and out of
+order; links are cut, also one way; disks are slow, and a crash loses all that was not reported durable, or
+all but a prefix of it; nodes come back, members change, logs are compacted, leaders are told to hand over.
+After every event the invariants of `safety.md` are checked. At the end everything is healed, and the
+cluster must agree and work again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time as real_time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from heapq import heappop, heappush
+from random import Random
+from typing import NamedTuple
+from zlib import crc32
+
+from drmq.model import NodeId
+from drmq.raft import (
+    ChunkToSave,
+    ChunkWanted,
+    Configuration,
+    Entry,
+    EntryKind,
+    HardState,
+    LogIndex,
+    MemoryStorage,
+    Message,
+    Node,
+    RaftOptions,
+    Ready,
+    Refusal,
+    Role,
+    SnapshotChunk,
+    SnapshotMeta,
+    SnapshotReceiving,
+    Term,
+    VoteRequest,
+    VoteResponse,
+    configuration_from_bytes,
+)
+
+TICK = 10
+"""Virtual milliseconds between two ticks, more or less: every node's clock has its own pace."""
+
+
+class InvariantBroken(AssertionError):
+    """Something that must always hold does not."""
+
+
+def require(holds: bool, *story: object) -> None:
+    if not holds:
+        raise InvariantBroken(" ".join(map(str, story)))
+
+
+class Profile(NamedTuple):
+    """How rough the world is. Drawn from the seed."""
+
+    voters: int
+    spares: int
+    loss: float
+    duplication: float
+    delay_max: int
+    disk_delay_max: int
+    crash_every: int
+    cut_every: int
+    client_every: int
+    change_every: int
+    compact_every: int
+    transfer_every: int
+    duration: int
+
+    @classmethod
+    def draw(cls, random: Random) -> Profile:
+        rough = random.random() < 0.7
+        return cls(
+            voters=random.choice((1, 2, 3, 3, 3, 3, 4, 5)),
+            spares=random.choice((0, 0, 1, 2)),
+            loss=random.choice((0.0, 0.05, 0.2)) if rough else 0.0,
+            duplication=random.choice((0.0, 0.1, 0.3)),
+            delay_max=random.choice((2, 10, 40)) if rough else 2,
+            disk_delay_max=random.choice((1, 10, 60)),
+            crash_every=random.choice((80, 200, 1000)),
+            cut_every=random.choice((80, 200, 1000)),
+            client_every=random.choice((3, 10, 20)),
+            change_every=random.choice((40, 150, 1000)),
+            compact_every=random.choice((30, 100, 1000)),
+            transfer_every=random.choice((60, 300)),
+            duration=1000,
+        )
+
+
+class Replica:
+    """A node with its driver, its disk and its state machine. The disk survives; the rest does not."""
+
+    def __init__(self, node_id: NodeId, configuration: Configuration) -> None:
+        self.node_id = node_id
+        self.storage = MemoryStorage(SnapshotMeta(LogIndex(0), Term(0), configuration))
+        self.snapshot_bytes = encode_state(0, 0)
+        self.partial: tuple[SnapshotReceiving, bytearray] | None = None
+        self.node: Node | None = None
+        self.life = 0
+        self.queue: deque[Ready] = deque()
+        self.writing = False
+        self.chain = 0
+        self.applied = 0
+        self.to_apply: deque[tuple[int, int]] = deque()
+        self.commit_seen = 0
+        self.configuration_seen = configuration
+        self.reign_seen: Term | None = None
+
+
+def encode_state(applied: int, chain: int) -> bytes:
+    body = f"{applied}:{chain:08x}:".encode() + bytes(20)
+    return crc32(body).to_bytes(4, "big") + body
+
+
+def decode_state(data: bytes) -> tuple[int, int] | None:
+    if len(data) < 4 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
+        return None
+    applied, chain, _ = data[4:].split(b":", 2)
+    return int(applied), int(chain, 16)
+
+
+class World:
+    """Network, disks, clients and the checks, on one virtual clock."""
+
+    def __init__(self, seed: int, loud: bool = False) -> None:
+        self.random = Random(seed)
+        self.profile = Profile.draw(self.random)
+        self.loud = loud
+        self.now = 0
+        self.sequence = 0
+        self.events: list[tuple[int, int, str, Callable[[], None]]] = []
+        self.hash = blake2b(digest_size=8)
+        self.counts: Counter[str] = Counter()
+        self.options = RaftOptions(
+            election_timeout_ticks=5,
+            heartbeat_ticks=1,
+            append_bytes_max=12,
+            append_entries_max=3,
+            in_flight_messages_max=3,
+            in_flight_bytes_max=24,
+            uncommitted_bytes_max=100,
+            snapshot_chunk_bytes_max=16,
+            snapshot_resend_ticks=3,
+            transfer_ticks_max=6,
+            promotion_lag_entries_max=3,
+        )
+        self.blocked: set[tuple[NodeId, NodeId]] = set()
+        self.healed = False
+        voters = [NodeId(n + 1) for n in range(self.profile.voters)]
+        spares = [NodeId(len(voters) + n + 1) for n in range(self.profile.spares)]
+        self.replicas = {n: Replica(n, Configuration.of(voters)) for n in voters}
+        self.replicas |= {n: Replica(n, Configuration()) for n in spares}
+        self.paces = {n: self.random.choice((TICK - 1, TICK, TICK + 2)) for n in self.replicas}
+        # What the checks remember.
+        self.leaders: dict[Term, NodeId] = {}
+        self.votes: dict[tuple[Term, NodeId], NodeId] = {}
+        self.entries: dict[tuple[int, Term], tuple[Term, bytes]] = {}
+        self.joint_entries: set[tuple[int, Term]] = set()
+        self.committed: dict[int, Term] = {0: Term(0)}
+        self.commit_max = 0
+        self.chains: dict[int, int] = {0: 0}
+        self.reads: dict[int, int] = {}
+        self.proposed = 0
+        self.last_proposal: tuple[Term, LogIndex] | None = None
+        for replica in self.replicas.values():
+            self.start(replica)
+            self.tick_later(replica)
+        for name, every, event in (
+            ("crash", self.profile.crash_every, self.crash_someone),
+            ("cut", self.profile.cut_every, self.cut_something),
+            ("client", self.profile.client_every, self.use_cluster),
+            ("change", self.profile.change_every, self.change_members),
+            ("compact", self.profile.compact_every, self.compact_someone),
+            ("transfer", self.profile.transfer_every, self.transfer),
+        ):
+            self.repeat(name, every, event)
+
+    # The clock
+
+    def later(self, delay: int, name: str, event: Callable[[], None]) -> None:
+        self.sequence += 1
+        heappush(self.events, (self.now + max(delay, 0), self.sequence, name, event))
+
+    def repeat(self, name: str, every: int, event: Callable[[], None]) -> None:
+        def again() -> None:
+            if not self.healed:
+                event()
+                self.repeat(name, every, event)
+
+        self.later(1 + int(self.random.expovariate(1 / every)), name, again)
+
+    def step(self) -> None:
+        self.now, _, name, event = heappop(self.events)
+        self.counts[name] += 1
+        self.hash.update(f"{self.now}{name}".encode())
+        event()
+
+    def run(self) -> None:
+        while self.now < self.profile.duration:
+            self.step()
+        self.heal()
+        deadline = self.now + 100 * TICK * self.options.election_timeout_ticks
+        check_at = self.now
+        while not (self.now >= check_at and self.is_settled()):
+            require(self.now < deadline, "liveness: no agreement after healing;", self.describe())
+            check_at = max(check_at, self.now + TICK) if self.now >= check_at else check_at
+            self.step()
+        self.hash.update(self.describe().encode())
+
+    def say(self, *words: object) -> None:
+        if self.loud:
+            print(f"{self.now:6}", *words)
+
+    def describe(self) -> str:
+        return "; ".join(
+            f"n{r.node_id}: down"
+            if r.node is None
+            else f"n{r.node_id}: {r.node.role.value} term={r.node.term} leader={r.node.leader_id} "
+            f"last={r.node.last_index} durable={r.node.durable_index} commit={r.node.commit_index} "
+            f"applied={r.applied} voters={sorted(r.node.configuration.voters)} "
+            f"before={sorted(r.node.configuration.voters_before)} learners={sorted(r.node.configuration.learners)}"
+            for r in self.replicas.values()
+        )
+
+    # Nodes
+
+    def start(self, replica: Replica) -> None:
+        state = decode_state(replica.snapshot_bytes)
+        assert state is not None
+        replica.applied, replica.chain = state
+        replica.life += 1
+        replica.node = Node(
+            replica.node_id,
+            replica.storage,
+            Random(self.random.getrandbits(32)),
+            self.options,
+            replica.storage.hard_state,
+            replica.storage.commit,
+            LogIndex(replica.applied),
+            replica.partial[0] if replica.partial else None,
+        )
+        replica.commit_seen = replica.node.commit_index
+        replica.configuration_seen = replica.node.configuration
+        replica.reign_seen = None
+        self.say(f"n{replica.node_id} starts", replica.storage.hard_state, f"last={replica.storage.last_index}")
+        self.settle(replica)
+
+    def crash(self, replica: Replica) -> None:
+        """Lose everything but the disk, and of what was on its way there all but a prefix."""
+        steps = [step for ready in replica.queue for step in self.steps(replica, ready)]
+        survived = self.random.randint(0, len(steps)) if self.random.random() < 0.5 else 0
+        for step in steps[:survived]:
+            step()
+        self.say(f"n{replica.node_id} crashes; {survived} of {len(steps)} steps survive")
+        replica.node = None
+        replica.life += 1
+        replica.queue.clear()
+        replica.to_apply.clear()
+        replica.writing = False
+        if replica.partial is not None and (replica.partial[0].complete or self.random.random() < 0.3):
+            replica.partial = None
+
+    def tick_later(self, replica: Replica) -> None:
+        def tick() -> None:
+            self.tick_later(replica)
+            if replica.node is not None:
+                replica.node.tick()
+                self.settle(replica)
+
+        self.later(self.paces[replica.node_id] + self.random.randint(-2, 2), "tick", tick)
+
+    def settle(self, replica: Replica) -> None:
+        """Do what the node wants, until it wants nothing, and check what must hold."""
+        node = replica.node
+        assert node is not None
+        self.check_node(replica, node)
+        while node.has_ready:
+            ready = node.take_ready()
+            self.check_entries(replica, node, ready)
+            for message in ready.messages:
+                self.send(message)
+            if ready.persists or ready.messages_after_persist:
+                replica.queue.append(ready)
+                self.write_later(replica)
+            if ready.committed is not None:
+                replica.to_apply.append((ready.committed.start, ready.committed.end))
+                self.apply_later(replica)
+            for wanted in ready.chunks_wanted:
+                self.bring_chunk_later(replica, wanted)
+            for read in ready.reads_confirmed:
+                asked_at = self.reads.pop(read.context)  # type: ignore[call-overload]
+                self.counts["read confirmed"] += 1
+                require(read.index >= asked_at, f"stale read: {read} does not cover {asked_at}")
+            if ready.leadership is not None:
+                self.say(f"n{node.node_id}", *ready.leadership)
+                if ready.leadership.role is Role.LEADER:
+                    self.counts["elections won"] += 1
+
+    # Disks
+
+    def steps(self, replica: Replica, ready: Ready) -> Iterator[Callable[[], None]]:
+        """What writing a `Ready` consists of, in order; a crash may come after any of them."""
+        storage = replica.storage
+
+        def hard_state(state: HardState) -> None:
+            storage.hard_state = state
+
+        def truncate(start: LogIndex) -> None:
+            storage.truncate_from(start)
+
+        if ready.hard_state is not None:
+            yield lambda state=ready.hard_state: hard_state(state)  # type: ignore[misc]
+        if ready.snapshot is not None:
+            yield lambda meta=ready.snapshot: self.install(replica, meta)  # type: ignore[misc]
+        if ready.truncate_from is not None:
+            yield lambda start=ready.truncate_from: truncate(start)  # type: ignore[misc]
+        for entry in ready.entries:
+            yield lambda entry=entry: storage.append([entry])  # type: ignore[misc]
+        for chunk in ready.chunks_to_save:
+            yield lambda chunk=chunk: self.save_chunk(replica, chunk)  # type: ignore[misc]
+
+    def write_later(self, replica: Replica) -> None:
+        if replica.writing:
+            return
+        replica.writing = True
+        life = replica.life
+
+        def write() -> None:
+            node = replica.node
+            if replica.life != life or node is None:
+                return
+            replica.writing = False
+            done: list[ChunkToSave] = []
+            last = None
+            for _ in range(self.random.randint(1, len(replica.queue))):
+                last = replica.queue.popleft()
+                for step in self.steps(replica, last):
+                    step()
+                replica.storage.commit = max(replica.storage.commit, min(last.commit, replica.storage.last_index))
+                if last.snapshot is not None:
+                    self.switch_state(replica)
+                for message in last.messages_after_persist:
+                    self.send(message)
+                done += [chunk for chunk in last.chunks_to_save if chunk.done]
+            if replica.queue:
+                self.write_later(replica)
+            assert last is not None
+            node.on_persisted(last.number)
+            for chunk in done:
+                self.check_received_later(replica, chunk)
+            self.settle(replica)
+
+        self.later(self.random.randint(0, 1 if self.healed else self.profile.disk_delay_max), "disk", write)
+
+    def install(self, replica: Replica, meta: SnapshotMeta) -> None:
+        assert replica.partial is not None, "installing a snapshot that was never received"
+        receiving, data = replica.partial
+        require(receiving.meta == meta, "installing", meta, "but received", receiving.meta)
+        replica.snapshot_bytes = bytes(data)
+        state = decode_state(replica.snapshot_bytes)
+        require(state is not None and state[0] == meta.index, "a broken or half snapshot is installed", meta, data)
+        replica.storage.install(meta)
+        replica.partial = None
+
+    def switch_state(self, replica: Replica) -> None:
+        state = decode_state(replica.snapshot_bytes)
+        assert state is not None
+        replica.applied, replica.chain = state
+        replica.to_apply.clear()
+        require(self.chains[replica.applied] == replica.chain, "a snapshot with another history", state)
+
+    def save_chunk(self, replica: Replica, chunk: ChunkToSave) -> None:
+        partial = replica.partial
+        if chunk.offset == 0 or partial is None or partial[0].meta != chunk.meta or partial[0].sender != chunk.sender:
+            partial = (SnapshotReceiving(chunk.sender, chunk.meta), bytearray())
+        receiving, data = partial
+        require(chunk.offset == len(data), "a chunk leaves a hole:", chunk, len(data))
+        data += chunk.data
+        replica.partial = (
+            SnapshotReceiving(chunk.sender, chunk.meta, len(data), chunk.done, receiving.term),
+            data,
+        )
+
+    def check_received_later(self, replica: Replica, chunk: ChunkToSave) -> None:
+        life = replica.life
+
+        def check() -> None:
+            if replica.node is None or replica.life != life or replica.partial is None:
+                return
+            receiving, data = replica.partial
+            if receiving.meta != chunk.meta or receiving.sender != chunk.sender or not receiving.complete:
+                return
+            intact = decode_state(bytes(data)) is not None
+            if not intact:
+                replica.partial = None
+            self.counts["snapshots received"] += 1
+            replica.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, intact)
+            self.settle(replica)
+
+        self.later(self.random.randint(0, 10), "verify", check)
+
+    def bring_chunk_later(self, replica: Replica, wanted: ChunkWanted) -> None:
+        life = replica.life
+
+        def bring() -> None:
+            node = replica.node
+            if node is None or replica.life != life:
+                return
+            target, meta, offset, size = wanted
+            if replica.storage.snapshot != meta:
+                node.on_snapshot_unavailable(target, meta.snapshot_id)
+            else:
+                data = replica.snapshot_bytes[offset : offset + size]
+                done = offset + size >= len(replica.snapshot_bytes)
+                node.send_snapshot_chunk(target, meta.snapshot_id, offset, data, done)
+            self.settle(replica)
+
+        self.later(self.random.randint(0, 10), "chunk", bring)
+
+    def apply_later(self, replica: Replica) -> None:
+        life = replica.life
+
+        def apply() -> None:
+            node = replica.node
+            if node is None or replica.life != life or not replica.to_apply:
+                return
+            start, end = replica.to_apply.popleft()
+            require(start == replica.applied + 1, "applied out of order:", start, replica.applied)
+            for entry in replica.storage.entries(LogIndex(start), LogIndex(end), 1 << 30, 1 << 30):
+                self.apply(replica, entry)
+            require(replica.applied == end - 1, "entries to apply are not on disk", start, end, replica.applied)
+            node.on_applied(LogIndex(replica.applied))
+            self.check_node(replica, node)
+
+        self.later(self.random.choice((0, 0, 0, 15)), "apply", apply)
+
+    def apply(self, replica: Replica, entry: Entry) -> None:
+        replica.applied += 1
+        replica.chain = crc32(f"{replica.chain}{entry.index}{entry.term}{entry.payload!r}".encode())
+        known = self.chains.setdefault(entry.index, replica.chain)
+        require(known == replica.chain, f"state machine safety: n{replica.node_id} applied another", entry)
+
+    # Network
+
+    def send(self, message: Message) -> None:
+        if type(message) is VoteResponse and message.granted:
+            self.check_vote(message.term, message.sender, message.target)
+        elif type(message) is VoteRequest:
+            self.check_vote(message.term, message.sender, message.sender)
+        random, profile = self.random, self.profile
+        copies = 1
+        if not self.healed:
+            if (message.sender, message.target) in self.blocked or random.random() < profile.loss:
+                return
+            copies += random.random() < profile.duplication
+        for _ in range(copies):
+            delay_max = 2 if self.healed else profile.delay_max
+            if not self.healed and random.random() < 0.02:
+                delay_max *= 20
+            self.later(random.randint(1, delay_max), type(message).__name__, lambda: self.deliver(message))
+
+    def deliver(self, message: Message) -> None:
+        replica = self.replicas[message.target]
+        if replica.node is None or (not self.healed and (message.sender, message.target) in self.blocked):
+            return
+        if type(message) is SnapshotChunk and not self.healed and message.data and self.random.random() < 0.05:
+            flipped = bytes([message.data[0] ^ 1]) + bytes(message.data[1:])
+            message = SnapshotChunk(
+                message.sender, message.target, message.term, message.meta, message.offset, flipped, message.done
+            )
+        replica.node.receive(message)
+        self.settle(replica)
+
+    # Faults and clients
+
+    def someone(self) -> Replica:
+        return self.random.choice(list(self.replicas.values()))
+
+    def a_leader(self) -> Replica | None:
+        leaders = [r for r in self.replicas.values() if r.node is not None and r.node.role is Role.LEADER]
+        return self.random.choice(leaders) if leaders else None
+
+    def crash_someone(self) -> None:
+        replica = self.someone()
+        if self.random.random() < 0.3:
+            replica = self.a_leader() or replica
+        if replica.node is not None:
+            self.crash(replica)
+            self.later(self.random.choice((1, 30, 150)), "restart", lambda: self.restart(replica))
+
+    def restart(self, replica: Replica) -> None:
+        if replica.node is None:
+            self.start(replica)
+
+    def cut_something(self) -> None:
+        ids = list(self.replicas)
+        self.blocked.clear()
+        kind = self.random.choice(("heal", "split", "isolate", "one way", "deaf", "mute"))
+        if kind == "split":
+            side = {n for n in ids if self.random.random() < 0.5}
+            self.blocked = {(a, b) for a in ids for b in ids if (a in side) != (b in side)}
+        elif kind != "heal":
+            replica = self.a_leader() if self.random.random() < 0.5 else None
+            one = (replica or self.someone()).node_id
+            if kind in ("isolate", "deaf"):
+                self.blocked |= {(other, one) for other in ids}
+            if kind in ("isolate", "mute"):
+                self.blocked |= {(one, other) for other in ids}
+            if kind == "one way":
+                self.blocked.add((one, self.random.choice(ids)))
+        self.say("network:", kind, sorted(self.blocked))
+
+    def use_cluster(self) -> None:
+        replica = self.a_leader()
+        if replica is None or replica.node is None:
+            return
+        try:
+            if self.random.random() < 0.25:
+                self.proposed += 1
+                replica.node.read_index(self.proposed)
+                self.reads[self.proposed] = self.commit_max
+            else:
+                payloads = []
+                for _ in range(self.random.randint(1, 4)):
+                    self.proposed += 1
+                    payloads.append(b"%d" % self.proposed + bytes(self.random.choice((0, 0, 3, 15))))
+                replica.node.propose(payloads)
+                self.counts["proposed"] += len(payloads)
+        except Refusal as refusal:
+            self.counts[f"refused {type(refusal).__name__}"] += 1
+        self.settle(replica)
+
+    def change_members(self) -> None:
+        replica = self.a_leader()
+        if replica is None or replica.node is None:
+            return
+        random, configuration = self.random, replica.node.configuration
+        pool = sorted(self.replicas)
+        if random.random() < 0.5:
+            voters = set(configuration.voters)
+            learners = set(configuration.learners) | {random.choice(pool)}
+            learners -= voters
+        else:
+            fit = sorted(configuration.voters | configuration.learners)
+            voters = set(random.sample(fit, random.randint(1, len(fit))))
+            learners = {n for n in pool if n not in voters and random.random() < 0.5}
+        try:
+            replica.node.propose_configuration(voters, learners)
+            self.say(f"n{replica.node_id} changes to voters={sorted(voters)} learners={sorted(learners)}")
+            self.counts["changes"] += 1
+        except Refusal as refusal:
+            self.counts[f"refused {type(refusal).__name__}"] += 1
+        self.settle(replica)
+
+    def compact_someone(self) -> None:
+        replica = self.someone()
+        node = replica.node
+        if node is None or replica.applied <= replica.storage.snapshot.index:
+            return
+        index = LogIndex(replica.applied)
+        if node.applied_index != index or node.term_at(index) is None:
+            return
+        replica.snapshot_bytes = encode_state(replica.applied, replica.chain)
+        keep_from = LogIndex(self.random.choice((replica.storage.first_index, index - 2, index, index + 1, index + 1)))
+        replica.storage.compact(node.snapshot_meta(index), keep_from)
+        self.counts["compactions"] += 1
+
+    def transfer(self) -> None:
+        replica = self.a_leader()
+        if replica is None or replica.node is None:
+            return
+        try:
+            replica.node.transfer_leadership(self.someone().node_id)
+            self.counts["transfers"] += 1
+        except Refusal as refusal:
+            self.counts[f"refused {type(refusal).__name__}"] += 1
+        self.settle(replica)
+
+    def heal(self) -> None:
+        self.say("healed")
+        self.healed = True
+        self.blocked.clear()
+        for replica in self.replicas.values():
+            self.restart(replica)
+
+    def is_settled(self) -> bool:
+        """Whether there is one working leader, a new entry of it is everywhere, and all states are equal."""
+        replica = self.a_leader()
+        if replica is None or replica.node is None or not replica.node.knows_commit:
+            return False
+        leader = replica.node
+        if leader.change_in_progress or leader.transfer_target is not None:
+            return False
+        if self.last_proposal is None or leader.term_at(self.last_proposal[1]) != self.last_proposal[0]:
+            try:
+                self.last_proposal = (leader.term, leader.propose([b"last"]))
+            except Refusal as refusal:
+                self.counts[f"refused {type(refusal).__name__}"] += 1
+            self.settle(replica)
+            return False
+        for node_id in leader.configuration.members:
+            member = self.replicas[node_id]
+            if member.applied != leader.last_index or member.chain != replica.chain:
+                return False
+        return leader.commit_index == leader.last_index
+
+    # Checks
+
+    def check_vote(self, term: Term, voter: NodeId, candidate: NodeId) -> None:
+        known = self.votes.setdefault((term, voter), candidate)
+        require(known == candidate, f"n{voter} votes for n{known} and n{candidate} in term {term}")
+
+    def check_entries(self, replica: Replica, node: Node, ready: Ready) -> None:
+        if not ready.entries and ready.truncate_from is None:
+            return
+        require(
+            ready.truncate_from is None or node.role is not Role.LEADER or replica.reign_seen != node.term,
+            f"leader append-only: n{node.node_id} truncates at {ready.truncate_from}",
+        )
+        previous = None
+        for entry in ready.entries:
+            if previous is None:
+                previous = node.term_at(LogIndex(entry.index - 1))
+                assert previous is not None
+            value = (previous, bytes(entry.payload))  # type: ignore[call-overload]
+            known = self.entries.setdefault((entry.index, entry.term), value)
+            require(known == value, f"log matching: n{node.node_id} has {entry} after {previous}, not {known}")
+            previous = entry.term
+            if entry.kind is EntryKind.CONFIGURATION and configuration_from_bytes(entry.payload).is_joint:
+                self.joint_entries.add((entry.index, entry.term))
+
+    def check_node(self, replica: Replica, node: Node) -> None:
+        if node.role is Role.LEADER and replica.reign_seen != node.term:
+            self.check_election(replica, node)
+        commit = node.commit_index
+        require(replica.applied <= commit, "applied before committed", replica.applied, commit)
+        if commit != replica.commit_seen:
+            require(commit > replica.commit_seen, f"commit falls on n{node.node_id}", commit, replica.commit_seen)
+            self.check_commit(replica, node, commit)
+            replica.commit_seen = commit
+        replica.configuration_seen = node.configuration
+
+    def check_election(self, replica: Replica, node: Node) -> None:
+        replica.reign_seen = node.term
+        known = self.leaders.setdefault(node.term, node.node_id)
+        require(known == node.node_id, f"election safety: n{known} and n{node.node_id} lead term {node.term}")
+        for index, term in self.committed.items():
+            here = node.term_at(LogIndex(index))
+            covered = index <= replica.storage.snapshot.index
+            require(here == term or (here is None and covered), "leader completeness:", node.node_id, index, term)
+
+    def check_commit(self, replica: Replica, node: Node, commit: LogIndex) -> None:
+        leads = node.role is Role.LEADER or replica.reign_seen == node.term
+        for number in range(replica.commit_seen + 1, commit + 1):
+            term = node.term_at(LogIndex(number))
+            known = self.committed.get(number)
+            if term is None:
+                require(known is not None and number <= commit, "a gap in what is committed", number)
+            elif known is None and leads:
+                self.committed[number] = term
+            else:
+                require(known == term, f"n{node.node_id} commits {number} of {term}, known is {known}")
+        if not leads:
+            return
+        self.commit_max = max(self.commit_max, commit)
+        before, now = replica.configuration_seen, node.configuration
+        if before.is_joint and now != before:
+            # The joint configuration was committed just now, by both majorities, and the new one alone
+            # may have decided about what follows it.
+            joint = max(n for n in range(commit + 1) if (n, self.committed[n]) in self.joint_entries)
+            self.require_durable(node, LogIndex(joint), before)
+        if not self.is_durable(commit, before) or now != before:
+            self.require_durable(node, commit, now)
+
+    def require_durable(self, node: Node, index: LogIndex, configuration: Configuration) -> None:
+        require(
+            self.is_durable(index, configuration),
+            f"n{node.node_id} commits {index}, which is not durable on a quorum of {configuration}",
+        )
+
+    def is_durable(self, index: LogIndex, configuration: Configuration) -> bool:
+        term = self.committed[index]
+        for voters in (configuration.voters, configuration.voters_before):
+            holding = 0
+            for voter in voters:
+                storage = self.replicas[voter].storage
+                holding += index <= storage.snapshot.index or storage.term_at(index) == term
+            if voters and holding * 2 <= len(voters):
+                return False
+        return True
+
+
+class Outcome(NamedTuple):
+    """What a seed led to."""
+
+    hash: str
+    counts: Counter[str]
+
+
+def run_seed(seed: int, loud: bool = False) -> Outcome:
+    """Run one world from beginning to end. Raises if something does not hold."""
+    world = World(seed, loud)
+    try:
+        world.run()
+    except Exception as error:
+        error.add_note(f"replay: python tests/unit/raft/simulation.py {seed}")
+        raise
+    return Outcome(world.hash.hexdigest(), world.counts)
+
+
+def main() -> None:
+    first, end = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None
+    if end is None:
+        print(*sorted(run_seed(first, loud=True).counts.items()), sep="\n")
+        return
+    totals: Counter[str] = Counter()
+    failed = []
+    started = real_time.monotonic()
+    for seed in range(first, end):
+        try:
+            totals += run_seed(seed).counts
+        except Exception as error:  # noqa: BLE001 (every failure is a finding)
+            failed.append(seed)
+            print(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+    print(*sorted(totals.items()), sep="\n")
+    print(f"{end - first} seeds, {len(failed)} failed {failed[:20]}, {real_time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
