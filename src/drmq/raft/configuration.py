@@ -118,6 +118,15 @@ class ConfigurationHistory:
                 return configuration
         raise AssertionError(f"no configuration is remembered for index {index}: {self._steps}")
 
+    def voted_since(self, index: LogIndex, node_id: NodeId) -> bool:
+        """Whether a node votes in the configuration at `index` or in any later one."""
+        for start, configuration in reversed(self._steps):
+            if configuration.votes(node_id):
+                return True
+            if start <= index:
+                break
+        return False
+
     def on_append(self, entry: Entry) -> bool:
         """Follow an entry that was appended; True if it changed the configuration."""
         if entry.kind is not EntryKind.CONFIGURATION:

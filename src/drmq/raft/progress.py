@@ -113,7 +113,9 @@ class Progress:
         if self.state is ProgressState.REPLICATE:
             self.next = max(self.next, LogIndex(match + 1))
             self.paused = False
-        elif self.state is ProgressState.PROBE or self.match + 1 >= first_index:
+        elif self.sending is None or self.match >= min(self.sending.meta.index, first_index - 1):
+            # Also where the leader's log begins later by now: what the follower needs next is then a newer
+            # snapshot, and the next append finds that out.
             self._become(ProgressState.REPLICATE, LogIndex(self.match + 1))
         return rose
 

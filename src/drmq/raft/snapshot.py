@@ -128,7 +128,8 @@ class ChunkWanted(NamedTuple):
 
 class ChunkToSave(NamedTuple):
     """Write these bytes beside the live state. Offset 0 begins a new file; `done` ends it: check the whole
-    and report to `on_snapshot_received`."""
+    and report to `on_snapshot_received`. What reaches no further than the commit index is of no use any more.
+    """
 
     sender: NodeId
     meta: SnapshotMeta

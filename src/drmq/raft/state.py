@@ -62,8 +62,13 @@ class ReplicaState:
 
     @property
     def may_campaign(self) -> bool:
-        """Whether this node votes, as far as it knows."""
-        return self.configuration.votes(self.node_id)
+        """Whether this node votes, or did until a change that may not be committed.
+
+        A leader that has removed itself can be the only one with the longest log when it falls. Nobody
+        could be elected without its vote, nor with it, if it did not stand itself (Raft thesis, section
+        4.2.2). Its own vote counts only where its configuration says so.
+        """
+        return self.configurations.voted_since(self.log.commit_index, self.node_id)
 
     @property
     def hears_leader(self) -> bool:
