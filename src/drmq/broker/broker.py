@@ -231,16 +231,16 @@ class Broker:
 
     async def _save_machines(self, *, force: bool = False) -> None:
         """Snapshot state machines whose logs have grown, and drop what the snapshots cover."""
-        facts = [encode_fact(fact) for fact in self.catalog.snapshot()]
-        await self._save_machine(self.topics.machine, facts, force)
+        if force or self.topics.machine.wants_snapshot:
+            await self._save_machine(self.topics.machine, [encode_fact(fact) for fact in self.catalog.snapshot()])
         for shard in self.groups.shards:
             if force or shard.log.wants_snapshot:
                 records = [record_to_bytes(record) for record in shard.shard.snapshot()]
-                await self._save_machine(shard.log, records, force)
+                await self._save_machine(shard.log, records)
 
-    async def _save_machine(self, machine: MachineLog, records: Sequence[KeyValue], force: bool) -> None:
+    async def _save_machine(self, machine: MachineLog, records: Sequence[KeyValue]) -> None:
         partition = machine.partition
-        if partition.failure is not None or not (force or machine.wants_snapshot):
+        if partition.failure is not None:
             return
         offset = partition.next_offset
         snapshots = self.store.snapshots(partition.topic, partition.topic_id, partition.index)

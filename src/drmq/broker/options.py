@@ -48,7 +48,7 @@ class BrokerOptions:
     retention_bytes: BytesOrUnlimited = -1
     """How large a partition may grow, in bytes; -1 without limit. The default of `retention.bytes` for topics."""
 
-    segment_bytes: Bytes32 = 268_435_456
+    segment_bytes: Annotated[int, Range(1_024, INT32_MAX)] = 268_435_456
     """Size at which a partition begins a new segment file. Small segments free disk sooner and cost more files."""
 
     segment_ms: Milliseconds = 604_800_000

@@ -19,7 +19,7 @@ class GroupOptions:
     """How long the first join of an empty group waits for company. Longer means fewer rebalances when
     many consumers start together, and a later first message."""
 
-    group_size_max: int = 5_000
+    group_size_max: int = 10_000
     """Members per group, ids handed out but not used included. A join beyond it is refused."""
 
     offset_metadata_size_bytes_max: int = 4_096

@@ -1,7 +1,8 @@
 """FindCoordinator (10): which node looks after a group. On one node, this one.
 
-There are no transactions and no share groups, so nobody coordinates those: the answer says so with a
-code that is final, where COORDINATOR_NOT_AVAILABLE would make a client ask for ever.
+There are no transactions and no share groups, so nobody coordinates those. A transactional producer is
+told that it may not, which is the one answer that every client takes as final: librdkafka asks again
+for ever after any other.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from drmq.wire.messages.find_coordinator import (
 )
 
 _GROUP = 0
+_TRANSACTION = 1
 
 
 def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -33,6 +35,10 @@ def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinator
 
 
 def _find(context: Context, key_type: int, key: str) -> FindCoordinatorResponseCoordinator:
+    if key_type == _TRANSACTION:
+        return FindCoordinatorResponseCoordinator(
+            key, -1, "", -1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not offered"
+        )
     if key_type != _GROUP:
         return FindCoordinatorResponseCoordinator(
             key,

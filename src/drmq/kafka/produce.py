@@ -82,7 +82,7 @@ def handle(server: KafkaServer, connection: Connection, header: RequestHeader, f
     if data.acks == _ACKS_NONE:
         for entry in data.partitions:
             try:
-                _append(server, entry, version, wants_written=False)
+                _append(server, entry, version, _ACKS_NONE)
             except ApiError as error:
                 connection.close(f"acks=0 to {entry.topic!r}-{entry.partition}: {error.code.name}: {error.message}")
                 return
@@ -94,7 +94,7 @@ def handle(server: KafkaServer, connection: Connection, header: RequestHeader, f
     else:
         for index, entry in enumerate(data.partitions):
             try:
-                partition, appended = _append(server, entry, version, wants_written=data.acks == _ACKS_LEADER)
+                partition, appended = _append(server, entry, version, data.acks)
             except ApiError as error:
                 results.append(ProduceResult(entry.topic, entry.partition, error.code, error_message=error.message))
                 continue
@@ -112,9 +112,7 @@ def handle(server: KafkaServer, connection: Connection, header: RequestHeader, f
     pending.finish_one()
 
 
-def _append(
-    server: KafkaServer, entry: ProducePartition, version: int, *, wants_written: bool
-) -> tuple[Partition, Appended]:
+def _append(server: KafkaServer, entry: ProducePartition, version: int, acks: int) -> tuple[Partition, Appended]:
     topic, index, records = entry
     table = server.broker.partitions
     if version >= _TOPIC_ID_FROM:
@@ -125,7 +123,14 @@ def _append(
         raise ApiError(ErrorCode.INVALID_RECORD, "there is no batch for this partition")
     if version < _ZSTD_FROM and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
-    return partition, partition.append(records, server.broker.clock.wall_ms(), wants_written=wants_written)
+    if acks == _ACKS_ALL and partition.config.min_insync_replicas > 1:
+        raise ApiError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{partition.topic} asks for {partition.config.min_insync_replicas} replicas (min.insync.replicas), "
+            "and this cluster has one node",
+        )
+    now_ms = server.broker.clock.wall_ms()
+    return partition, partition.append(records, now_ms, wants_written=acks == _ACKS_LEADER)
 
 
 def _codec(records: memoryview) -> int:

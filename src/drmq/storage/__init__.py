@@ -49,9 +49,9 @@ thread read below `flushed_offset`, without locks. All file operations go throug
 
 - `start_offset <= flushed_offset <= end_offset`; `flushed_offset` never names what a crash can take.
 - Offsets in a log are dense; a batch never changes its offset or its bytes.
-- After a failed write nothing of it remains; after a failed sync the log takes no more appends (D2).
-- A torn tail is cut; a bad batch below the flushed offset is `LogCorrupt` and changes nothing (D3).
-- Nothing is removed but by a decision that was made durable before (D14).
+- After a failed write nothing of it remains; after a failed sync the log takes no more appends.
+- A torn tail is cut; a bad batch below the flushed offset is `LogCorrupt` and changes nothing.
+- Nothing is removed but by a decision that was made durable before.
 
 **What is not here.** Compaction by key and tiering will work on sealed segments. Raft's hard state
 comes with Raft. When to apply retention, and how much memory the queue may take, is the broker's

@@ -7,8 +7,8 @@
     *.deleted            logs whose removal was decided and not finished
 
 A directory whose description cannot be read is refused, never taken for a new one: a node that
-forgot who it is would vote and answer under a false name (safety rule D4). Nothing is removed
-because it is unknown: what goes is what someone renamed to `.deleted` by a decision (D14).
+forgot who it is would vote and answer under a false name. Nothing is removed
+because it is unknown: what goes is what someone renamed to `.deleted` by a decision.
 """
 
 from __future__ import annotations

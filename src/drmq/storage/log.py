@@ -5,7 +5,7 @@ clients. Four offsets describe it, in this order, always:
 
     start_offset <= flushed_offset <= end_offset        (and readers stay below flushed_offset)
 
-`SegmentLog` keeps it on disk, `MemoryLog` in memory; `tests/unit/storage/log_contract.py`
+`SegmentLog` keeps it on disk, `MemoryLog` in memory; `tests/unit/storage/test_log_contract.py`
 holds for both.
 
 Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `truncate_suffix`,
@@ -41,8 +41,8 @@ class LogOptions:
     segment_ms: int = 7 * 24 * 3600 * 1000
     """A segment is sealed when its first record is this old (milliseconds; default 7 days).
 
-    Retention by time removes sealed segments only; a quiet partition keeps old records this
-    much longer at worst.
+    Retention removes whole segments, and first seals the one in use if all it holds is too old.
+    Smaller values give time-based retention finer steps.
     """
 
     index_interval_bytes: int = 4096

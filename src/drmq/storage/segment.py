@@ -367,7 +367,10 @@ class Segment:
         try:
             check(data, position, offset)
         except BadBatch as bad:
-            raise self.corrupt(bad) from bad
+            if bad.position <= position:
+                raise self.corrupt(bad) from bad
+            # What lies before the damage is sound and may be read; the next read meets the damage.
+            data, end = memoryview(data)[: bad.position - position], bad.position
         if position < self.trusted_from:
             self._checked.add(position, end)
         return data

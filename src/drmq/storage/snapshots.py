@@ -1,7 +1,7 @@
 """Snapshot files: state at an offset, whole or not at all.
 
-A snapshot is written beside, synced, renamed, and the directory synced (safety rule D12), so a
-name without `.tmp` is a complete file. It carries the offset that it describes inside (D13), and a
+A snapshot is written beside, synced, renamed, and the directory synced, so a
+name without `.tmp` is a complete file. It carries the offset that it describes inside, and a
 checksum over everything. The newest two of a kind are kept: should one be damaged, the one before
 it serves, and what came after it is replayed from the log.
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from drmq.testing.broker import Broker
+    from drmq.testing.files import FakeFiles
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "FakeFiles"]
 
 
 def __getattr__(name: str) -> object:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> object:
         from drmq.testing.broker import Broker
 
         return Broker
+    if name == "FakeFiles":
+        from drmq.testing.files import FakeFiles
+
+        return FakeFiles
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -68,11 +68,16 @@ class Broker:
         self._thread.start()
         if not self._ready.wait(_START_TIMEOUT_S):
             raise TimeoutError(f"the broker did not start within {_START_TIMEOUT_S:.0f} s")
-        if self._failure is not None:
-            failure = self._failure
+        failure = self._take_failure()
+        if failure is not None:
             self.stop()
             raise failure
         return self
+
+    def _take_failure(self) -> BaseException | None:
+        """What the thread could not do, told once."""
+        failure, self._failure = self._failure, None
+        return failure
 
     def stop(self) -> None:
         """Stop in order and remove what was temporary."""

@@ -168,3 +168,11 @@ def test_log_append_time_is_told_and_stored(harness: Harness) -> None:
     assert data is not None
     (record,) = decode_batch(data, decompressed_size_max=1 << 20)
     assert record.timestamp == stamped
+
+
+@pytest.mark.parametrize(("acks", "code"), [(-1, ErrorCode.NOT_ENOUGH_REPLICAS), (1, ErrorCode.NONE)])
+def test_more_replicas_than_there_are_nodes(harness: Harness, acks: int, code: ErrorCode) -> None:
+    """A setting is honoured or refused, never ignored: two replicas cannot hold a record on one node."""
+    harness.create_topic("twice", min_insync_replicas="2")
+    response = KafkaLine(harness).ask(request(harness, bytes(a_batch()), topic="twice", acks=acks), 9)
+    assert response.responses[0].partition_responses[0].error_code == code

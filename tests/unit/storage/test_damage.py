@@ -413,3 +413,18 @@ def test_a_mark_that_cannot_be_taken_back_stops_the_append() -> None:
     files.fail("sync", path_part="flushed")
     with pytest.raises(LogFenced):
         log.append(row(60, 1))
+
+
+def test_what_lies_before_the_damage_can_still_be_read() -> None:
+    """One bad batch does not take its sound neighbours along: they are returned, and the next read meets it."""
+    files = FakeFiles()
+    content = sealed_log(files)
+    size = len(batch(0)[1])
+    files.flip_bit(f"{FIRST}.log", 2 * size + 70)
+    log = SegmentLog(PATH, OPTIONS, files)
+    before = log.read(Offset(0), 10 * size, log.flushed_offset)
+    assert before is not None
+    assert bytes(before) == content[: 2 * size]
+    with pytest.raises(LogCorrupt) as caught:
+        log.read(Offset(2), 10 * size, log.flushed_offset)
+    assert caught.value.position == 2 * size
