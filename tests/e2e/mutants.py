@@ -92,6 +92,13 @@ MUTANTS = [
         CRASH,
     ),
     Mutant(
+        "acks=all answered together with acks=1",
+        "broker/partition.py",
+        "        _release(self._write_waiters, end_offset)\n",
+        "        _release(self._write_waiters, end_offset)\n        _release(self._flush_waiters, end_offset)\n",
+        f"{STEPS}::test_failed_sync_fences_the_partition_until_a_restart",
+    ),
+    Mutant(
         "group offsets not replayed",
         "broker/broker.py",
         "        load(partition.log, snapshots, lambda key, value: shard.replay(record_from_bytes(key, value)))\n",
@@ -126,7 +133,13 @@ MUTANTS = [
         "            pass\n",
         f"{CRASH} {WALK}",
     ),
-    Mutant("producer ids given out again", "catalog/catalog.py", "max(self.next_producer_id, fact.next_id)", "0", WALK),
+    Mutant(
+        "producer ids given out again",
+        "catalog/catalog.py",
+        "            self.next_producer_id = max(self.next_producer_id, fact.next_id)\n",
+        "            pass\n",
+        CRASH,
+    ),
     Mutant(
         "torn tail not cut",
         "storage/recovery.py",

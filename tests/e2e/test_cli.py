@@ -209,6 +209,33 @@ def test_group_reads_commits_and_is_moved(cli: Cli, topic: str) -> None:
     assert "GROUP_ID_NOT_FOUND" in cli.refused(1, "group", "describe", group)
 
 
+def test_group_lag_counts_what_was_never_read(cli: Cli, topic: str) -> None:
+    """A partition without a commit counts from its start: all of it is still to be read."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    cli.ok("produce", topic, "-p", "0", stdin="x\n" * 3)
+    cli.ok("group", "reset", group, "--to", "0:2", "-t", topic, "--yes")
+    cli.ok("produce", topic, "-p", "2", stdin="x\n" * 5)
+    cli.ok("topic", "trim", topic, "--before", "2:1", "--yes")
+    rows = cli.data("group", "lag", group)
+    assert [(row["partition"], row["committed_offset"], row["lag"]) for row in rows] == [
+        (0, 2, 1),
+        (1, None, 0),
+        (2, None, 4),
+    ]
+    shown = cli.ok("group", "lag", group).splitlines()
+    assert shown[3].split() == [topic, "2", "-", "5", "4", "-"]
+    assert shown[-1] == "5 records behind."
+
+
+def test_settings_of_a_topic_take_units(cli: Cli) -> None:
+    """As those of a server do; brokers get plain numbers."""
+    name = f"units-{uuid.uuid4().hex[:8]}"
+    cli.ok("topic", "create", name, "-c", "segment.bytes=16MiB")
+    assert cli.data("topic", "alter", name, "-c", "retention.ms=1h")["set"] == {"retention.ms": "3600000"}
+    configs = {c["name"]: c["value"] for c in cli.data("topic", "describe", name)["configs"]}
+    assert (configs["segment.bytes"], configs["retention.ms"]) == (str(16 << 20), "3600000")
+
+
 def test_group_with_members_is_not_moved(cli: Cli, topic: str) -> None:
     """Offsets of a group that is being read would be overwritten by its members."""
     group = f"group-{uuid.uuid4().hex[:8]}"
@@ -357,13 +384,117 @@ def test_log_files(tmp_path: Path) -> None:
     assert all(batch["crc_ok"] for batch in batches)
     assert [record["value"] for batch in batches for record in batch["content"]] == [ONE, TWO]
     assert "crc ok" in cli.ok("log", "dump", str(segment))
-    content = bytearray(segment.read_bytes())
+    shown = [json.loads(line) for line in cli.ok("log", "dump", str(segment), "--records").splitlines() if "{" in line]
+    assert [(record["key"], record["value"]) for record in shown] == [("k", ONE), ("k", TWO)]
+    whole = segment.read_bytes()
+    segment.write_bytes(whole + os.urandom(1000))
+    said = cli.ok("log", "verify", data)
+    assert f"has a torn tail of 1000 B at position {len(whole)}" in said
+    assert "Sound: " in said
+    segment.write_bytes(whole)
+    content = bytearray(whole)
     content[70] ^= 1
     segment.write_bytes(content)
     done = cli.run("log", "verify", data, "-o", "json")
     assert done.returncode == 1
-    assert [damage["position"] for damage in json.loads(done.stdout)["damage"]] == [0]
+    found = json.loads(done.stdout)
+    assert [(damage["position"], damage["torn_tail"]) for damage in found["damage"]] == [(0, False)]
+    assert found["records"] == 0
     assert "WRONG" in cli.run("log", "dump", str(segment)).stdout.decode()
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_damaged_partitions_are_named(tmp_path: Path) -> None:
+    """A partition that is stopped, and one whose old records cannot be read: who asks is told, and soon."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        cli = Cli(broker.bootstrap)
+        cli.ok("topic", "create", "bad", "-p", "2", "-c", "segment.bytes=1024")
+        for _ in range(4):
+            cli.ok("produce", "bad", "-p", "0", "-v", "x" * 600)
+            cli.ok("produce", "bad", "-p", "1", "-v", "x" * 600)
+        cli.ok("group", "reset", "reader", "--to", "begin", "-t", "bad", "--yes")
+        broker.terminate()
+        (folder,) = (broker.data_dir / "topics").glob("bad.*")
+        flip(min((folder / "0").glob("*.log")), 100)
+        flip(max((folder / "1").glob("*.log")), 100)
+        broker.start().wait_ready()
+
+        began = time.monotonic()
+        error = cli.refused(1, "consume", "bad", "-p", "0", "--timeout", "2")
+        assert time.monotonic() - began < 10
+        assert "Partition 0 of topic `bad` cannot be read" in error
+        assert "at offset 0 (KAFKA_STORAGE_ERROR). The node's log says" in error
+        assert "drmq log verify" in error
+        assert "KAFKA_STORAGE_ERROR" in cli.refused(1, "consume", "bad", "-p", "0", "--follow", "--timeout", "2")
+        assert cli.ok("consume", "bad", "-p", "0", "--from", "3") == "x" * 600 + "\n"
+
+        began = time.monotonic()
+        error = cli.refused(1, "consume", "bad", "-p", "1")
+        assert time.monotonic() - began < 6
+        assert "Partition 1 of topic `bad` has no leader: it is stopped" in error
+        assert "(LEADER_NOT_AVAILABLE)" in error
+        assert "drmq log verify" in error
+
+        began = time.monotonic()
+        error = cli.refused(1, "produce", "bad", "-p", "1", "-v", "x", "--timeout", "2")
+        assert time.monotonic() - began < 10
+        assert "Partition 1 of topic `bad` has no leader: it is stopped" in error
+        assert "Acknowledged before: 0 records." in error
+
+        done = cli.run("status", "-o", "json")
+        assert done.returncode == 1
+        found = json.loads(done.stdout)
+        assert (found["status"], found["leaderless"]) == ("degraded", [{"topic": "bad", "partition": 1}])
+        assert "1 partition is without a leader: bad-1 (stopped; the log of the node says why)" in found["reason"]
+
+        rows = cli.data("group", "lag", "reader")
+        assert [(row["partition"], row["lag"]) for row in rows] == [(0, 4), (1, None)]
+        assert "not known for 1 partition (deleted, or without a leader)" in cli.ok("group", "lag", "reader")
+
+
+def test_full_disk_is_named(tmp_path: Path) -> None:
+    """`produce` ends after its timeout and says what is the matter, and `status` is degraded."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a tmpfs")
+    try:
+        with BrokerProcess(disk / "data", extra_args=["--offsets-topic-partitions", "1"]) as broker:
+            cli = Cli(broker.bootstrap)
+            cli.ok("topic", "create", "full", "-p", "1")
+            began = time.monotonic()
+            error = cli.refused(1, "produce", "full", "--timeout", "2", stdin=("x" * 10_000 + "\n") * 1000)
+            assert time.monotonic() - began < 15
+            assert "Partition 0 of topic `full` cannot be written: the disk of broker 1 is full" in error
+            assert "(KAFKA_STORAGE_ERROR). Make room" in error
+            done = cli.run("status")
+            assert done.returncode == 1
+            assert b"the disk of broker 1 is" in done.stdout
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_busy_port_is_named_before_anything_is_made(tmp_path: Path, broker: BrokerProcess) -> None:
+    """A sentence with the port and the way out, and no data directory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "drmq", "server", "--port", str(broker.port), "--data-dir", str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert (
+        f"the node cannot start: Cannot listen on 127.0.0.1:{broker.port}: Address already in use. Stop" in done.stderr
+    )
+    assert "--port" in done.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_server_in_the_foreground(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from support.checked import History, Look, Place, report, violations
 from support.checked_clients import (
     CheckedClient,
@@ -32,7 +34,7 @@ from support.checked_clients import (
 from support.polling import PATIENCE_S, eventually
 from support.ports import lasting_port
 from support.processes import BrokerProcess
-from support.raw_client import RawClient
+from support.raw_client import RawClient, RequestFailed
 
 SOAK_MINUTES = float(os.environ.get("DRMQ_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("DRMQ_SEED", "0")) or (secrets.randbelow(10**9) + 1 if SOAK_MINUTES else 1)
@@ -45,6 +47,7 @@ ACKS_EACH_MIN = 20
 SMALL, LARGE = "crash-small-segments", "crash"
 PLACES = [Place(SMALL, 0), Place(SMALL, 1), Place(SMALL, 2), Place(LARGE, 0)]
 GROUP = "crash-group"
+UNKNOWN_TOPIC = 3
 # Maintenance runs all the time, so that kills fall into snapshots of the producers' tables too.
 ENVIRONMENT = {"DRMQ_RETENTION_CHECK_INTERVAL_MS": "200"}
 
@@ -187,6 +190,19 @@ def test_group_offsets_survive(tmp_path: Path) -> None:
         assert len(committed) == 20
 
 
+def test_producer_ids_are_never_given_out_again(tmp_path: Path) -> None:
+    """Two producers with one id would be taken for each other, and one's records for the other's retries."""
+    given: list[int] = []
+    with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
+        for crash in (True, False, True):
+            with RawClient(broker.bootstrap) as client:
+                given += [client.init_producer_id()[0] for _ in range(5)]
+            broker.restart(crash=crash)
+        with RawClient(broker.bootstrap) as client:
+            given.append(client.init_producer_id()[0])
+    assert len(set(given)) == len(given), given
+
+
 def test_topics_and_deletions_survive(tmp_path: Path) -> None:
     """What was created is there after a crash, what was deleted stays away, and so do deleted records."""
     with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
@@ -204,5 +220,8 @@ def test_topics_and_deletions_survive(tmp_path: Path) -> None:
                 for earlier in range(round_number + 1):
                     found = client.fetch_all(f"kept-{earlier}", partition=1)
                     assert found == {number: b"%d" % number * 50 for number in range(7, 20)}
+                    with pytest.raises(RequestFailed) as refused:
+                        client.fetch(f"gone-{earlier}", 0)
+                    assert refused.value.code == UNKNOWN_TOPIC
         assert not list((tmp_path / "data" / "topics").glob("gone-*")), "a deleted topic still takes space"
         eventually(lambda: not list((tmp_path / "data").rglob("*.deleted")), timeout_s=PATIENCE_S)

@@ -223,10 +223,10 @@ def test_reader_that_never_reads(start_broker: StartBroker) -> None:
             connection.connect(("127.0.0.1", broker.port))
             connection.settimeout(30)
             for number in range(120):
-                connection.sendall(fetch("big", number % 20, number, wait_ms_max=0))
+                connection.sendall(fetch("big", number % 20, number, wait_ms_max=0, bytes_max=50_000_000))
             greedy.append(connection)
         check_health(broker)
-        # An answer holds up to 10 MB here (what the client asks for) and one or two are under way for each.
+        # An answer holds up to 16 MB here, what the broker gives at most, and one or two are under way for each.
         assert resident_bytes(broker) - before < 5 * 2 * 16 * MEGABYTE + 20 * MEGABYTE
         text = "answers were not read for 3 s"
         eventually(lambda: text in broker.log_text(), what="the broker gives up")
@@ -255,7 +255,7 @@ def test_many_readers_that_never_read_get_small_answers(start_broker: StartBroke
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             connection.connect(("127.0.0.1", broker.port))
             for number in range(20):
-                connection.sendall(fetch("big", 0, number, wait_ms_max=0))
+                connection.sendall(fetch("big", 0, number, wait_ms_max=0, bytes_max=50_000_000))
             check_health(broker)
         assert resident_bytes(broker) - before < 200 * MEGABYTE
     check_health(broker)

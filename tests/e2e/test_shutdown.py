@@ -150,13 +150,16 @@ def unread_answers(broker: BrokerProcess) -> socket.socket:
     """A client that has asked for megabytes and takes none of them."""
     with RawClient(broker.bootstrap) as client:
         client.create_topic("unread", 1)
-        for _ in range(12):
+        for _ in range(18):
             client.produce("unread", [bytes(900_000)])
     greedy = socket.socket()
     greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     greedy.connect(("127.0.0.1", broker.port))
     for number in range(10):
-        greedy.sendall(fetch("unread", 0, number, wait_ms_max=0))
+        # One answer is more than all buffers between here and there.
+        greedy.sendall(fetch("unread", 0, number, wait_ms_max=0, bytes_max=50_000_000))
+    # A request that the broker has not seen yet is none that it would wait for.
+    assert greedy.recv(4, socket.MSG_PEEK)
     return greedy
 
 
@@ -176,7 +179,7 @@ def test_second_signal_ends_at_once(broker: BrokerProcess) -> None:
     assert "again: ending at once" in broker.log_text()
     broker.start().wait_ready()
     with RawClient(broker.bootstrap) as client:
-        assert len(client.fetch_all("unread")) == 12
+        assert len(client.fetch_all("unread")) == 18
 
 
 def test_clean_stop_needs_no_walk(broker: BrokerProcess) -> None:

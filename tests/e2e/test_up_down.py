@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -49,6 +50,7 @@ def test_up_serves_and_down_stops(directory: Path) -> None:
     done = drmq("up", "--nodes", "1", "--data-dir", str(directory), "--port", "0")
     assert done.returncode == 0, done.stderr
     started = node(directory)
+    assert f"drmq topic create orders -b {started['kafka']}" in done.stdout
     assert started["id"] == 1
     assert Path(started["data_dir"]) == directory / "node-1" / "data"
     assert drmq("topic", "create", "t", "-b", started["kafka"]).returncode == 0
@@ -80,6 +82,13 @@ def test_up_after_a_crash_goes_on_with_the_same_data_and_port(directory: Path) -
     done = drmq("up", "--data-dir", str(directory))
     assert done.returncode == 0, done.stderr
     second = node(directory)
+    assert f"drmq topic ls -b {second['kafka']}" in done.stdout
+    assert "topic create" not in done.stdout
+    said = [
+        line for line in (directory / "node-1" / "server.log").read_text().splitlines() if "stopped in order" in line
+    ]
+    assert len(said) == 1
+    assert re.search(r": [1-9]\d* of \d+ logs were not closed cleanly, [1-9]\d* bytes checked, 0 cut", said[0])
     assert second["kafka"] == first["kafka"]
     assert second["pid"] != first["pid"]
     assert drmq("consume", "t", "-b", second["kafka"]).stdout == "kept\n"
@@ -105,7 +114,7 @@ def test_port_in_use(directory: Path) -> None:
     assert done.returncode == 1
     assert f"Cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
     assert "--port" in done.stderr
-    assert not (directory / "cluster.json").exists()
+    assert not directory.exists()
 
 
 def test_failed_start_shows_the_end_of_the_log(directory: Path) -> None:

@@ -110,10 +110,12 @@ def produce(
     return request(PRODUCE, version, correlation_id, body)
 
 
-def fetch(topic: str, offset: int, correlation_id: int, *, wait_ms_max: int, partition: int = 0) -> bytes:
+def fetch(
+    topic: str, offset: int, correlation_id: int, *, wait_ms_max: int, partition: int = 0, bytes_max: int = 1_000_000
+) -> bytes:
     """A Fetch request of version 4 for one partition."""
-    one = int32(partition) + int64(offset) + int32(1_000_000)
-    body = int32(-1) + int32(wait_ms_max) + int32(1) + int32(10_000_000) + int8(0)
+    one = int32(partition) + int64(offset) + int32(bytes_max)
+    body = int32(-1) + int32(wait_ms_max) + int32(1) + int32(max(bytes_max, 10_000_000)) + int8(0)
     return request(FETCH, 4, correlation_id, body + array([string(topic) + array([one])]))
 
 

@@ -17,10 +17,14 @@ from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
 from drmq.client.errors import refusal
 from drmq.client.groups import Groups
+from drmq.client.probes import Probes
 from drmq.client.topics import Topics
 from drmq.model import TopicPartition
 from drmq.model.address import Address
 from drmq.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+DISK_LEFT_BYTES_MIN = 100_000_000
+"""A disk with less room than this is nearly full, however small it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,13 @@ class LogDir:
     total_bytes: int
     usable_bytes: int
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether less than 1 % or 100 MB of the disk is left."""
+        if self.total_bytes < 0 or self.usable_bytes < 0:
+            return False
+        return self.usable_bytes * 100 < self.total_bytes or self.usable_bytes < DISK_LEFT_BYTES_MIN
+
 
 class Admin:
     """Calls to one cluster. Owned by one thread; a context manager that closes its connections."""
@@ -51,6 +62,7 @@ class Admin:
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
         self.groups = Groups(self._cluster)
+        self.probes = Probes(self._cluster)
 
     def __enter__(self) -> Admin:
         return self

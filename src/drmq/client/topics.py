@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from drmq.client.cluster import Cluster
 from drmq.client.connection import Connection, Deadline
-from drmq.client.errors import ClientError, refusal
+from drmq.client.errors import ClientError, error_code, refusal
 from drmq.model import ErrorCode, TopicId, TopicPartition
 from drmq.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -46,6 +46,18 @@ MAX_TIMESTAMP = -3
 
 _BROKER_DEFAULT = -1
 
+STOPPED_ADVICE = (
+    "`drmq status` shows the brokers that are there. If its own is, the node's log says why the partition was stopped, "
+    "and `drmq log verify` on the node's data directory finds the damage."
+)
+STORAGE_ADVICE = (
+    "The node's log says what is wrong; `drmq log verify` on the node's data directory finds damage, "
+    "`drmq status` a full disk."
+)
+
+LEADER_GRACE_S = 2.0
+"""How long a partition may be without a leader before that is the answer: an election is over sooner."""
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -60,12 +72,13 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic and its partitions in order."""
+    """A topic and its partitions in order. `error` is why a broker cannot describe it, so that it has none."""
 
     name: str
     topic_id: TopicId
     is_internal: bool
     partitions: tuple[Partition, ...]
+    error: ErrorCode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,35 +259,54 @@ class Topics:
 
         def ask_all(deadline: Deadline) -> dict[TopicPartition, T]:
             found: dict[TopicPartition, T] = {}
-            for leader, share in self._leaders(partitions, deadline).items():
-                found |= ask(self._cluster.node(leader, deadline), share, deadline)
+            try:
+                for leader, share in self._leaders(partitions, deadline).items():
+                    found |= ask(self._cluster.node(leader, deadline), share, deadline)
+            except ClientError as error:
+                if error.code is ErrorCode.LEADER_NOT_AVAILABLE:
+                    error.retriable = deadline.timeout_s - deadline.left_s() < LEADER_GRACE_S
+                raise
             return found
 
         return self._cluster.retry(ask_all) if partitions else {}
 
     def _leaders(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[int, list[TopicPartition]]:
         wanted = list(partitions)
-        leaders: dict[TopicPartition, int | None] = {}
-        for found in self._cluster.metadata(deadline, topics=sorted({place.topic for place in wanted})).topics:
-            if found.error_code:
-                raise topic_refusal(found.error_code, found.name or "")
-            for partition in _topic(found).partitions:
-                leaders[TopicPartition(found.name or "", partition.index)] = partition.leader
+        described = self._cluster.metadata(deadline, topics=sorted({place.topic for place in wanted})).topics
         shares: dict[int, list[TopicPartition]] = defaultdict(list)
         for place in wanted:
-            if place not in leaders:
-                raise topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place.topic, partition=place.partition)
-            leader = leaders[place]
-            if leader is None:
-                raise topic_refusal(ErrorCode.LEADER_NOT_AVAILABLE, place.topic, partition=place.partition)
+            leader = leader_of(place, described)
+            if isinstance(leader, ClientError):
+                raise leader
             shares[leader].append(place)
         return shares
 
 
+def leader_of(place: TopicPartition, described: Iterable[MetadataResponseTopic]) -> int | ClientError:
+    """The broker that leads a partition according to an answer of Metadata, or why there is none."""
+    for topic in described:
+        if topic.name != place.topic:
+            continue
+        if topic.error_code:
+            return topic_refusal(topic.error_code, place.topic)
+        for partition in topic.partitions:
+            if partition.partition_index == place.partition:
+                if partition.leader_id >= 0:
+                    return partition.leader_id
+                return topic_refusal(ErrorCode.LEADER_NOT_AVAILABLE, place.topic, partition=place.partition)
+    return topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place.topic, partition=place.partition)
+
+
 def topic_refusal(
-    number: int, topic: str, said: str | None = None, *, partition: int | None = None, doing: str = "be used"
+    number: int,
+    topic: str,
+    said: str | None = None,
+    *,
+    partition: int | None = None,
+    doing: str = "be used",
+    advice: str = "",
 ) -> ClientError:
-    """The error for a topic or one of its partitions, in words that tell what to do next."""
+    """The error for a topic or one of its partitions, in words that tell what to do next: `advice`, if it is given."""
     thing = f"Topic `{topic}`" if partition is None else f"Partition {partition} of topic `{topic}`"
     if number == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         advice = "`drmq topic ls` lists what is there."
@@ -283,8 +315,13 @@ def topic_refusal(
         return refusal(number, f"{thing} does not exist", advice=advice)
     if number == ErrorCode.TOPIC_ALREADY_EXISTS:
         return refusal(number, f"{thing} exists already", advice=f"`drmq topic describe {topic}` shows it.")
+    if number == ErrorCode.LEADER_NOT_AVAILABLE and partition is None:
+        return refusal(number, f"{thing} has no partitions yet", said, "It is being created, or its node has trouble.")
     if number == ErrorCode.LEADER_NOT_AVAILABLE:
-        return refusal(number, f"{thing} has no leader", advice="`drmq status` shows which brokers are down.")
+        return refusal(number, f"{thing} has no leader: it is stopped, or its broker is down", said, STOPPED_ADVICE)
+    if number == ErrorCode.KAFKA_STORAGE_ERROR:
+        what = f"{thing} cannot {doing}" if said else f"{thing} cannot {doing}: its broker cannot use its files"
+        return refusal(number, what, said, advice or STORAGE_ADVICE)
     if number == ErrorCode.OFFSET_OUT_OF_RANGE:
         return refusal(number, f"{thing} does not have this offset", advice=f"`drmq offsets {topic}` shows its range.")
     if number == ErrorCode.INVALID_TOPIC_EXCEPTION:
@@ -304,7 +341,8 @@ def _topic(found: MetadataResponseTopic) -> Topic:
         )
         for partition in sorted(found.partitions, key=lambda partition: partition.partition_index)
     ]
-    return Topic(found.name or "", TopicId(found.topic_id), found.is_internal, tuple(partitions))
+    error = error_code(found.error_code) if found.error_code else None
+    return Topic(found.name or "", TopicId(found.topic_id), found.is_internal, tuple(partitions), error)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

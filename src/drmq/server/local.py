@@ -32,6 +32,7 @@ from pathlib import Path
 from drmq.client import ClientError, Connection, Deadline
 from drmq.model import DrmqError
 from drmq.model.address import Address, split_address
+from drmq.server.ports import PortTaken, check_port, family
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -74,14 +75,46 @@ class LocalCluster:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other `up` and `down` commands out; they wait."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.directory / ".up.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        """Keep other `up` and `down` commands out; they wait. What was made here and is empty is removed at the end."""
+        made = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
+        handle = self._lock()
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
+            if not self.exists:
+                self._remove_empty(made)
             os.close(handle)
+
+    def _lock(self) -> int:
+        path = self.directory / ".up.lock"
+        while True:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            try:
+                handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                if os.path.samestat(path.stat(), os.fstat(handle)):
+                    return handle
+            except FileNotFoundError:
+                pass
+            # Whoever had the lock has removed the file with it: this one locks nothing.
+            os.close(handle)
+
+    def _remove_empty(self, made: list[Path]) -> None:
+        """Leave no empty directories behind a start that failed; what a node has written stays."""
+        try:
+            for path in (self.directory / "node-1" / "data", self.directory / "node-1"):
+                if path.exists():
+                    path.rmdir()
+            if made and [path.name for path in self.directory.iterdir()] == [".up.lock"]:
+                (self.directory / ".up.lock").unlink()
+                for path in made:
+                    path.rmdir()
+        except OSError:
+            # Not empty: there is something to keep.
+            return
 
     def read(self) -> list[LocalNode]:
         """The nodes that the file names; none if there is no file."""
@@ -132,7 +165,8 @@ class LocalCluster:
         raise AssertionError("unreachable")
 
     def _start(self, address: Address, config: Path | None, known: LocalNode | None) -> LocalNode:
-        _check_port(address)
+        # Before a process is started: its own complaint would be in a file, and its port answered by a stranger.
+        check_port(address)
         data_dir = self.directory / "node-1" / "data"
         data_dir.mkdir(parents=True, exist_ok=True)
         node = LocalNode(1, None, address, data_dir)
@@ -165,10 +199,6 @@ class LocalCluster:
         return outcomes
 
 
-class PortTaken(LocalError):
-    """Someone else listens on the port."""
-
-
 def _address(text: str) -> Address:
     host, port = split_address(text)
     if port is None:
@@ -181,24 +211,8 @@ def _choose_port(host: str, port: int | None, known: LocalNode | None) -> int:
         return known.kafka.port if known is not None else 9092
     if port:
         return port
-    with socket.create_server((host, 0), family=_family(host)) as probe:
+    with socket.create_server((host, 0), family=family(host)) as probe:
         return int(probe.getsockname()[1])
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _check_port(address: Address) -> None:
-    """Fail before a process is started: its own complaint would be in a file, and its port answered by a stranger."""
-    try:
-        with socket.create_server(address, family=_family(address.host)):
-            pass
-    except OSError as error:
-        raise PortTaken(
-            f"Cannot listen on {address}: {os.strerror(error.errno or 0)}. "
-            "Stop what is there, or choose another port with --port (0 takes a free one)."
-        ) from None
 
 
 def _spawn(node: LocalNode, config: Path | None) -> subprocess.Popen[bytes]:

@@ -18,8 +18,10 @@ from collections.abc import Callable
 from drmq.broker import Broker, DiskLogs, LogStore, MemoryLogs
 from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
+from drmq.model.address import Address
 from drmq.server.config import ServerConfig
-from drmq.storage import DataDirectory
+from drmq.server.ports import check_port
+from drmq.storage import DataDirectory, Recovery
 
 log = logging.getLogger("drmq.server")
 
@@ -38,6 +40,7 @@ class Node:
     async def start(self) -> tuple[str, int]:
         """Open everything; the address that clients are told."""
         await self.broker.start()
+        self._report_recovery()
         try:
             _, port = await self.server.open(self.config.host, self.config.port)
         except OSError:
@@ -46,6 +49,20 @@ class Node:
             raise
         self.broker.advertised = self.config.advertised_address(port)
         return self.broker.advertised
+
+    def _report_recovery(self) -> None:
+        """Say what opening the logs took if the node was not stopped in order the last time."""
+        found = [getattr(partition.log, "recovery", None) for partition in self.broker.partitions]
+        recoveries = [recovery for recovery in found if isinstance(recovery, Recovery)]
+        unclean = [recovery for recovery in recoveries if not recovery.was_clean]
+        if unclean:
+            log.info(
+                "the node was not stopped in order: %d of %d logs were not closed cleanly, %d bytes checked, %d cut",
+                len(unclean),
+                len(recoveries),
+                sum(recovery.walked_bytes for recovery in unclean),
+                sum(recovery.cut_bytes for recovery in unclean),
+            )
 
     async def stop(self) -> None:
         await self.server.close()
@@ -81,6 +98,9 @@ def run(config: ServerConfig) -> int:
     # a busy broker a twentieth of its time.
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
+        if config.port:
+            # Before the data directory is made or opened: a wrong port is no reason to touch it.
+            check_port(Address(config.host, config.port))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(config))
     except (DrmqError, OSError) as error:

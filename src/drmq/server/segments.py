@@ -5,17 +5,24 @@ the directory of a running broker may be looked at, and a disk that refuses to b
 
 What is looked at here is each batch by itself and its place in the row: header, checksum, offsets that
 increase, and segments that follow each other without a gap. The end of the last segment of a
-log may be torn: a crash leaves it so, and opening the log cuts it. Anywhere else it is damage.
+log may be torn: a crash leaves it so, and opening the log cuts it. What is torn and what is damaged is
+decided as opening decides it: torn is what lies behind the offset in the `flushed` file, up to which
+the log was promised, with nothing sound after it. Anything else is damage.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from drmq.model import DrmqError, Offset
 from drmq.records import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, batch_is_intact, read_header
+from drmq.storage import OsFiles
+from drmq.storage.checkpoint import FlushedFile
+from drmq.storage.recovery import FLUSHED_NAME
+from drmq.storage.walk import find_batch
 
 LOG_SUFFIX = ".log"
 BATCH_BYTES_MAX = 1 << 30
@@ -94,8 +101,24 @@ def _only_zeros_follow(start: bytes, after: bytes) -> bool:
     return not any(start) and not any(after)
 
 
+class _ReadOnlyFiles(OsFiles):
+    """Files of a log that belongs to someone else: nothing is created, nothing can be written."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def promised_offset(log_directory: Path) -> Offset | None:
+    """How far a log is known to be durable; None where that is not told, as for a segment that was copied away."""
+    try:
+        flushed = FlushedFile(_ReadOnlyFiles(), str(log_directory / FLUSHED_NAME)).read()
+    except OSError:
+        return None
+    return flushed.offset if flushed is not None else None
+
+
 class LogChecker:
-    """Checks segment files one after the other, in the order of `find_segments`."""
+    """Checks segment files one after the other, in the order of `find_segments`. Counts what is sound."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -111,6 +134,7 @@ class LogChecker:
         `is_last` says that no other segment of the same log follows.
         """
         self.segments += 1
+        promised = promised_offset(path.parent) if is_last and is_segment(path) else None
         if path.parent != self._log:
             self._log, self._next_offset = path.parent, None
         if is_segment(path) and self._next_offset is not None and int(path.stem) != self._next_offset:
@@ -118,24 +142,37 @@ class LogChecker:
         if is_segment(path):
             self._next_offset = Offset(int(path.stem))
         for found in read_batches(path):
-            if isinstance(found, Damage):
-                torn = found.is_torn_tail and is_last
-                self.damage.append(Damage(found.path, found.position, found.problem, torn))
-                return
-            self._check_batch(path, found)
+            problem = found.problem if isinstance(found, Damage) else self._problem(found)
+            if problem is not None:
+                torn = is_last and self._is_torn_tail(path, found.position, promised)
+                self.damage.append(Damage(path, found.position, problem, torn))
+                if torn or isinstance(found, Damage):
+                    return
+            assert isinstance(found, FoundBatch)
+            if found.crc_ok:
+                self.batches += 1
+                self.records += max(0, found.header.record_count)
+            self._next_offset = found.header.next_offset
             yield found.header.size
+        if promised is not None and self._next_offset is not None and self._next_offset < promised:
+            self._report(path, path.stat().st_size, f"the log was flushed up to offset {promised}, but ends here")
 
-    def _check_batch(self, path: Path, found: FoundBatch) -> None:
+    def _problem(self, found: FoundBatch) -> str | None:
         header = found.header
-        self.batches += 1
-        self.records += max(0, header.record_count)
         if not found.crc_ok:
-            self._report(path, found.position, f"the checksum of the batch at offset {header.base_offset} is wrong")
+            return f"the checksum of the batch at offset {header.base_offset} is wrong"
         if self._next_offset is not None and header.base_offset != self._next_offset:
-            self._report(
-                path, found.position, f"the batch begins with offset {header.base_offset}, not {self._next_offset}"
-            )
-        self._next_offset = header.next_offset
+            return f"the batch begins with offset {header.base_offset}, not {self._next_offset}"
+        return None
+
+    def _is_torn_tail(self, path: Path, position: int, promised: Offset | None) -> bool:
+        """Whether opening the log would cut it here without a loss: nothing promised, nothing sound behind."""
+        expected = self._next_offset if self._next_offset is not None else Offset(-1)
+        if promised is not None and expected < promised:
+            return False
+        with path.open("rb") as file:
+            file.seek(position)
+            return find_batch(file.read(), expected) is None
 
     def _report(self, path: Path, position: int, problem: str) -> None:
         self.damage.append(Damage(path, position, problem))

@@ -69,7 +69,8 @@ MUTANTS = [
         "counts its own vote before it is durable",
         "election",
         "        self._votes = {}\n        self._state.become_candidate()\n        self._ask()",
-        "        self._state.become_candidate()\n        self._votes = {self._state.node_id: True}\n        self._ask()",
+        "        self._state.become_candidate()\n        self._votes = {self._state.node_id: True}\n"
+        "        self._ask()\n        self._count()",
         100,
     ),
     Mutant(
@@ -222,13 +223,6 @@ MUTANTS = [
         300,
     ),
     Mutant(
-        "a snapshot's follower is taken to hold the leader's log",
-        "progress",
-        "            self._become(ProgressState.REPLICATE, LogIndex(self.match + 1))\n        return rose",
-        "            self._become(ProgressState.REPLICATE, LogIndex(max(self.match + 1, first_index)))\n        return rose",
-        1000,
-    ),
-    Mutant(
         "an old report makes replaced entries durable",
         "log",
         "            batch.end_index = min(batch.end_index, end)",
@@ -329,7 +323,9 @@ class _MutantFinder(MetaPathFinder, Loader):
 @contextmanager
 def planted(mutant: Mutant | None) -> Iterator[ModuleType]:
     """The simulation on a core with the bug in it; the real core is untouched."""
-    real = {name: module for name, module in sys.modules.items() if name == "drmq.raft" or name.startswith("drmq.raft.")}
+    real = {
+        name: module for name, module in sys.modules.items() if name == "drmq.raft" or name.startswith("drmq.raft.")
+    }
     for name in real:
         del sys.modules[name]
     finder = _MutantFinder(mutant)
@@ -376,7 +372,10 @@ def main() -> None:
         late = found is None or found[0] >= mutant.seeds
         missed += late
         seed, how = found or (-1, "NOT FOUND")
-        print(f"{'LATE ' if late else ''}seed {seed:4} of {mutant.seeds:4} {seconds:5.1f} s  {mutant.name}: {how[:110]}", flush=True)
+        print(
+            f"{'LATE ' if late else ''}seed {seed:4} of {mutant.seeds:4} {seconds:5.1f} s  {mutant.name}: {how[:110]}",
+            flush=True,
+        )
     sys.exit(missed > 0)
 
 

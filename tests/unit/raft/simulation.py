@@ -5,7 +5,8 @@
 
 Everything that can go wrong outside the core goes wrong here: messages are lost, late, doubled and out of
 order; links are cut, also one way; disks are slow, and a crash loses all that was not reported durable, or
-all but a prefix of it; nodes come back, members change, logs are compacted, leaders are told to hand over.
+all but a prefix of it; nodes freeze and go on as if nothing had been; nodes come back, members change, logs
+are compacted, leaders are told to hand over.
 After every event the invariants of `safety.md` are checked. At the end everything is healed, and the
 cluster must agree and work again.
 """
@@ -24,6 +25,8 @@ from zlib import crc32
 
 from drmq.model import NodeId
 from drmq.raft import (
+    AppendAccepted,
+    AppendRequest,
     ChunkToSave,
     ChunkWanted,
     Configuration,
@@ -51,6 +54,10 @@ TICK = 10
 """Virtual milliseconds between two ticks, more or less: every node's clock has its own pace."""
 
 
+PROMISES = (VoteResponse, VoteRequest, AppendAccepted)
+"""Messages that say something about the sender's disk. A crash just after one shows whether it was true."""
+
+
 class InvariantBroken(AssertionError):
     """Something that must always hold does not."""
 
@@ -75,6 +82,8 @@ class Profile(NamedTuple):
     change_every: int
     compact_every: int
     transfer_every: int
+    pause_every: int
+    crash_after_promise: float
     duration: int
 
     @classmethod
@@ -93,6 +102,8 @@ class Profile(NamedTuple):
             change_every=random.choice((40, 150, 1000)),
             compact_every=random.choice((30, 100, 1000)),
             transfer_every=random.choice((60, 300)),
+            pause_every=random.choice((100, 500)),
+            crash_after_promise=random.choice((0.0, 0.02)),
             duration=1000,
         )
 
@@ -115,6 +126,7 @@ class Replica:
         self.commit_seen = 0
         self.configuration_seen = configuration
         self.reign_seen: Term | None = None
+        self.frozen_until = 0
 
 
 def encode_state(applied: int, chain: int) -> bytes:
@@ -167,6 +179,7 @@ class World:
         self.entries: dict[tuple[int, Term], tuple[Term, bytes]] = {}
         self.joint_entries: set[tuple[int, Term]] = set()
         self.committed: dict[int, Term] = {0: Term(0)}
+        self.committed_in: dict[int, Term] = {0: Term(0)}
         self.commit_max = 0
         self.chains: dict[int, int] = {0: 0}
         self.reads: dict[int, int] = {}
@@ -182,6 +195,7 @@ class World:
             ("change", self.profile.change_every, self.change_members),
             ("compact", self.profile.compact_every, self.compact_someone),
             ("transfer", self.profile.transfer_every, self.transfer),
+            ("pause", self.profile.pause_every, self.pause_someone),
         ):
             self.repeat(name, every, event)
 
@@ -190,6 +204,17 @@ class World:
     def later(self, delay: int, name: str, event: Callable[[], None]) -> None:
         self.sequence += 1
         heappush(self.events, (self.now + max(delay, 0), self.sequence, name, event))
+
+    def at_node(self, delay: int, name: str, replica: Replica, event: Callable[[], None]) -> None:
+        """An event at a node: one that is frozen meets it when it goes on."""
+
+        def meet() -> None:
+            if replica.frozen_until > self.now:
+                self.later(replica.frozen_until - self.now, name, meet)
+            else:
+                event()
+
+        self.later(delay, name, meet)
 
     def repeat(self, name: str, every: int, event: Callable[[], None]) -> None:
         def again() -> None:
@@ -273,7 +298,7 @@ class World:
     def tick_later(self, replica: Replica) -> None:
         def tick() -> None:
             self.tick_later(replica)
-            if replica.node is not None:
+            if replica.node is not None and replica.frozen_until <= self.now:
                 replica.node.tick()
                 self.settle(replica)
 
@@ -360,7 +385,8 @@ class World:
                 self.check_received_later(replica, chunk)
             self.settle(replica)
 
-        self.later(self.random.randint(0, 1 if self.healed else self.profile.disk_delay_max), "disk", write)
+        delay = self.random.randint(0, 1 if self.healed else self.profile.disk_delay_max)
+        self.at_node(delay, "disk", replica, write)
 
     def install(self, replica: Replica, meta: SnapshotMeta) -> None:
         assert replica.partial is not None, "installing a snapshot that was never received"
@@ -407,7 +433,7 @@ class World:
             replica.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, intact)
             self.settle(replica)
 
-        self.later(self.random.randint(0, 10), "verify", check)
+        self.at_node(self.random.randint(0, 10), "verify", replica, check)
 
     def bring_chunk_later(self, replica: Replica, wanted: ChunkWanted) -> None:
         life = replica.life
@@ -425,7 +451,7 @@ class World:
                 node.send_snapshot_chunk(target, meta.snapshot_id, offset, data, done)
             self.settle(replica)
 
-        self.later(self.random.randint(0, 10), "chunk", bring)
+        self.at_node(self.random.randint(0, 10), "chunk", replica, bring)
 
     def apply_later(self, replica: Replica) -> None:
         life = replica.life
@@ -442,7 +468,7 @@ class World:
             node.on_applied(LogIndex(replica.applied))
             self.check_node(replica, node)
 
-        self.later(self.random.choice((0, 0, 0, 15)), "apply", apply)
+        self.at_node(self.random.choice((0, 0, 0, 15)), "apply", replica, apply)
 
     def apply(self, replica: Replica, entry: Entry) -> None:
         replica.applied += 1
@@ -467,7 +493,11 @@ class World:
             delay_max = 2 if self.healed else profile.delay_max
             if not self.healed and random.random() < 0.02:
                 delay_max *= 20
-            self.later(random.randint(1, delay_max), type(message).__name__, lambda: self.deliver(message))
+            target = self.replicas[message.target]
+            name = type(message).__name__
+            self.at_node(random.randint(1, delay_max), name, target, lambda: self.deliver(message))
+        if not self.healed and type(message) in PROMISES and random.random() < profile.crash_after_promise:
+            self.later(random.randint(0, 3), "crash after promise", lambda: self.crash_and_restart(message.sender))
 
     def deliver(self, message: Message) -> None:
         replica = self.replicas[message.target]
@@ -478,7 +508,11 @@ class World:
             message = SnapshotChunk(
                 message.sender, message.target, message.term, message.meta, message.offset, flipped, message.done
             )
+        commit = replica.node.commit_index
         replica.node.receive(message)
+        if type(message) is AppendRequest:
+            reach = message.previous_index + len(message.entries)
+            require(replica.node.commit_index <= max(commit, reach), "committed further than the message", message)
         self.settle(replica)
 
     # Faults and clients
@@ -487,7 +521,11 @@ class World:
         return self.random.choice(list(self.replicas.values()))
 
     def a_leader(self) -> Replica | None:
-        leaders = [r for r in self.replicas.values() if r.node is not None and r.node.role is Role.LEADER]
+        leaders = [
+            r
+            for r in self.replicas.values()
+            if r.node is not None and r.node.role is Role.LEADER and r.frozen_until <= self.now
+        ]
         return self.random.choice(leaders) if leaders else None
 
     def crash_someone(self) -> None:
@@ -497,6 +535,20 @@ class World:
         if replica.node is not None:
             self.crash(replica)
             self.later(self.random.choice((1, 30, 150)), "restart", lambda: self.restart(replica))
+
+    def crash_and_restart(self, node_id: NodeId) -> None:
+        replica = self.replicas[node_id]
+        if replica.node is not None and not self.healed:
+            self.crash(replica)
+            self.later(1, "restart", lambda: self.restart(replica))
+
+    def pause_someone(self) -> None:
+        replica = self.a_leader() or self.someone()
+        duration = self.random.choice((20, 60, 150))
+        replica.frozen_until = self.now + duration
+        self.say(f"n{replica.node_id} freezes for {duration}")
+        # Whoever asked it meanwhile is answered first thing.
+        self.later(duration, "read", lambda: self.read(replica))
 
     def restart(self, replica: Replica) -> None:
         if replica.node is None:
@@ -520,15 +572,21 @@ class World:
                 self.blocked.add((one, self.random.choice(ids)))
         self.say("network:", kind, sorted(self.blocked))
 
+    def read(self, replica: Replica) -> None:
+        if replica.node is None or replica.node.role is not Role.LEADER or replica.frozen_until > self.now:
+            return
+        self.proposed += 1
+        replica.node.read_index(self.proposed)
+        self.reads[self.proposed] = self.commit_max
+        self.settle(replica)
+
     def use_cluster(self) -> None:
         replica = self.a_leader()
         if replica is None or replica.node is None:
             return
         try:
             if self.random.random() < 0.25:
-                self.proposed += 1
-                replica.node.read_index(self.proposed)
-                self.reads[self.proposed] = self.commit_max
+                self.read(replica)
             else:
                 payloads = []
                 for _ in range(self.random.randint(1, 4)):
@@ -591,6 +649,7 @@ class World:
         self.healed = True
         self.blocked.clear()
         for replica in self.replicas.values():
+            replica.frozen_until = min(replica.frozen_until, self.now)
             self.restart(replica)
 
     def is_settled(self) -> bool:
@@ -655,6 +714,8 @@ class World:
         known = self.leaders.setdefault(node.term, node.node_id)
         require(known == node.node_id, f"election safety: n{known} and n{node.node_id} lead term {node.term}")
         for index, term in self.committed.items():
+            if self.committed_in[index] >= node.term:
+                continue  # Elected late, in a term that is over: it will hear of it.
             here = node.term_at(LogIndex(index))
             covered = index <= replica.storage.snapshot.index
             require(here == term or (here is None and covered), "leader completeness:", node.node_id, index, term)
@@ -668,10 +729,12 @@ class World:
                 require(known is not None and number <= commit, "a gap in what is committed", number)
             elif known is None and leads:
                 self.committed[number] = term
+                self.committed_in[number] = node.term
             else:
                 require(known == term, f"n{node.node_id} commits {number} of {term}, known is {known}")
         if not leads:
             return
+        require(self.committed[commit] == node.term, f"n{node.node_id} commits {commit} of an older term by counting")
         self.commit_max = max(self.commit_max, commit)
         before, now = replica.configuration_seen, node.configuration
         if before.is_joint and now != before:

@@ -26,6 +26,8 @@ def test_every_command_and_option_is_in_the_manual() -> None:
         for parameter in command.params:
             if hasattr(parameter, "setting") and parameter.setting.table != "server":
                 continue
+            if getattr(parameter, "hidden", False):
+                continue
             for name in parameter.opts if parameter.param_type_name == "option" else []:
                 assert name in section, f"{path} {name}: {MEND}"
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from drmq.model.address import Address
-from drmq.server.local import LocalCluster, LocalError, LocalNode, PortTaken, log_tail, process_is_ours
+from drmq.server.local import LocalCluster, LocalError, LocalNode, log_tail, process_is_ours
+from drmq.server.ports import PortTaken
 
 
 def test_cluster_file_has_the_documented_form(tmp_path: Path) -> None:
@@ -56,6 +57,22 @@ def test_port_in_use_starts_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(PortTaken, match="Address already in use"):
         LocalCluster(tmp_path).start("127.0.0.1", taken.getsockname()[1], None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_directory_of_a_failed_start_is_removed(tmp_path: Path) -> None:
+    """Unless there was something before, or the node left something."""
+    cluster = LocalCluster(tmp_path / "new" / "cluster")
+    with cluster.locked():
+        (cluster.directory / "node-1" / "data").mkdir(parents=True)
+    assert list(tmp_path.iterdir()) == []
+    with cluster.locked():
+        (cluster.directory / "node-1" / "data").mkdir(parents=True)
+        (cluster.directory / "node-1" / "server.log").write_text("why")
+    assert (cluster.directory / "node-1" / "server.log").exists()
+    (tmp_path / "mine").mkdir()
+    with LocalCluster(tmp_path / "mine").locked():
+        pass
+    assert (tmp_path / "mine").exists()
 
 
 def test_tail_of_a_long_log(tmp_path: Path) -> None:

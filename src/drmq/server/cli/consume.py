@@ -150,10 +150,13 @@ class _Reader:
 
         self._cluster = cluster
         self._topic = topic
+        self._group = group
         self._in_group = group is not None
         self._moved_at = time.monotonic()
         """When something last came: a record, an end, an assignment."""
         self._ends = {place.partition: offset for place, offset in ends.items()}
+        self._next = {} if self._in_group else {place.partition: offset for place, offset in starts.items()}
+        """Where reading goes on in each partition, as far as that is known."""
         self._waiting: set[int] = set()
         """Partitions that have not been read up to their end yet."""
         self._has_assignment = not self._in_group
@@ -187,6 +190,8 @@ class _Reader:
 
     def _on_revoke(self, _consumer: Any, partitions: list[Any]) -> None:
         self._waiting -= {place.partition for place in partitions}
+        for place in partitions:
+            self._next.pop(place.partition, None)
         if not self._is_closing:
             self._commit(wait=True)
 
@@ -201,6 +206,7 @@ class _Reader:
                 if message.error() is not None:
                     self._on_error(message)
                     continue
+                self._next[message.partition()] = message.offset() + 1
                 if not follow and not self._in_group and message.offset() >= self._ends[message.partition()]:
                     # Written after we began; a topic that is written all the time has no other end.
                     self._waiting.discard(message.partition())
@@ -217,17 +223,62 @@ class _Reader:
             self._commit(wait=False)
 
     def _notice_silence(self, moved: bool, follow: bool) -> None:
-        """Ask whether anyone is there if nothing comes for long: librdkafka waits for a lost broker for ever.
+        """Find out why if nothing comes for long: librdkafka tries again for ever, and says nothing.
 
-        That is what `--follow` wants, and what a script that reads to the end does not.
+        That is what `--follow` wants of a lost broker; of a partition that cannot be read nobody wants it.
         """
+        from drmq.client import Unreachable
+
         now = time.monotonic()
         if moved:
             self._moved_at = now
-        elif not follow and now - self._moved_at > self._cluster.timeout_s:
-            with self._cluster.admin() as admin:
-                admin.describe_cluster()
-            self._moved_at = now
+        elif now - self._moved_at > self._cluster.timeout_s:
+            try:
+                self._explain_silence(follow)
+            except Unreachable:
+                if not follow:
+                    raise
+            self._moved_at = time.monotonic()
+
+    def _explain_silence(self, follow: bool) -> None:
+        """Raise the reason why nothing comes; returns if there is none and `follow` may go on waiting."""
+        from drmq.client import DeadlineExceeded
+        from drmq.model import ErrorCode, TopicPartition
+
+        with self._cluster.admin() as admin:
+            positions = self._positions(admin)
+            for place, error in sorted(admin.probes.reads(positions).items()):
+                if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or not follow:
+                    error.message += f", at offset {positions[place]}"
+                    raise error
+        if follow:
+            return
+        silence = f"within {self._cluster.timeout_s:g} s (--timeout)"
+        if not self._has_assignment:
+            raise DeadlineExceeded(
+                f"Group `{self._group}` gave this consumer nothing to read {silence}",
+                code=ErrorCode.REBALANCE_IN_PROGRESS,
+                advice="It waits for its other members, perhaps for one that died; "
+                f"`drmq group describe {self._group}` shows them, a longer --timeout waits for them.",
+            )
+        place = TopicPartition(self._topic, min(self._waiting))
+        raise DeadlineExceeded(
+            f"Nothing came from partition {place.partition} of topic `{self._topic}` {silence}",
+            code=ErrorCode.REQUEST_TIMED_OUT,
+            advice="`drmq status` tells how its broker is; a longer --timeout waits longer.",
+        )
+
+    def _positions(self, admin: Admin) -> dict[TopicPartition, int]:
+        """Where each partition that has not reached its end goes on, its start if it has not begun."""
+        from drmq.model import TopicPartition
+
+        partitions = set(self._next) | self._waiting
+        starts = admin.topics.bounds([TopicPartition(self._topic, p) for p in partitions if p not in self._next])
+        found = {place: bounds.start for place, bounds in starts.items()}
+        if starts and self._group is not None:
+            committed = admin.groups.offsets(self._group)
+            found |= {place: committed[place].offset for place in starts if place in committed}
+        return found | {TopicPartition(self._topic, p): offset for p, offset in self._next.items()}
 
     def _on_error(self, message: Any) -> None:
         from confluent_kafka import KafkaError

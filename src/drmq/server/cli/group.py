@@ -81,7 +81,11 @@ def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
 @bootstrap_option
 @output_option
 def lag(name: str, cluster: ClusterChoice, output: Output) -> None:
-    """Show how far behind a group is, for each partition."""
+    """Show how far behind a group is, for each partition.
+
+    Listed are all partitions of every topic that the group has committed on or is assigned to. Where it
+    has committed nothing yet (`-`), all records from the start of the partition count.
+    """
     with cluster.admin() as admin:
         rows = _lag_rows(admin, admin.groups.describe(name))
     columns = [
@@ -94,17 +98,29 @@ def lag(name: str, cluster: ClusterChoice, output: Output) -> None:
     ]
     output.rows(columns, rows, f"Group `{name}` has committed nothing.")
     if output.is_human and rows:
-        print(f"\n{plural(sum(row['lag'] or 0 for row in rows), 'record')} behind.")
+        unknown = sum(row["lag"] is None for row in rows)
+        gap = f"; not known for {plural(unknown, 'partition')} (deleted, or without a leader)" if unknown else ""
+        print(f"\n{plural(sum(row['lag'] or 0 for row in rows), 'record')} behind{gap}.")
 
 
 def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
-    """Every partition that the group has committed or holds. What was deleted meanwhile has no end and no lag."""
+    """Every partition of each topic that the group has committed on or holds something of.
+
+    What was deleted meanwhile, or has no leader, has no end and no lag.
+    """
+    from drmq.model import TopicPartition
+
     committed = admin.groups.offsets(found.group_id)
     owners = {place: member.client_id for member in found.members for place in member.partitions}
-    existing = {topic.name: len(topic.partitions) for topic in admin.topics.all()}
-    places = sorted(set(committed) | set(owners))
-    alive = [place for place in places if place.partition < existing.get(place.topic, 0)]
-    bounds = admin.topics.bounds(alive)
+    topics = {place.topic for place in committed} | {place.topic for place in owners}
+    led = {
+        TopicPartition(topic.name, partition.index): partition.leader is not None
+        for topic in admin.topics.all()
+        if topic.name in topics
+        for partition in topic.partitions
+    }
+    places = sorted({*committed, *owners, *led})
+    bounds = admin.topics.bounds([place for place in places if led.get(place, False)])
     rows = []
     for place in places:
         offset = committed[place].offset if place in committed else None

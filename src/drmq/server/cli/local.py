@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from drmq.server.local import LocalNode
 
 DEFAULT_DIRECTORY = "drmq-local"
+_ASK_S = 5.0
 
 _directory_option = click.option(
     "--data-dir",
@@ -73,9 +74,21 @@ def up(nodes: int, directory: Path, host: str, port: int | None, config: Path | 
     text = f"Node {node.node_id} {'serves' if started else 'was running already'} at {node.kafka} (pid {node.pid})."
     if port and port != node.kafka.port:
         text += f" It keeps its port: `drmq down` first, to start it on {port}."
-    if started:
-        text += f"\n  drmq topic create orders -b {node.kafka}\n  drmq down --data-dir {directory}"
+    if started and output.is_human:
+        text += f"\n  {_next_step(node)} -b {node.kafka}\n  drmq down --data-dir {directory}"
     output.one(facts, text)
+
+
+def _next_step(node: LocalNode) -> str:
+    """What a person may want to do first: make a topic, or look at those of last time."""
+    from drmq.client import Admin, ClientError
+
+    try:
+        with Admin(str(node.kafka), timeout_s=_ASK_S) as admin:
+            has_topics = any(not topic.is_internal for topic in admin.topics.all())
+    except ClientError:
+        has_topics = False
+    return "drmq topic ls" if has_topics else "drmq topic create orders"
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ def log() -> None:
 
 @log.command()
 @_path_argument
-@click.option("--records", "with_records", is_flag=True, help="The records of each batch too.")
+@click.option("--records", "with_records", is_flag=True, help="The records of each batch too, as JSON, one a line.")
 @click.option(
     "--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Begin with this offset."
 )
@@ -101,13 +102,11 @@ def _print_batch(segment: Path, found: FoundBatch, with_records: bool, output: O
     )
     if with_records:
         for record in _records(found):
-            print(f"      {record}")
+            print(f"      {json.dumps(record, ensure_ascii=False)}")
 
 
 def _records(found: FoundBatch) -> Iterator[Any]:
     """The records of a batch as objects; where they cannot be read, one that says why."""
-    import json
-
     from drmq.records import InvalidBatch, iter_records
     from drmq.server.cli.record_text import ReadRecord, to_json
 
@@ -137,8 +136,9 @@ def _print_damage(found: Damage, output: Output) -> None:
 def verify(path: Path, output: Output) -> None:
     """Check every batch of a segment file, or of all below a directory.
 
-    Exit code 1 if anything is damaged. An unfinished batch at the very end of a log is what a crash
-    leaves, is cut when the log is opened, and is no damage.
+    Exit code 1 if anything is damaged. A torn tail is no damage: bytes at the very end of a log that
+    were never acknowledged, with nothing sound behind them. A crash leaves it, and it is cut when
+    the log is opened. Damaged batches and torn tails are not counted.
     """
     from drmq.server.cli.progress import Progress
     from drmq.server.segments import LogChecker, find_segments
@@ -168,14 +168,22 @@ def verify(path: Path, output: Output) -> None:
         "size_bytes": sum(sizes),
         "damage": rows,
     }
-    if output.is_human and rows:
+    torn = [damage for damage in checker.damage if damage.is_torn_tail]
+    if output.is_human and len(torn) < len(rows):
         columns = [
             Column("segment", "SEGMENT"),
             Column("position", "POSITION", right=True),
             Column("problem", "PROBLEM"),
         ]
-        output.rows(columns, rows, "")
+        output.rows(columns, [row for row in rows if not row["torn_tail"]], "")
         print()
+    if output.is_human:
+        for damage in torn:
+            size = damage.path.stat().st_size - damage.position
+            print(
+                f"Note: {damage.path} has a torn tail of {size_text(size)} at position {damage.position} "
+                f"({damage.problem}). A crash leaves it; it is cut when the log is opened."
+            )
     verdict = "Sound" if checker.is_sound else "Damaged"
     output.one(
         facts,

@@ -47,7 +47,7 @@ def bootstrap_option(function: Function) -> Function:
         show_default=True,
         metavar="SECONDS",
         is_eager=True,
-        help="How long each question to a broker may take.",
+        help="How long to wait for an answer, or for any progress.",
     )(function)
     return click.option(
         "-b",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,15 +12,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, key_values, output_option
-from drmq.server.cli.output import Column, Output, plural
+from drmq.server.cli.output import Column, Output, plural, size_text
 from drmq.server.cli.record_text import BadRecord, NewRecord, from_json, from_text, unescape
 
 if TYPE_CHECKING:
+    from drmq.client import ClientError, LogDir
+    from drmq.model import TopicPartition
     from drmq.server.cli.progress import Progress
 
 
 _DELIVERY_TIMEOUT_S_MIN = 30.0
 """A record's time counts while it waits in the client's queue behind a hundred thousand others."""
+
+_PROBES = 5
+_PROBE_PAUSE_S = 0.1
+"""A partition on a full disk takes appends again between two that fail, so one look is not enough."""
 
 
 @click.command()
@@ -70,7 +77,7 @@ def produce(
     """Send records from a file or from standard input.
 
     Ends when all records are acknowledged, and says where they went. A record that cannot be sent
-    ends it with exit code 1.
+    ends it with exit code 1, and so does --timeout without any acknowledgement.
     """
     if values and file is not None:
         raise click.UsageError("Give a file or --value, not both.", click.get_current_context())
@@ -136,7 +143,10 @@ class _Sender:
         from drmq.server.cli.kafka_client import settings
 
         self._topic = topic
-        self._timeout_s = cluster.timeout_s
+        self._cluster = cluster
+        self._moved_at = time.monotonic()
+        """When a record was last acknowledged, or the first of a row was queued."""
+        self._stuck: set[int] = set()
         self._producer = Producer(
             settings(
                 cluster,
@@ -161,6 +171,8 @@ class _Sender:
             options["timestamp"] = record.timestamp_ms
         if record.headers or fixed.headers:
             options["headers"] = record.headers + fixed.headers
+        if not len(self._producer):
+            self._moved_at = time.monotonic()
         while True:
             try:
                 self._producer.produce(
@@ -181,10 +193,14 @@ class _Sender:
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
+            if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+                self._stuck.add(message.partition())
+                return
             if self._failure is None:
                 self._failure = (error, message.partition())
             return
         self.acknowledged += 1
+        self._moved_at = time.monotonic()
         partition, offset = message.partition(), message.offset()
         offset = -1 if offset is None or offset < 0 else offset
         count, first, last = self.ranges.get(partition, (0, offset, offset))
@@ -195,10 +211,66 @@ class _Sender:
             from drmq.server.cli.kafka_client import as_client_error
 
             error, partition = self._failure
-            # What is still queued would fail in the same way, one timeout after the other.
-            self._producer.purge()
-            self._producer.flush(1.0)
+            self._give_up()
             raise as_client_error(error, self._topic, partition if partition >= 0 else None)
+        if len(self._producer) and time.monotonic() - self._moved_at > self._cluster.timeout_s:
+            self._explain_silence()
+
+    def _give_up(self) -> None:
+        """Drop what is still queued: it would fail in the same way, one timeout after the other."""
+        self._producer.purge()
+        self._producer.flush(1.0)
+
+    def _explain_silence(self) -> None:
+        """Raise the reason why nothing is acknowledged: librdkafka tries again, and says nothing."""
+        from drmq.client import ClientError, DeadlineExceeded
+        from drmq.model import ErrorCode
+
+        try:
+            found = self._troubles()
+        except ClientError as error:
+            self._give_up()
+            raise self._counted(error) from None
+        self._give_up()
+        stuck = sorted(index for index in self._stuck if index >= 0)
+        for place, trouble in sorted(found.items()):
+            if not stuck or place.partition in stuck:
+                raise self._counted(trouble)
+        where = f"partition {stuck[0]} of topic `{self._topic}`" if stuck else f"topic `{self._topic}`"
+        raise self._counted(
+            DeadlineExceeded(
+                f"Nothing was acknowledged by {where} within {self._cluster.timeout_s:g} s (--timeout)",
+                code=ErrorCode.REQUEST_TIMED_OUT,
+                advice="`drmq status` tells how its broker is; a longer --timeout waits longer.",
+            )
+        )
+
+    def _troubles(self) -> dict[TopicPartition, ClientError]:
+        """The partitions of the topic that take no records, each with the reason."""
+        from drmq.client import Refused
+        from drmq.model import ErrorCode, TopicPartition
+
+        with self._cluster.admin() as admin:
+            partitions = admin.topics.describe(self._topic).partitions
+            places = [TopicPartition(self._topic, partition.index) for partition in partitions]
+            found: dict[TopicPartition, ClientError] = {}
+            for _ in range(_PROBES):
+                found |= admin.probes.writes(places)
+                time.sleep(_PROBE_PAUSE_S)
+            try:
+                full = {disk.broker_id: disk for disk in admin.log_dirs() if disk.is_nearly_full}
+            except Refused:
+                full = {}
+        for place, partition in zip(places, partitions, strict=True):
+            known = found.get(place)
+            if partition.leader in full and (known is None or known.code is ErrorCode.KAFKA_STORAGE_ERROR):
+                found[place] = _no_room(place, full[partition.leader])
+        return found
+
+    def _counted(self, error: ClientError) -> ClientError:
+        """The error, with what became of the records before."""
+        error.advice = f"{error.advice} Acknowledged before: {plural(self.acknowledged, 'record')}.".strip()
+        return error
 
     def flush(self, progress: Progress) -> None:
         """Wait until every record is acknowledged or has failed."""
@@ -206,6 +278,20 @@ class _Sender:
             progress.advance(0)
             self._check()
         self._check()
+
+
+def _no_room(place: TopicPartition, disk: LogDir) -> ClientError:
+    from drmq.client.topics import topic_refusal
+    from drmq.model import ErrorCode
+
+    return topic_refusal(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        place.topic,
+        f"the disk of broker {disk.broker_id} is full, {size_text(disk.usable_bytes)} left in {disk.path}",
+        partition=place.partition,
+        doing="be written",
+        advice="Make room there, or shorten `retention.ms`; records are taken again as soon as they fit.",
+    )
 
 
 def _report(sender: _Sender, topic: str, output: Output) -> None:

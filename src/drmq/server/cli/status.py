@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
-from drmq.server.cli.output import Output, plural
+from drmq.server.cli.output import Output, plural, size_text
 
 if TYPE_CHECKING:
     from drmq.client import Admin, ClusterInfo, Topic
 
 CODES = {"healthy": 0, "degraded": 1, "down": 2, "unknown": 3}
+_LISTED_MAX = 5
 
 
 @click.command()
@@ -28,7 +29,12 @@ CODES = {"healthy": 0, "degraded": 1, "down": 2, "unknown": 3}
 @bootstrap_option
 @output_option
 def status(watch: bool, every: float, cluster: ClusterChoice, output: Output) -> int:
-    """Say in one sentence whether the cluster is healthy."""
+    """Say in one sentence whether the cluster is healthy.
+
+    Degraded is a cluster with a partition that has no leader or too few replicas, and one with a
+    disk that has less than 1 % or 100 MB left. Exit code: 0 healthy, 1 degraded, 2 down (no broker
+    can be reached), 3 cannot tell (one was reached, but did not answer).
+    """
     while True:
         found = examine(cluster)
         text = f"{found['status'].capitalize()}: {found['reason']}."
@@ -51,7 +57,7 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
     from drmq.client import ClientError, Unreachable
 
     counts = ("topics", "partitions", "leaderless_partitions", "under_replicated_partitions", "groups")
-    empty: dict[str, Any] = {"cluster_id": None, "brokers": [], **dict.fromkeys(counts)}
+    empty: dict[str, Any] = {"cluster_id": None, "brokers": [], **dict.fromkeys(counts), "leaderless": [], "disks": []}
     try:
         with cluster.admin() as admin:
             return _examine(admin)
@@ -68,8 +74,11 @@ def _examine(admin: Admin) -> dict[str, Any]:
     topics = admin.topics.all()
     groups = admin.groups.all()
     partitions = [partition for topic in topics for partition in topic.partitions]
-    leaderless = sum(partition.leader is None for partition in partitions)
-    behind = sum(len(partition.in_sync) < len(partition.replicas) for partition in partitions)
+    leaderless = _leaderless(topics)
+    disks, disk_problems = _disks(admin)
+    behind = sum(
+        partition.leader is not None and len(partition.in_sync) < len(partition.replicas) for partition in partitions
+    )
     visible = [topic for topic in topics if not topic.is_internal]
     facts = {
         "cluster_id": info.cluster_id,
@@ -79,13 +88,19 @@ def _examine(admin: Admin) -> dict[str, Any]:
         ],
         "topics": len(visible),
         "partitions": len(partitions),
-        "leaderless_partitions": leaderless,
+        "leaderless_partitions": len(leaderless),
         "under_replicated_partitions": behind,
         "groups": len(groups),
+        "leaderless": leaderless,
+        "disks": disks,
     }
     problems = []
     if leaderless:
-        problems.append(f"{_are(leaderless)} without a leader")
+        problems.append(
+            f"{_are(len(leaderless))} without a leader: {_listed(leaderless)}"
+            f"{_missing(info, topics) or ' (stopped; the log of the node says why)'}"
+        )
+    problems += disk_problems
     if behind:
         problems.append(f"{_are(behind)} under-replicated{_missing(info, topics)}")
     if problems:
@@ -94,6 +109,56 @@ def _examine(admin: Admin) -> dict[str, Any]:
         [plural(len(info.brokers), "broker"), plural(len(visible), "topic"), plural(len(groups), "group")]
     )
     return {"status": "healthy", "reason": reason, **facts}
+
+
+def _leaderless(topics: Sequence[Topic]) -> list[dict[str, Any]]:
+    """Partitions that nobody serves, and topics (partition null) whose partitions a broker cannot even name."""
+    found: list[dict[str, Any]] = []
+    for topic in topics:
+        if topic.error is not None and not topic.partitions:
+            found.append({"topic": topic.name, "partition": None})
+        found += [
+            {"topic": topic.name, "partition": partition.index}
+            for partition in topic.partitions
+            if partition.leader is None
+        ]
+    return found
+
+
+def _listed(leaderless: list[dict[str, Any]]) -> str:
+    names = [
+        f"{row['topic']}-{row['partition']}" if row["partition"] is not None else row["topic"]
+        for row in leaderless[:_LISTED_MAX]
+    ]
+    rest = len(leaderless) - len(names)
+    return ", ".join(names) + (f" and {rest:,} more" if rest else "")
+
+
+def _disks(admin: Admin) -> tuple[list[dict[str, Any]], list[str]]:
+    """The disks of the brokers, and what is wrong with them. A broker that does not tell is no problem."""
+    from drmq.client import Refused
+    from drmq.model import ErrorCode
+
+    try:
+        found = admin.log_dirs()
+    except Refused as error:
+        return [], [str(error).rstrip(".")] if error.code is ErrorCode.KAFKA_STORAGE_ERROR else []
+    disks = [
+        {
+            "broker": disk.broker_id,
+            "path": disk.path,
+            "total_bytes": disk.total_bytes if disk.total_bytes >= 0 else None,
+            "usable_bytes": disk.usable_bytes if disk.usable_bytes >= 0 else None,
+        }
+        for disk in found
+    ]
+    problems = [
+        f"the disk of broker {disk.broker_id} is {'nearly ' if disk.usable_bytes else ''}full: "
+        f"{size_text(disk.usable_bytes)} of {size_text(disk.total_bytes)} left in {disk.path}"
+        for disk in found
+        if disk.is_nearly_full
+    ]
+    return disks, problems
 
 
 def _are(count: int) -> str:

@@ -22,6 +22,37 @@ if TYPE_CHECKING:
     from drmq.client import Admin, Topic
     from drmq.model import TopicPartition
 
+UNITS_HELP = "Times and sizes may have a unit: retention.ms=7d, segment.bytes=64MiB."
+
+
+def _no_set(context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> None:
+    if values:
+        raise click.UsageError("No such option: --set. Did you mean --config?", context)
+
+
+_set_option = click.option("--set", multiple=True, hidden=True, expose_value=False, callback=_no_set)
+"""Not an option, but what many try first."""
+
+
+def _configs(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Settings as a broker takes them: plain numbers, whatever unit they were given in."""
+    from drmq.server.settings import DURATION_UNITS, SIZE_UNITS, BadValue, parse_number
+
+    found = key_values(pairs, "--config")
+    for name, value in found.items():
+        kinds = {"ms": (DURATION_UNITS, "500ms, 30s, 7d"), "bytes": (SIZE_UNITS, "64KiB, 1MiB, 2GB")}
+        units, examples = kinds.get(name.rpartition(".")[2], ({}, ""))
+        if not units:
+            continue
+        try:
+            found[name] = str(parse_number(value.strip(), units))
+        except BadValue as error:
+            raise click.BadParameter(
+                f"{name}={value}: {error}. Allowed is a whole number, or one with a unit such as {examples}.",
+                param_hint="--config",
+            ) from None
+    return found
+
 
 @click.group()
 def topic() -> None:
@@ -71,7 +102,15 @@ def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
 @click.argument("name")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions.  [the broker's default]")
 @click.option("-r", "--replicas", type=click.IntRange(min=1), help="Copies of each.  [the broker's default]")
-@click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="A setting of the topic.")
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"A setting of the topic; may be repeated. {UNITS_HELP}",
+)
+@_set_option
 @click.option("--if-missing", is_flag=True, help="Succeed if the topic is there already.")
 @dry_run_option
 @bootstrap_option
@@ -90,7 +129,7 @@ def create(
     from drmq.client import NewTopic, Refused
     from drmq.model import ErrorCode
 
-    wanted = NewTopic(name, partitions or -1, replicas or -1, key_values(configs, "--config"))
+    wanted = NewTopic(name, partitions or -1, replicas or -1, _configs(configs))
     created = True
     with cluster.admin() as admin:
         try:
@@ -170,8 +209,16 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
 
 @topic.command()
 @click.argument("name")
-@click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set this; may be repeated.")
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"Set this; may be repeated. {UNITS_HELP}",
+)
 @click.option("--reset", "resets", multiple=True, metavar="NAME", help="Put this back to its default; may be repeated.")
+@_set_option
 @dry_run_option
 @bootstrap_option
 @output_option
@@ -184,7 +231,7 @@ def alter(
     output: Output,
 ) -> None:
     """Change settings of a topic."""
-    changes = key_values(configs, "--config")
+    changes = _configs(configs)
     if not changes and not resets:
         raise click.UsageError(
             "Nothing to change: give --config NAME=VALUE or --reset NAME.", click.get_current_context()
