@@ -22,7 +22,9 @@ def round_trip(broker: Broker, topic: str = "topic") -> int:
     """Produce a record with a real client, read it back, and return its offset."""
     offsets: list[int] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "logger": QUIET})
-    producer.produce(topic, b"value", on_delivery=lambda error, message: offsets.append(message.offset() or 0))
+    producer.produce(
+        topic, b"value", partition=0, on_delivery=lambda error, message: offsets.append(message.offset() or 0)
+    )
     assert producer.flush(PATIENCE_S) == 0
     with RawClient(broker.bootstrap_servers) as client:
         assert client.fetch_all(topic)[offsets[0]] == b"value"

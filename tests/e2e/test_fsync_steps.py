@@ -144,6 +144,7 @@ def run_until_killed(brokers: StepBrokers, data_dir: Path, port: int, kill_at: i
         try:
             script.run(client)
         except OSError:
+            eventually(lambda: brokers.has_ended, what="the connection was lost because the broker died")
             return brokers.wait()
     return brokers.end(signal.SIGTERM)
 

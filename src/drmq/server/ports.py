@@ -17,10 +17,11 @@ class PortTaken(DrmqError):
 def check_port(address: Address) -> None:
     """Raise `PortTaken` if nobody could listen there now."""
     try:
-        with socket.create_server(address, family=family(address.host)):
-            pass
+        with socket.socket(family(address.host)) as probe:
+            # Bound, but not listening: a client that is trying to reconnect would be let in and thrown out.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
     except OSError as error:
-        # Not `error.strerror`: `create_server` adds the address to it once more.
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else "this name is not known"
         raise PortTaken(f"Cannot listen on {address}: {reason}. {_advice(number)}") from None
