@@ -1,8 +1,15 @@
-"""What holds for every test: one hypothesis profile, whose examples may take as long as the machine needs."""
+"""What holds for every test: one hypothesis profile, and Ctrl-C that reaches the processes we start."""
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import settings
 
+# Examples may take as long as the machine needs: a busy machine is not a slow parser.
 settings.register_profile("drmq", deadline=None, print_blob=True)
 settings.load_profile("drmq")
+
+# A shell starts background jobs with SIGINT ignored, and every child inherits that: a test that
+# interrupts a command would wait for ever. With a handler here, children start with the default.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,10 +8,11 @@ Nothing happens by itself: a message waits until it is delivered, and time passe
 are immediate unless they are held.
 
     cluster nodes=3 [spares=2] [OPTION=VALUE]...  voters 1 to 3, and nodes 4 and 5 that belong to nothing yet
-    elect N                                 N campaigns, and all messages are delivered until there are none
+    elect N                                 N campaigns and everything is delivered; only the outcome is told
     campaign N                              as if its election timeout had passed
-    deliver [TARGET...]                     what is on its way now, to these or to all; not the answers to it
+    deliver [TARGET...] [kind=WORD]         what is on its way now, to these or to all; not the answers to it
     settle                                  deliver until nothing is on its way
+    beat N [count=N]                        N sends heartbeats, and everything settles
     drop [to=N] [from=N] [kind=WORD]        lose what is on its way; kind is a word of its line
     repeat                                  all that is on its way comes twice
     cut A B | isolate A | heal              messages between them vanish | all of A's | no more
@@ -20,7 +21,7 @@ are immediate unless they are held.
     members N voters=1,2 [learners=3]       change the configuration
     read N NAME                             a read that must see everything answered before
     transfer N TARGET                       hand leadership over
-    hold N | write N                        the disk stops | does what was asked for, and goes on
+    hold N | write N [count=N]              the disk stops | does all it was asked for, or the first of it
     crash N | restart N                     what was not written is lost
     compact N [keep=N]                      snapshot of all that is applied; entries from `keep` on stay
     damage N                                the next snapshot that N has received proves damaged
@@ -92,9 +93,16 @@ def run_script(text: str) -> str:
     for block in text.strip("\n").split("\n\n"):
         lines = block.split("\n---")[0].split("\n")
         commands = [line for line in lines if line and not line.startswith("#")]
-        outcome = [line for command in commands for line in scene.run(command)]
+        outcome = [line for command in commands for line in scene.run(command)] or ["nothing"]
         blocks.append("\n".join([*lines, *(["---", *outcome] if commands else [])]))
     return "\n\n".join(blocks) + "\n"
+
+
+class Patient(Random):
+    """Draws the longest election timeout, so that nobody campaigns unless told to, or left alone for long."""
+
+    def random(self) -> float:
+        return 0.99
 
 
 class Replica:
@@ -118,7 +126,7 @@ class Replica:
         self.node = Node(
             self.node_id,
             self.storage,
-            Random(self.node_id),
+            Patient(),
             self.options,
             self.storage.hard_state,
             self.storage.commit,
@@ -152,25 +160,28 @@ class Scene:
             self.lines.append(f"{type(refusal).__name__}: {refusal}")
         for replica in self.replicas.values():
             self.collect(replica)
-        return self.lines or ["nothing"]
+        return self.lines
 
     def act(self, verb: str, plain: list[str], named: dict[str, str]) -> None:
         match verb:
             case "cluster":
                 self.build(named)
             case "elect":
-                self.node(plain[0]).campaign()
-                self.settle()
+                self.elect(self.replica(plain[0]))
+            case "beat":
+                for _ in range(int(named.get("count", "1"))):
+                    self.tick(plain, self.replica(plain[0]).options.heartbeat_ticks)
+                    self.settle()
             case "campaign":
                 self.node(plain[0]).campaign()
             case "deliver":
-                self.deliver([NodeId(int(word)) for word in plain] or list(self.replicas))
+                self.deliver([NodeId(int(word)) for word in plain] or list(self.replicas), named)
             case "settle":
                 self.settle()
             case "drop":
                 lost = [message for message in self.flying if self.matches(message, named)]
                 self.flying = [message for message in self.flying if message not in lost]
-                self.lines += [f"lost: {show(message)}" for message in lost]
+                self.lines += [f"lost: {show(message)}" for message in lost if self.is_worth_telling(message)]
             case "repeat":
                 self.flying *= 2
             case "cut" | "isolate":
@@ -198,7 +209,7 @@ class Scene:
             case "hold":
                 self.replica(plain[0]).held = True
             case "write":
-                self.replica(plain[0]).held = False
+                self.write_some(self.replica(plain[0]), named.get("count"))
             case "crash":
                 self.crash(self.replica(plain[0]))
             case "restart":
@@ -256,6 +267,22 @@ class Scene:
     def chosen(self, words: list[str]) -> list[Replica]:
         return [self.replica(word) for word in words] if words else list(self.replicas.values())
 
+    def elect(self, replica: Replica) -> None:
+        assert replica.node is not None
+        replica.node.campaign()
+        self.settle()
+        replica.node.tick()
+        self.settle()
+        self.lines = [f"{replica.label} is {replica.node.role.value}"]
+
+    def write_some(self, replica: Replica, count: str | None) -> None:
+        assert replica.node is not None
+        if count is None:
+            replica.held = False
+            return
+        for _ in range(int(count)):
+            self.write(replica, replica.node, replica.queue.popleft())
+
     def tick(self, words: list[str], count: int) -> None:
         for _ in range(count):
             for replica in self.chosen([] if words == ["all"] else words):
@@ -279,9 +306,9 @@ class Scene:
 
     # The network
 
-    def deliver(self, targets: list[NodeId]) -> None:
-        arriving = [message for message in self.flying if message.target in targets]
-        self.flying = [message for message in self.flying if message.target not in targets]
+    def deliver(self, targets: list[NodeId], named: dict[str, str]) -> None:
+        arriving = [m for m in self.flying if m.target in targets and self.matches(m, named)]
+        self.flying = [m for m in self.flying if not (m.target in targets and self.matches(m, named))]
         for message in arriving:
             replica = self.replicas[message.target]
             if replica.node is not None:
@@ -294,7 +321,7 @@ class Scene:
                 self.collect(replica)
             if not self.flying:
                 return
-            self.deliver(list(self.replicas))
+            self.deliver(list(self.replicas), {})
         raise AssertionError("it never ends")
 
     def matches(self, message: Message, named: dict[str, str]) -> bool:
@@ -304,9 +331,11 @@ class Scene:
             and ("kind" not in named or named["kind"] in show(message).split())
         )
 
+    def is_worth_telling(self, message: Message) -> bool:
+        return self.heartbeats or not isinstance(message, Heartbeat | HeartbeatResponse) or message.read_round > 0
+
     def send(self, message: Message) -> None:
-        routine = isinstance(message, Heartbeat | HeartbeatResponse) and not message.read_round
-        if self.heartbeats or not routine:
+        if self.is_worth_telling(message):
             self.lines.append(show(message))
         if (message.sender, message.target) not in self.cut:
             self.flying.append(message)
