@@ -31,11 +31,11 @@ run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 
 test: $(READY) tools ## everything that protects the promises (about ten minutes)
 	@$(MAKE) --no-print-directory lint types
-	@$(BIN)/python -m pytest -q -n $(WORKERS) tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
 
 check: $(READY) ## fast: lint, types, layers, unit tests and scenario scripts
 	@$(MAKE) --no-print-directory lint types
-	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/unit tests/scripts tests/test_tidy.py tests/test_docs.py
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/unit tests/scripts tests/test_tidy.py tests/test_docs.py
 
 lint: $(READY)
 	@$(BIN)/ruff check $(SOURCES)
@@ -50,13 +50,13 @@ format: $(READY) ## let ruff format the code
 	@$(BIN)/ruff format $(SOURCES)
 
 unit: $(READY) ## unit tests and scenario scripts only
-	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/unit tests/scripts
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/unit tests/scripts
 
 conformance: $(READY) tools ## unmodified Kafka clients against a real broker
-	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/conformance
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/conformance
 
 e2e: $(READY) tools ## real processes: kill -9, full disk, limits, command line
-	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/e2e
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/e2e
 
 soak: $(READY) ## the crash tests for much longer (MINUTES=10)
 	@DRMQ_SOAK_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -q -s tests/e2e/test_crash.py --timeout 0

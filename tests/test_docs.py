@@ -187,7 +187,8 @@ def calls(line: str) -> Iterator[list[str]]:
 
 def check_drmq(words: list[str]) -> None:
     """Raise `click.UsageError` unless this names a command, with options, values and arguments that it takes."""
-    context = click.Context(drmq, info_name="drmq")
+    # The root's own settings, or each command would remember for ever that `-h` is none of its options.
+    context = click.Context(drmq, info_name="drmq", **drmq.context_settings)
     command: click.Command = drmq
     words = words[1:]
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):

@@ -101,7 +101,7 @@ class Election:
     def on_hard_state_durable(self) -> None:
         """Term and vote are on the disk: the own vote counts from here on."""
         state = self._state
-        if state.role is Role.CANDIDATE and state.durable_hard_state == state.hard_state:
+        if state.role is Role.CANDIDATE and state.is_hard_state(state.durable_hard_state):
             self._votes[state.node_id] = True
             self._count()
 

@@ -115,7 +115,7 @@ class Follower:
             return
         self._receiving = None
         meta = receiving.meta
-        if state.role is not Role.FOLLOWER or meta.index <= log.commit_index:
+        if state.role is Role.LEADER or meta.index <= log.commit_index:
             return
         if not intact:
             self._answer(SnapshotReceiving(sender, meta))
@@ -125,6 +125,8 @@ class Follower:
             # behind it may be promised to the leader.
             log.commit_to(meta.index)
         else:
+            if state.role is not Role.FOLLOWER:
+                state.become_follower(state.term, None)  # The campaign was for another log and other voters.
             state.restore(meta)
             self._snapshot_to_install = meta
         if state.leader_id is not None:

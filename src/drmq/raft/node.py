@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drmq.model import NodeId
-from drmq.raft.configuration import Configuration, ConfigurationHistory
+from drmq.raft.configuration import Configuration, ConfigurationHistory, configuration_from_bytes
 from drmq.raft.election import Election
 from drmq.raft.errors import NotLeader, ProtocolError
 from drmq.raft.follower import Follower
@@ -43,7 +43,7 @@ from drmq.raft.progress import ProgressState
 from drmq.raft.ready import Leadership, Ready
 from drmq.raft.snapshot import SnapshotId, SnapshotMeta, SnapshotReceiving
 from drmq.raft.state import ReplicaState
-from drmq.raft.types import NO_INDEX, HardState, LogIndex, Payload, Role, Term
+from drmq.raft.types import NO_INDEX, EntryKind, HardState, LogIndex, Payload, Role, Term
 
 if TYPE_CHECKING:
     from random import Random
@@ -232,7 +232,9 @@ class Node:
 
     def propose_configuration(self, voters: Iterable[NodeId], learners: Iterable[NodeId] = ()) -> LogIndex:
         """Begin to change the members to these. Raises a `Refusal`."""
-        return self._must_lead().propose_configuration(frozenset(voters), frozenset(learners))
+        index = self._must_lead().propose_configuration(frozenset(voters), frozenset(learners))
+        self._follow_role()
+        return index
 
     def read_index(self, context: object) -> None:
         """Ask for an index that covers everything answered up to now. Raises a `Refusal`.
@@ -259,8 +261,8 @@ class Node:
             or self._follower.has_work
             or self._reads_refused
             or self._handed_commit != state.log.commit_index
-            or self._handed_hard_state != state.hard_state
-            or self._handed_leadership != self._leadership()
+            or not state.is_hard_state(self._handed_hard_state)
+            or self._handed_leadership != (state.role, state.term, state.leader_id)
         )
 
     def take_ready(self) -> Ready:
@@ -269,10 +271,11 @@ class Node:
         if leader is not None:
             leader.prepare_ready()
         self._ready_number += 1
-        hard_state = state.hard_state if state.hard_state != self._handed_hard_state else None
-        self._handed_hard_state = state.hard_state
-        leadership = self._leadership() if self._leadership() != self._handed_leadership else None
-        self._handed_leadership = self._leadership()
+        hard_state = leadership = None
+        if not state.is_hard_state(self._handed_hard_state):
+            hard_state = self._handed_hard_state = state.hard_state
+        if self._handed_leadership != (state.role, state.term, state.leader_id):
+            leadership = self._handed_leadership = Leadership(state.role, state.term, state.leader_id)
         snapshot = self._follower.take_snapshot_to_install()
         chunks_to_save = self._follower.take_chunks_to_save()
         truncate_from, entries = state.log.take_unpersisted()
@@ -349,9 +352,6 @@ class Node:
         if self._leader is None:
             raise NotLeader(self._state.leader_id)
         return self._leader
-
-    def _leadership(self) -> Leadership:
-        return Leadership(self._state.role, self._state.term, self._state.leader_id)
 
     def _follow_role(self) -> None:
         """Make or drop what belongs to a reign, after anything that may have changed the role."""
@@ -433,3 +433,12 @@ def _check(message: Message, node_id: NodeId) -> None:
             if entry.index != index or not term <= entry.term <= message.term:
                 raise ProtocolError(f"entry {entry.index} of term {entry.term} cannot be at {index} after term {term}")
             term = entry.term
+            if entry.kind is EntryKind.CONFIGURATION:
+                _check_configuration(configuration_from_bytes(entry.payload))
+    elif isinstance(message, SnapshotChunk):
+        _check_configuration(message.meta.configuration)
+
+
+def _check_configuration(configuration: Configuration) -> None:
+    if not configuration.voters or configuration.voters & configuration.learners:
+        raise ProtocolError(f"impossible members: {configuration}")

@@ -55,6 +55,10 @@ class ReplicaState:
         """Term and vote as they are now, durable or not."""
         return HardState(self.term, self.vote)
 
+    def is_hard_state(self, hard_state: HardState) -> bool:
+        """Whether this is the term and vote as they are now. Asked for often, so it builds nothing."""
+        return hard_state.term == self.term and hard_state.vote == self.vote
+
     @property
     def configuration(self) -> Configuration:
         """The configuration in effect."""
@@ -92,8 +96,7 @@ class ReplicaState:
 
         It need not wait for entries on their way to the disk: a slow disk must not look like a dead node.
         """
-        durable = self.durable_hard_state
-        if durable.term == self.term and durable.vote == self.vote:
+        if self.is_hard_state(self.durable_hard_state):
             self.messages.append(message)
         else:
             self.messages_after_persist.append(message)

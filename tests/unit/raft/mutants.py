@@ -59,16 +59,15 @@ MUTANTS = [
         "election",
         "            and state.log.is_up_to_date(message.last_index, message.last_term)\n        )\n        response",
         "        )\n        response",
-        300,
-        50,
+        1000,
+        130,
     ),
     Mutant(
         "compares lengths only: the last term is not looked at",
         "log",
         "return (last_term, last_index) >= (self.last_term, self.last_index)",
         "return last_index >= self.last_index",
-        1000,
-        200,
+        300,
     ),
     Mutant(
         "counts its own vote before it is durable",
@@ -76,16 +75,15 @@ MUTANTS = [
         "        self._votes = {}\n        self._state.become_candidate()\n        self._ask()",
         "        self._state.become_candidate()\n        self._votes = {self._state.node_id: True}\n"
         "        self._ask()\n        self._count()",
-        1000,
-        170,
+        300,
+        20,
     ),
     Mutant(
         "asks for votes before its log is durable",
         "election",
         "                state.send_after_persist(\n                    VoteRequest",
         "                state.send(\n                    VoteRequest",
-        1000,
-        170,
+        300,
     ),
     Mutant(
         "commits an older term by counting",
@@ -177,6 +175,7 @@ MUTANTS = [
         "        return Configuration(voters, learners, self.voters)",
         "        return Configuration(voters, learners)",
         1000,
+        60,
     ),
     Mutant(
         "a change is accepted while another is under way",
@@ -191,16 +190,15 @@ MUTANTS = [
         "state",
         "        self.configurations.on_truncate(start)",
         "        pass",
-        1000,
-        100,
+        300,
     ),
     Mutant(
         "a removed leader cannot stand though it is needed",
         "state",
         "return self.configurations.voted_since(self.log.commit_index, self.node_id)",
         "return self.configuration.votes(self.node_id)",
-        1000,
-        190,
+        2000,
+        490,
     ),
     Mutant(
         "half a snapshot is installed",
@@ -218,14 +216,15 @@ MUTANTS = [
         "        if not intact:",
         "        if False:",
         1000,
+        100,
     ),
     Mutant(
         "a snapshot replaces entries that fit to it",
         "follower",
         "        if log.term_at(meta.index) == meta.term:",
         "        if False:",
-        3000,
-        820,
+        4000,
+        1150,
     ),
     Mutant(
         "chunks are kept wherever they belong",
@@ -233,6 +232,7 @@ MUTANTS = [
         "        if message.offset == receiving.received and not",
         "        if not",
         300,
+        40,
     ),
     Mutant(
         "an old report makes replaced entries durable",
@@ -283,6 +283,7 @@ MUTANTS = [
         "        return self.stage is not Stage.WANTED and tick - self.asked_tick >= ticks_max",
         "        return False",
         300,
+        20,
     ),
     Mutant(
         "the joint configuration is never left",
@@ -297,6 +298,7 @@ MUTANTS = [
         "                state.send_in_term(HeartbeatResponse(",
         "                str(HeartbeatResponse(",
         1000,
+        300,
     ),
 ]
 

@@ -6,9 +6,11 @@ A failing seed is replayed, with its story, by `python tests/unit/raft/simulatio
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from .simulation import Counter, run_seed
+from .simulation import run_seed
 
 SEEDS = 240
 BLOCK = 40

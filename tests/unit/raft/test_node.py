@@ -1,0 +1,195 @@
+"""The door: what a `Ready` holds and when, refusals that change nothing, and peers that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from drmq.raft import (
+    AppendAccepted,
+    AppendRequest,
+    Configuration,
+    Entry,
+    EntryKind,
+    Heartbeat,
+    HeartbeatResponse,
+    LogIndex,
+    MemoryStorage,
+    ProtocolError,
+    RaftOptions,
+    Role,
+    SnapshotMeta,
+    Term,
+    TooManyReads,
+    TooMuchUncommitted,
+)
+
+from .nodes import ME, THREE, TWO, Driver, append, entries, entry, storage
+
+
+def test_proposals_between_two_readies_travel_together() -> None:
+    """One message per follower carries all that was proposed since the last `Ready`."""
+    driver = Driver(storage()).lead()
+    driver.receive(AppendAccepted(TWO, ME, Term(1), LogIndex(1)), AppendAccepted(THREE, ME, Term(1), LogIndex(1)))
+    for payload in (b"a", b"b", b"c"):
+        driver.node.propose([payload])
+    requests = [message for message in driver.node.take_ready().messages if isinstance(message, AppendRequest)]
+    assert [len(request.entries) for request in requests] == [3, 3]
+
+
+def test_messages_wait_for_earlier_writes_too() -> None:
+    """An answer in a `Ready` that has nothing to persist itself still waits for those before it."""
+    driver = Driver(storage(term=1))
+    driver.node.receive(append(0, 0, entries([1])))
+    first = driver.node.take_ready()
+    driver.node.receive(append(0, 0, entries([1])))
+    second = driver.node.take_ready()
+    assert not second.persists
+    assert second.messages == ()
+    assert second.messages_after_persist == (AppendAccepted(ME, TWO, Term(1), LogIndex(1)),)
+    driver.disk.write(first)
+    driver.node.on_persisted(second.number)
+    driver.node.receive(append(0, 0, entries([1])))
+    assert driver.node.take_ready().messages == (AppendAccepted(ME, TWO, Term(1), LogIndex(1)),)
+
+
+def test_heartbeats_are_answered_while_the_disk_is_busy() -> None:
+    """An answer that promises no entries does not wait for them; one in a new term waits for that term."""
+    driver = Driver(storage(term=1))
+    driver.node.receive(append(0, 0, entries([1])))
+    driver.node.take_ready()
+    driver.node.receive(Heartbeat(TWO, ME, Term(1), LogIndex(0), 0))
+    assert driver.node.take_ready().messages == (HeartbeatResponse(ME, TWO, Term(1), 0),)
+    driver.node.receive(Heartbeat(THREE, ME, Term(2), LogIndex(0), 0))
+    ready = driver.node.take_ready()
+    assert (ready.messages, ready.messages_after_persist) == ((), (HeartbeatResponse(ME, THREE, Term(2), 0),))
+
+
+def test_reports_come_in_order() -> None:
+    """A report of what was never handed out, or older than the last, is a bug in the driver."""
+    driver = Driver(storage()).lead()
+    with pytest.raises(AssertionError):
+        driver.node.on_persisted(10**6)
+    with pytest.raises(AssertionError):
+        driver.node.on_persisted(0)
+
+
+def test_refused_proposals_change_nothing() -> None:
+    """Too much uncommitted: nothing of the call is appended."""
+    driver = Driver(storage(), RaftOptions(uncommitted_bytes_max=10, uncommitted_entries_max=3)).lead()
+    driver.node.propose([bytes(8)])
+    for too_much in ([bytes(3)], [b"", b"", b""]):
+        last = driver.node.last_index
+        with pytest.raises(TooMuchUncommitted):
+            driver.node.propose(too_much)
+        assert driver.node.last_index == last
+    driver.node.propose([bytes(2)])
+
+
+def test_reads_are_bounded() -> None:
+    """Beyond the limit a read is refused at once."""
+    driver = Driver(storage(), RaftOptions(read_requests_max=2)).lead()
+    driver.node.read_index(1)
+    driver.node.read_index(2)
+    with pytest.raises(TooManyReads):
+        driver.node.read_index(3)
+
+
+def test_reads_are_given_back_at_the_end_of_a_reign() -> None:
+    """Whoever waits for a confirmation hears that it will not come."""
+    driver = Driver(storage()).lead()
+    driver.receive(AppendAccepted(TWO, ME, Term(1), LogIndex(1)))
+    driver.node.read_index("waiting")
+    driver.work()
+    driver.receive(Heartbeat(TWO, ME, Term(5), LogIndex(0), 0))
+    assert [context for ready in driver.readies for context in ready.reads_refused] == ["waiting"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        append(0, 0, [entry(2, 1)]),
+        append(0, 0, [entry(1, 1), entry(3, 1)]),
+        append(0, 0, [entry(1, 2)]),
+        append(3, 2, [entry(4, 1)], term=2),
+        Heartbeat(TWO, THREE, Term(1), LogIndex(0), 0),
+        Heartbeat(ME, ME, Term(1), LogIndex(0), 0),
+    ],
+)
+def test_wrong_messages_are_refused_before_anything_changes(message: AppendRequest | Heartbeat) -> None:
+    """What no peer of ours sends is a protocol error, and leaves no trace."""
+    driver = Driver(storage())
+    with pytest.raises(ProtocolError):
+        driver.node.receive(message)
+    assert (driver.node.term, driver.node.has_ready) == (0, False)
+
+
+def test_wrong_configuration_is_refused_before_anything_changes() -> None:
+    """A configuration entry that cannot be read is a protocol error, not a half-done append."""
+    driver = Driver(storage(term=1))
+    with pytest.raises(ProtocolError):
+        driver.node.receive(append(0, 0, [entry(1, 1), entry(2, 1, b"?", EntryKind.CONFIGURATION)]))
+    assert (driver.node.last_index, driver.node.has_ready) == (0, False)
+
+
+class ColdStorage(MemoryStorage):
+    """Storage whose entries are not at hand until they were fetched."""
+
+    cold = False
+
+    def entries(self, start: LogIndex, end: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
+        return () if self.cold else super().entries(start, end, size_bytes_max, count_max)
+
+
+def test_entries_that_are_not_at_hand_are_sent_later() -> None:
+    """The leader waits for the driver to fetch cold entries, without blocking or spinning."""
+    disk = ColdStorage(SnapshotMeta(LogIndex(0), Term(0), Configuration.of([1, 2, 3])))
+    disk.append(entries([1] * 5))
+    disk.hard_state = storage(terms=[1]).hard_state
+    driver = Driver(disk).lead()
+    disk.cold = True
+    driver.receive(AppendAccepted(TWO, ME, Term(2), LogIndex(2)))
+    assert not any(isinstance(m, AppendRequest) and m.target == TWO for m in driver.sent)
+    disk.cold = False
+    driver.node.on_entries_read()
+    driver.work()
+    (request,) = [m for m in driver.sent if isinstance(m, AppendRequest) and m.target == TWO]
+    assert request.previous_index == 2
+
+
+def test_idle_nodes_want_nothing() -> None:
+    """Without messages and timeouts there is no `Ready` to take."""
+    driver = Driver(storage())
+    assert not driver.node.has_ready
+    driver.lead()
+    assert not driver.node.has_ready
+    assert driver.node.role is Role.LEADER
+
+
+def test_snapshot_meta_is_of_its_index() -> None:
+    """A snapshot records the term and the configuration that hold at its index, not the latest."""
+    driver = Driver(storage(voters=1))
+    driver.node.campaign()
+    driver.work()
+    driver.node.propose([b"a"])
+    driver.work()
+    driver.node.propose_configuration([ME], [TWO])
+    driver.work()
+    assert driver.node.snapshot_meta(LogIndex(2), b"42") == SnapshotMeta(
+        LogIndex(2), Term(1), Configuration.of([1]), b"42"
+    )
+    assert driver.node.snapshot_meta(LogIndex(3)).configuration == Configuration.of([1], [2])
+
+
+def test_options_are_checked() -> None:
+    """Limits that could never work are refused."""
+    for bad in (
+        {"heartbeat_ticks": 0},
+        {"heartbeat_ticks": 10, "election_timeout_ticks": 10},
+        {"append_bytes_max": 0},
+        {"in_flight_bytes_max": 10, "append_bytes_max": 11},
+        {"promotion_lag_entries_max": -1},
+    ):
+        with pytest.raises(ValueError, match="must"):
+            RaftOptions(**bad)
