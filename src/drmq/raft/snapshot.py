@@ -21,13 +21,13 @@ bytes; a newer snapshot starts over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from drmq.model import NodeId
 from drmq.raft.configuration import Configuration
-from drmq.raft.types import LogIndex, Term
+from drmq.raft.types import NO_TERM, LogIndex, Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class SnapshotReceiving:
     meta: SnapshotMeta
     received: int = 0
     complete: bool = False
-    term: Term = field(default=Term(0))
+    term: Term = NO_TERM
     """The term in which the last chunk came."""
 
 

@@ -234,7 +234,8 @@ class World:
         while self.now < self.profile.duration:
             self.step()
         self.heal()
-        deadline = self.now + 100 * TICK * self.options.election_timeout_ticks
+        # Ten ticks for each entry that may be missing somewhere are plenty, if they go one by one.
+        deadline = self.now + 100 * TICK * (self.options.election_timeout_ticks + self.commit_max // 10)
         check_at = self.now
         while not (self.now >= check_at and self.is_settled()):
             require(self.now < deadline, "liveness: no agreement after healing;", self.describe())

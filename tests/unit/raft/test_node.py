@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
@@ -16,10 +17,14 @@ from drmq.raft import (
     HeartbeatResponse,
     LogIndex,
     MemoryStorage,
+    Node,
     ProtocolError,
     RaftOptions,
     Role,
+    SnapshotAnswer,
+    SnapshotChunk,
     SnapshotMeta,
+    SnapshotReceiving,
     Term,
     TooManyReads,
     TooMuchUncommitted,
@@ -180,6 +185,19 @@ def test_snapshot_meta_is_of_its_index() -> None:
         LogIndex(2), Term(1), Configuration.of([1]), b"42"
     )
     assert driver.node.snapshot_meta(LogIndex(3)).configuration == Configuration.of([1], [2])
+
+
+def test_a_kept_part_of_a_snapshot_is_resumed() -> None:
+    """What the driver kept over a restart is asked for no more, and the driver's own note of it is left alone."""
+    meta = SnapshotMeta(LogIndex(9), Term(1), Configuration.of([1, 2, 3]))
+    kept = SnapshotReceiving(TWO, meta, 100)
+    node = Node(ME, storage(), Random(0), receiving=kept)
+    node.receive(SnapshotChunk(TWO, ME, Term(1), meta, 0, b"", False))
+    ready = node.take_ready()
+    assert ready.messages_after_persist == (SnapshotAnswer(ME, TWO, Term(1), meta.snapshot_id, 100),)
+    node.receive(SnapshotChunk(TWO, ME, Term(1), meta, 100, b"rest", True))
+    assert [(chunk.offset, chunk.done) for chunk in node.take_ready().chunks_to_save] == [(100, True)]
+    assert (kept.received, kept.complete) == (100, False)
 
 
 def test_options_are_checked() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from .simulation import run_seed
 
-SEEDS = 240
+SEEDS = 320
 BLOCK = 40
 
 
