@@ -325,7 +325,7 @@ def test_failed_sync_fences_the_partition_until_a_restart(strace: str, tmp_path:
     """EIO from one fdatasync: that producer hears KAFKA_STORAGE_ERROR, readers and other partitions go on.
 
     The kernel marks the pages as clean after the failure, so that a second sync would prove nothing: the
-    partition takes nothing more until a restart has looked at what is really there (rule D2).
+    partition takes nothing more until a restart has looked at what is really there.
     """
     with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
         with RawClient(broker.bootstrap) as client:

@@ -258,7 +258,7 @@ def test_wrong_node_is_refused(broker: BrokerProcess) -> None:
     ids=["empty", "changed", "newer", "missing"],
 )
 def test_unreadable_description_is_refused(broker: BrokerProcess, content: bytes | None, message: str) -> None:
-    """A node that forgot who it is does not start as a new one (rule D4), and changes nothing."""
+    """A node that forgot who it is does not start as a new one, and changes nothing."""
     with RawClient(broker.bootstrap) as client:
         client.create_topic("kept", 1)
         client.produce("kept", [b"x"])
@@ -308,7 +308,7 @@ WHOLE = {number: b"%d " % number * 100 for number in range(10)}
 
 
 def test_damage_before_the_flushed_position_stops_the_partition(killed: BrokerProcess) -> None:
-    """What was acknowledged and cannot be read is reported, not cut; the neighbour goes on (rule D3)."""
+    """What was acknowledged and cannot be read is reported, not cut; the neighbour goes on."""
     path = last_segment(killed, "damage", 0)
     data = bytearray(path.read_bytes())
     data[100] ^= 0x01

@@ -2,7 +2,7 @@
 
 Whether a broker lost something cannot be seen from what it holds; one has to know what it promised. So every producer
 notes each send before it starts and again when it is answered, every consumer notes each record it was given, and at
-the end small functions compare the notes (safety.md, section 6.1):
+the end small functions compare the notes:
 
 - R1: an acknowledged offset is above every offset that anyone knew before that send started;
 - R2: no offset is acknowledged twice;

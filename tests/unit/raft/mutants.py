@@ -326,12 +326,15 @@ class _MutantFinder(MetaPathFinder, Loader):
         exec(compile(source, f"<{module.__name__} with a bug>", "exec"), module.__dict__)
 
 
+def _rests_on_the_core(module: str) -> bool:
+    """Whether a module is the core, or holds parts of it and must be loaded with the bug as well."""
+    return module == "drmq.raft" or module.startswith("drmq.raft.") or module == "unit.raft.invariants"
+
+
 @contextmanager
 def planted(mutant: Mutant | None) -> Iterator[ModuleType]:
     """The simulation on a core with the bug in it; the real core is untouched."""
-    real = {
-        name: module for name, module in sys.modules.items() if name == "drmq.raft" or name.startswith("drmq.raft.")
-    }
+    real = {name: module for name, module in sys.modules.items() if _rests_on_the_core(name)}
     for name in real:
         del sys.modules[name]
     finder = _MutantFinder(mutant)
@@ -347,11 +350,11 @@ def planted(mutant: Mutant | None) -> Iterator[ModuleType]:
         yield simulation
     finally:
         sys.meta_path.remove(finder)
-        for module in [m for m in sys.modules if m == "drmq.raft" or m.startswith("drmq.raft.")]:
+        for module in [module for module in sys.modules if _rests_on_the_core(module)]:
             del sys.modules[module]
         sys.modules.pop(name, None)
         sys.modules.update(real)
-        if real:
+        if "drmq.raft" in real:
             setattr(importlib.import_module("drmq"), "raft", real["drmq.raft"])  # noqa: B010 (mypy: a module)
 
 

@@ -1,0 +1,18 @@
+"""`make demo` shows what the README promises: it ends by itself, and ends well."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_demo_loses_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing that was acknowledged was lost." in done.stdout
+    assert "WRONG" not in done.stdout
