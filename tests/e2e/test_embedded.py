@@ -31,8 +31,20 @@ def round_trip(broker: Broker, topic: str = "topic") -> int:
     return offsets[0]
 
 
+_earlier: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _note_threads() -> None:
+    """What other tests in this process left behind is not ours to judge."""
+    _earlier.clear()
+    _earlier.update(threading.enumerate())
+
+
 def own_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("drmq")]
+    """The broker threads that this test started and that still run."""
+    threads = set(threading.enumerate()) - _earlier
+    return [thread.name for thread in threads if thread.name.startswith("drmq")]
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])

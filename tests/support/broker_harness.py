@@ -109,6 +109,7 @@ class Harness:
             task.cancel()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.broker.writer.stop()
+        self.broker._pool.shutdown()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
 
