@@ -29,7 +29,7 @@ demo: $(READY) ## the main job end to end on real data: produce, consume in a gr
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
 
-test: $(READY) tools ## everything that protects the promises (about ten minutes)
+test: $(READY) tools ## everything that protects the promises (about five minutes)
 	@$(MAKE) --no-print-directory lint types
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
 
