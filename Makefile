@@ -75,13 +75,15 @@ lock: $(READY) ## pin dependencies anew in requirements/dev.txt
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev --extra bench \
 	  -o requirements/dev.txt pyproject.toml
 
-# kcat is the one client that does not come from PyPI. As root on Debian it is installed; elsewhere its
-# tests are skipped with a reason that names the package.
+# Two tools of the tests do not come from PyPI: kcat, a client, and strace, which makes system calls fail.
+# As root on Debian they are installed; elsewhere their tests are skipped with a reason that names the package.
 tools:
-	@command -v kcat >/dev/null 2>&1 \
-	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
-	       && { apt-get update -qq && apt-get install -y -qq --no-install-recommends kcat; } >/dev/null 2>&1; } \
-	  || echo "kcat is not installed (Debian package kcat): its conformance tests will be skipped"
+	@for tool in kcat strace; do \
+	  command -v $$tool >/dev/null 2>&1 \
+	    || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+	         && { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$tool; } >/dev/null 2>&1; } \
+	    || echo "$$tool is not installed (Debian package $$tool): its tests will be skipped"; \
+	done
 
 clean: ## remove .venv and everything generated
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
