@@ -9,6 +9,7 @@ After any failure the connection is closed, because the position in the stream o
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from struct import Struct
@@ -28,17 +29,39 @@ RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 
 _LENGTH = Struct(">i")
 
+_ATTEMPT_S_MIN = 0.5
+"""With less time than this an attempt is not worth making: what is left is then one attempt."""
+
 
 class Deadline:
     """A moment after which a call has failed. Passed down, so that all steps of a call share one."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._at = time.monotonic() + timeout_s
+        self._began = time.monotonic()
+        self._at = self._began + timeout_s
         self.timeout_s = timeout_s
+
+    def part(self, share: float) -> Deadline:
+        """The deadline of one attempt, which has a share (0 to 1) of what is left, and at least a little.
+
+        It belongs to the same call: its errors name the call's time, and it has begun when the call did.
+        """
+        part = Deadline(self.timeout_s)
+        part._began = self._began
+        part._at = min(self._at, time.monotonic() + max(self.left_s() * share, _ATTEMPT_S_MIN))
+        return part
+
+    def elapsed_s(self) -> float:
+        """Seconds since the call began."""
+        return time.monotonic() - self._began
 
     def left_s(self) -> float:
         """Seconds that are left, 0 at the end."""
         return max(0.0, self._at - time.monotonic())
+
+    def left_ms(self) -> int:
+        """What is left in whole milliseconds, for requests that tell a broker how long it may take; at least 1."""
+        return max(1, int(self.left_s() * 1000))
 
     def check(self, doing: str) -> float:
         """Seconds that are left; raises `DeadlineExceeded` if there are none."""
@@ -187,7 +210,20 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return self._socket.fileno() >= 0
+        """Whether a request can be sent. A broker that hung up since the last answer is noticed here.
+
+        Noticed only by sending, it would leave the fate of the request open, and nobody would dare to send
+        it again: after every restart of a broker the next change of an idle client would fail.
+        """
+        if self._socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        if poll.poll(0):
+            # No answer is due, so this is the end of the stream, an error, or bytes that belong to nothing.
+            self.close()
+            return False
+        return True
 
     def close(self) -> None:
         self._socket.close()

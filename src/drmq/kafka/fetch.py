@@ -103,6 +103,8 @@ class ParkedFetch:
                 else:
                     partition = table.by_name(entry.topic, entry.partition)  # type: ignore[arg-type]
                 check_leader_epoch(partition, entry.current_leader_epoch)
+                if not partition.is_serving and not self._is_from_here(partition):
+                    partition.check_serving()
             except ApiError as error:
                 self._entries.append((entry, error))
             else:
@@ -137,7 +139,7 @@ class ParkedFetch:
             return
         self._missing_bytes -= partition.committed_bytes - mark
         self._marks[partition] = partition.committed_bytes
-        if self._missing_bytes <= 0 or partition.failure is not None:
+        if self._missing_bytes <= 0 or partition.failure is not None or not partition.is_serving:
             self.finish()
 
     def finish(self) -> None:
@@ -195,9 +197,14 @@ class ParkedFetch:
         aborted = () if self._data.isolation_level == _READ_COMMITTED else None
         if partition.is_closed:
             return _failed(entry, self._gone, partition), 0
+        if not partition.is_serving and not self._is_from_here(partition):
+            code = ErrorCode.KAFKA_STORAGE_ERROR if partition.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return _failed(entry, code, partition), 0
         try:
-            if offset > partition.next_offset or offset < partition.log.start_offset:
-                raise OffsetOutOfRange(offset, partition.log.start_offset, partition.next_offset)
+            if offset < partition.start_offset:
+                raise OffsetOutOfRange(offset, partition.start_offset, partition.next_offset)
+            if offset > partition.next_offset and partition.is_leader:
+                raise OffsetOutOfRange(offset, partition.start_offset, partition.next_offset)
             data = b""
             if left > 0 and offset < visible:
                 found = partition.log.read(offset, min(left, entry.max_bytes), visible, cached_only)
@@ -219,12 +226,17 @@ class ParkedFetch:
                 0,
                 visible,
                 visible,
-                partition.log.start_offset,
+                partition.start_offset,
                 (data,) if data else (),
                 aborted,
             ),
             len(data),
         )
+
+    def _is_from_here(self, partition: Partition) -> bool:
+        """Whether a client of this node's rack may read from a follower (KIP-392)."""
+        rack = self._server.broker.cluster.rack
+        return rack is not None and self._data.rack_id == rack and partition.failure is None
 
     @property
     def _gone(self) -> ErrorCode:
@@ -263,4 +275,4 @@ class ParkedFetch:
 
 
 def _failed(entry: FetchPartition, code: ErrorCode, partition: Partition) -> FetchResult:
-    return FetchResult(entry.topic, entry.partition, code, partition.high_watermark, -1, partition.log.start_offset)
+    return FetchResult(entry.topic, entry.partition, code, partition.high_watermark, -1, partition.start_offset)

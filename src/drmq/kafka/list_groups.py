@@ -13,7 +13,7 @@ from drmq.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse | asyncio.Future[ListGroupsResponse]:
     question = groups.ListGroupsRequest(tuple(request.states_filter), tuple(request.types_filter))
-    questions = [(shard, question) for shard in context.broker.groups.shards]
+    questions = [(shard, question) for shard in context.broker.groups.led()]
     return ask_all(questions, groups.ListGroupsResponse, _merge)
 
 

@@ -105,7 +105,7 @@ def handle(server: KafkaServer, connection: Connection, header: RequestHeader, f
                     0,
                     appended.base_offset,
                     appended.append_time_ms,
-                    partition.log.start_offset,
+                    partition.start_offset,
                 )
             )
             pending.wait_for(partition, appended, index, data.acks)
@@ -123,14 +123,10 @@ def _append(server: KafkaServer, entry: ProducePartition, version: int, acks: in
         raise ApiError(ErrorCode.INVALID_RECORD, "there is no batch for this partition")
     if version < _ZSTD_FROM and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
-    if acks == _ACKS_ALL and partition.config.min_insync_replicas > 1:
-        raise ApiError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{partition.topic} asks for {partition.config.min_insync_replicas} replicas (min.insync.replicas), "
-            "and this cluster has one node",
-        )
     now_ms = server.broker.clock.wall_ms()
-    return partition, partition.append(records, now_ms, wants_written=acks == _ACKS_LEADER)
+    return partition, partition.append(
+        records, now_ms, wants_written=acks == _ACKS_LEADER, wants_all=acks == _ACKS_ALL
+    )
 
 
 def _codec(records: memoryview) -> int:

@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from drmq.broker import Broker, Partition, ShardDriver
 from drmq.kafka import fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.fetch_sessions import FetchSessions
+from drmq.model import ApiError, ErrorCode
 from drmq.storage import StorageError
 from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause
+from drmq.transport.connection import Buffer
 from drmq.wire import APIS, ApiKey, ProtocolError, RequestHeader, read_request, read_request_header, write_response
 from drmq.wire.messages.api_versions import ApiVersionsRequest
 
@@ -38,6 +40,22 @@ _PARKED_PARTITIONS_MAX = 500_000
 """Partitions that all parked fetches together may name; past it a fetch is answered with what there is."""
 
 
+_FORWARDED = {
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+}
+"""APIs that only the controller can carry out."""
+
+
+class Relayed(NamedTuple):
+    """An answer that another node has written."""
+
+    answer: memoryview
+
+
 class KafkaServer:
     """Serves one broker to Kafka clients on one listener. Implements `transport.FrameHandler`."""
 
@@ -45,6 +63,7 @@ class KafkaServer:
         self.broker = broker
         self.listener = Listener(self, options or ListenerOptions())
         self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
+        broker.serve_forwarded = self.serve_forwarded
         self._handlers: dict[int, Handler] = {}
         self._parked: dict[Connection, set[tuple[ShardDriver, int]]] = {}
         self._fetches: dict[Connection, set[fetch.ParkedFetch]] = {}
@@ -114,7 +133,10 @@ class KafkaServer:
             lambda shard, ticket: parked.append((shard, ticket)),
         )
         answer = connection.open_answer()
-        response = self._handler(header.api_key)(context, request)
+        if header.api_key in _FORWARDED and self._passes_on:
+            response: Any = self._forward(context, header, frame, request)
+        else:
+            response = self._handler(header.api_key)(context, request)
         if asyncio.isfuture(response):
             self._parked.setdefault(connection, set()).update(parked)
             response.add_done_callback(lambda done: self._on_done(connection, header, answer, done, parked))
@@ -125,6 +147,33 @@ class KafkaServer:
             task.add_done_callback(self._tasks.discard)
         else:
             self._send(header, answer, response)
+
+    # ---- requests for the controller ------------------------------------------------------------
+
+    @property
+    def _passes_on(self) -> bool:
+        """Whether another node is the controller, and this one knows which."""
+        return not self.broker.is_controller and self.broker.metadata.controller is not None
+
+    async def _forward(self, context: Context, header: RequestHeader, frame: memoryview, request: Any) -> object:
+        """Have the controller answer. If it does not, say so in the words of this API."""
+        try:
+            return Relayed(await self.broker.forward(frame))
+        except ApiError as error:
+            log.info("%s was not passed on to the controller: %s", ApiKey(header.api_key).name, error.message)
+        response = self._handler(header.api_key)(context, request)
+        return await response if asyncio.iscoroutine(response) or asyncio.isfuture(response) else response
+
+    async def serve_forwarded(self, frame: memoryview) -> Sequence[Buffer]:
+        """Carry out a request that a client has sent to another node."""
+        header = read_request_header(frame)
+        if header.api_key not in _FORWARDED:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not for the controller")
+        context = Context(self.broker, None, header.api_version, header.client_id or "")
+        response = self._handler(header.api_key)(context, read_request(frame, header))
+        if asyncio.iscoroutine(response) or asyncio.isfuture(response):
+            response = await response
+        return (write_response(header.api_key, header.api_version, header.correlation_id, response),)
 
     def _handler(self, api_key: int) -> Handler:
         """The API's `handle`; its module is imported when the API is first asked for."""
@@ -161,6 +210,9 @@ class KafkaServer:
             self.on_bug(connection, error)
 
     def _send(self, header: RequestHeader, answer: Answer, response: object) -> None:
+        if isinstance(response, Relayed):
+            answer.send((response.answer,))
+            return
         version = header.api_version
         if header.api_key == ApiKey.API_VERSIONS and not APIS[ApiKey.API_VERSIONS].serves(version):
             version = 0

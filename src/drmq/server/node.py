@@ -34,13 +34,12 @@ class Node:
 
     def __init__(self, config: ServerConfig, store: LogStore) -> None:
         self.config = config
-        self.broker = Broker(NodeId(config.node_id), store, config.broker)
+        self.broker = Broker(NodeId(config.node_id), store, config.broker, cluster=config.cluster)
         self.server = KafkaServer(self.broker, config.listener)
 
     async def start(self) -> tuple[str, int]:
         """Open everything; the address that clients are told."""
         await self.broker.start()
-        self._report_recovery()
         try:
             _, port = await self.server.open(self.config.host, self.config.port)
         except OSError:
@@ -48,6 +47,12 @@ class Node:
             await self.broker.stop()
             raise
         self.broker.advertised = self.config.advertised_address(port)
+        try:
+            await self.broker.join()
+        except BaseException:
+            await self.stop()
+            raise
+        self._report_recovery()
         return self.broker.advertised
 
     def _report_recovery(self) -> None:
@@ -65,6 +70,8 @@ class Node:
             )
 
     async def stop(self) -> None:
+        """End in order: leaders are handed over while clients are still served, so that they hear of it here."""
+        await self.broker.hand_over()
         await self.server.close()
         await self.broker.stop()
 

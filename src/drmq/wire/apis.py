@@ -1,8 +1,9 @@
 """The APIs that DRMQ speaks: their versions, and where their messages are.
 
-The table is what a broker advertises and what frames are read by. It knows the message classes by
-name only: `Api.request` and `Api.response` import the module of an API when it is first met, so
-that a process pays for what it uses and starts at once.
+`APIS` is what a broker serves and advertises. `KNOWN_APIS` is what frames are read and written by:
+the same, and the APIs that our client asks of other brokers while ours does not serve them. The
+tables know the message classes by name only: `Api.request` and `Api.response` import the module of
+an API when it is first met, so that a process pays for what it uses and starts at once.
 """
 
 from __future__ import annotations
@@ -96,3 +97,17 @@ APIS: Final[dict[int, Api]] = {
     )
 }
 """By key. Plain integers find their row too, so a key from the wire needs no conversion first."""
+
+KNOWN_APIS: Final[dict[int, Api]] = APIS | {
+    api.key: api
+    for api in (
+        Api(ApiKey.ELECT_LEADERS, 0, 2, flexible_from=2),
+        Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, flexible_from=0),
+        Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, flexible_from=0),
+        Api(ApiKey.DESCRIBE_QUORUM, 0, 2, flexible_from=0),
+        Api(ApiKey.UNREGISTER_BROKER, 0, 0, flexible_from=0),
+        Api(ApiKey.ADD_RAFT_VOTER, 0, 1, flexible_from=0),
+        Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, flexible_from=0),
+    )
+}
+"""By key: the rows of `APIS`, and those that no handler serves. A row moves up when it gets its handler."""

@@ -101,7 +101,12 @@ def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
 @topic.command()
 @click.argument("name")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions.  [the broker's default]")
-@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Copies of each.  [the broker's default]")
+@click.option(
+    "-r",
+    "--replicas",
+    type=click.IntRange(min=1),
+    help="Copies of each, on as many nodes.  [3, or one on each node where there are fewer]",
+)
 @click.option(
     "-c",
     "--config",
@@ -174,6 +179,7 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
                 "leader_epoch": partition.leader_epoch,
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
+                "offline": list(partition.offline),
                 "start_offset": bounds[place].start if place in bounds else None,
                 "end_offset": bounds[place].end if place in bounds else None,
                 "size_bytes": sizes.get(place),
@@ -195,6 +201,7 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
     columns = [
         Column("partition", "PARTITION", right=True),
         Column("leader", "LEADER", right=True),
+        Column("leader_epoch", "EPOCH", right=True),
         Column("replicas", "REPLICAS"),
         Column("in_sync", "IN SYNC"),
         Column("start_offset", "START", right=True),
