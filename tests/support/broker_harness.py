@@ -80,6 +80,8 @@ class Harness:
         self._is_running = False
         try:
             self.run(self.broker.start())
+            self.broker.advertised = ("localhost", 9092)
+            self.run(self.broker.join())
         except BaseException:
             self.loop.close()
             raise

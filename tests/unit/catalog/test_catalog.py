@@ -304,6 +304,9 @@ def test_who_was_to_get_a_partition_keeps_its_copy_until_the_group_has_let_go_of
     assert hosts() == {1, 2, 3}
     play(catalog, catalog.cancel_reassignment(topic, 0))
     assert hosts() == {1, 2, 3}
+    restored = Catalog()
+    play(restored, catalog.snapshot())
+    assert state(restored) == state(catalog)
     assert catalog.cancel_reassignment(topic, 0) == []
     assert next(iter(catalog.reassignments.items())) == (moving, (1,))
     returning = catalog.assignment(moving)
@@ -319,6 +322,16 @@ def test_who_was_to_get_a_partition_keeps_its_copy_until_the_group_has_let_go_of
     # The other has become the first, and is being carried out from now on.
     play(catalog, catalog.cancel_reassignment(topic, 1))
     assert NodeId(2) in catalog.topic("orders").partitions[1].hosts
+
+
+def test_a_target_given_up_is_taken_apart_into_who_stays_and_who_goes() -> None:
+    catalog = of(4)
+    add_topic(catalog, "orders", [[1, 2]])
+    topic = catalog.topic("orders")
+    play(catalog, catalog.start_reassignment(topic, 0, nodes(1, 3)))
+    play(catalog, catalog.start_reassignment(topic, 0, nodes(2, 4)))
+    under_way = catalog.topic("orders").partitions[0]
+    assert (under_way.adding, under_way.removing, under_way.hosts) == ((4,), (1, 3), (1, 2, 4, 3))
 
 
 def test_a_reassignment_that_nobody_has_begun_is_cancelled_at_once() -> None:

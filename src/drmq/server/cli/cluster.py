@@ -46,7 +46,10 @@ def cluster() -> None:
 @bootstrap_option
 @output_option
 def info(cluster: ClusterChoice, output: Output) -> None:
-    """Show the cluster as a whole: its id, who keeps the metadata, how much is on it."""
+    """Show the cluster as a whole.
+
+    Its id, who keeps its metadata, which nodes are there, and how much is on them.
+    """
     with cluster.admin() as admin:
         cluster_id = admin.describe_cluster().cluster_id
         brokers = admin.brokers.all()
@@ -93,7 +96,7 @@ def info(cluster: ClusterChoice, output: Output) -> None:
 @bootstrap_option
 @output_option
 def members(cluster: ClusterChoice, output: Output) -> None:
-    """List the nodes: where they are, what they do, and how much each one keeps and leads.
+    """List the nodes with what each one keeps and leads.
 
     A voter takes part in decisions about the metadata, an observer follows them. LAG is how many entries
     of the metadata a node does not have yet.
@@ -153,7 +156,7 @@ def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quor
 @bootstrap_option
 @output_option
 def health(cluster: ClusterChoice, output: Output) -> int:
-    """Say whether every node is there and every partition has its leader and all its replicas.
+    """Say whether all nodes and replicas are there.
 
     Names what is wrong. Exit code: 0 healthy, 1 degraded (a node is not there, or a partition has no
     leader or too few replicas in sync), 2 down (no node answers, or no partition has a leader).

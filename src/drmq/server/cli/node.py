@@ -31,7 +31,7 @@ def node() -> None:
 @directory_option
 @output_option
 def list_nodes(directory: Path, output: Output) -> None:
-    """List the nodes of a local cluster and the state of their processes."""
+    """List the nodes and the state of their processes."""
     rows = [
         {
             "id": found.node_id,
@@ -85,7 +85,10 @@ def kill(node_id: int, directory: Path, output: Output) -> None:
 )
 @output_option
 def stop(node_id: int, directory: Path, timeout_s: float, output: Output) -> None:
-    """Stop a node in order: it hands over what it leads, flushes and ends."""
+    """Stop a node in order.
+
+    It hands over what it leads, flushes and ends, as with SIGTERM.
+    """
     cluster = existing_cluster(directory)
     with cluster.locked():
         found = cluster.stop_one(node_id, timeout_s=timeout_s)
@@ -97,10 +100,10 @@ def stop(node_id: int, directory: Path, timeout_s: float, output: Output) -> Non
 @directory_option
 @output_option
 def pause(node_id: int, directory: Path, output: Output) -> None:
-    """Let a node stand still with SIGSTOP: it keeps its connections and answers nobody.
+    """Let a node stand still, with SIGSTOP.
 
-    To the others this looks like a machine that hangs, or a network that is cut. `drmq node resume ID`
-    lets it go on.
+    It keeps its connections and answers nobody. To the others this looks like a machine that hangs, or a
+    network that is cut. `drmq node resume ID` lets it go on.
     """
     cluster = existing_cluster(directory)
     with cluster.locked():
@@ -127,7 +130,10 @@ def resume(node_id: int, directory: Path, output: Output) -> None:
 @directory_option
 @output_option
 def start(node_id: int, directory: Path, output: Output) -> None:
-    """Start a node that was killed or stopped, with its old data, and wait until it serves."""
+    """Start a node that was killed or stopped.
+
+    It goes on with its data, its ports and its configuration of before. Returns when it serves.
+    """
     from drmq.server.local_nodes import LocalError
 
     cluster = existing_cluster(directory)

@@ -34,8 +34,9 @@ def raft() -> None:
 @bootstrap_option
 @output_option
 def list_groups(names: tuple[str, ...], internal: bool, cluster: ClusterChoice, output: Output) -> None:
-    """List replica groups: leader, term, what is committed, and how far the slowest replica is behind.
+    """List replica groups with leader, term and lag.
 
+    COMMITTED is the offset up to which a majority has the log, LAG how far the slowest replica is behind.
     The metadata's own group comes first. Learners receive the log and have no vote: replicas on their way
     to a new node.
     """
@@ -105,7 +106,7 @@ def _row(place: TopicPartition, quorum: Quorum | None, partition: Partition | No
 @bootstrap_option
 @output_option
 def describe(topic: str, partition: int, cluster: ClusterChoice, output: Output) -> None:
-    """Show one replica group: each replica, how far its log reaches, and when it was last heard of.
+    """Show the replicas of one group and how far each is.
 
     `drmq raft describe __cluster_metadata 0` shows the group that keeps the metadata.
     """

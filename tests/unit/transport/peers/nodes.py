@@ -94,6 +94,7 @@ class TestNode:
     ) -> None:
         self.node_id = NodeId(number)
         self.port = port or free_port()
+        self.strangers: list[HandMadePeer] = []
         self.handler = Recorder()
         boot_id = bytes([number]) * 8 + id(self).to_bytes(8, "big")
         self.identity = Identity(cluster_id, self.node_id, 0, boot_id, HOST, self.port)
@@ -171,6 +172,10 @@ def run(loop_name: str, scenario: Callable[..., Awaitable[None]], *nodes: TestNo
         finally:
             for node in nodes:
                 await node.network.close()
+            # Only when nobody dials any more: a server that is closed in the moment in which it accepts a
+            # connection leaves that one open (https://github.com/python/cpython/issues/109564).
+            for stranger in [stranger for node in nodes for stranger in node.strangers]:
+                await stranger.close()
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
 
@@ -184,7 +189,11 @@ def run(loop_name: str, scenario: Callable[..., Awaitable[None]], *nodes: TestNo
 class HandMadePeer:
     """A peer that speaks the protocol as a test wants it: connections that it reads, and others that it does not."""
 
-    def __init__(self, number: int, reads: frozenset[ConnectionKind] = frozenset(ConnectionKind)) -> None:
+    def __init__(
+        self, other: TestNode, number: int, reads: frozenset[ConnectionKind] = frozenset(ConnectionKind)
+    ) -> None:
+        other.strangers.append(self)
+        self._other = other
         self.node_id = NodeId(number)
         self.reads = reads
         self.identity = Identity("cluster", self.node_id, 0, b"h" * 16, HOST, 0)
@@ -192,38 +201,36 @@ class HandMadePeer:
         self.kinds: list[ConnectionKind] = []
         self.closed: list[ConnectionKind] = []
         self.port = 0
-        self._server: asyncio.Server
+        self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
-        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
+        """Listen, and let the other node dial."""
         self._server = await asyncio.start_server(self._accept, HOST, 0, limit=4_096)
         self.port = self._server.sockets[0].getsockname()[1]
+        self._other.network.set_peer(self.node_id, HOST, self.port)
 
     async def close(self) -> None:
-        self._is_closed = True
-        self._server.close()
         for writer in self._writers:
             writer.transport.abort()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
 
-    async def greet(self, other: TestNode, kind: ConnectionKind) -> asyncio.StreamWriter:
-        """Dial a node, and be accepted by it."""
-        reader, writer = await asyncio.open_connection(HOST, other.port)
+    async def greet(self, kind: ConnectionKind) -> asyncio.StreamWriter:
+        """Dial the other node, and be accepted by it."""
+        reader, writer = await asyncio.open_connection(HOST, self._other.port)
         self._writers.append(writer)
-        write_frame(writer, FrameType.HELLO, encode_hello(Hello.of(self.identity, kind, other.node_id)))
+        write_frame(writer, FrameType.HELLO, encode_hello(Hello.of(self.identity, kind, self._other.node_id)))
         answer = await read_frame(reader)
         assert answer.type == FrameType.HELLO
         return writer
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_closed:
-            writer.transport.abort()
-            return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

@@ -248,19 +248,15 @@ def test_a_new_process_is_noticed_though_the_old_connections_live(loop: str) -> 
 
     async def scenario(one: TestNode) -> None:
         await one.open()
-        peer = HandMadePeer(2)
+        peer = HandMadePeer(one, 2)
         await peer.open()
-        one.network.set_peer(peer.node_id, HOST, peer.port)
-        old = await peer.greet(one, ConnectionKind.HEARTBEAT)
+        await peer.greet(ConnectionKind.HEARTBEAT)
         await until(lambda: one.handler.events == ["up 2"])
         peer.identity = replace(peer.identity, boot_id=b"n" * 16)
-        new = await peer.greet(one, ConnectionKind.HEARTBEAT)
+        await peer.greet(ConnectionKind.HEARTBEAT)
         await until(lambda: len(one.handler.hellos) > 1)
         assert one.handler.hellos[-1].boot_id == b"n" * 16
         assert peer.closed
-        old.close()
-        new.close()
-        await peer.close()
 
     run(loop, scenario, TestNode(1))
 
@@ -270,10 +266,9 @@ def test_a_silent_peer_is_down(loop: str) -> None:
 
     async def scenario(one: TestNode) -> None:
         await one.open()
-        peer = HandMadePeer(2)
+        peer = HandMadePeer(one, 2)
         await peer.open()
-        one.network.set_peer(peer.node_id, HOST, peer.port)
-        writer = await peer.greet(one, ConnectionKind.HEARTBEAT)
+        writer = await peer.greet(ConnectionKind.HEARTBEAT)
         for _ in range(10):
             write_frame(writer, FrameType.NODE_HEARTBEAT)
             await asyncio.sleep(0.05)
@@ -281,7 +276,6 @@ def test_a_silent_peer_is_down(loop: str) -> None:
         assert one.handler.heard_count == 10
         await until(lambda: one.handler.events == ["up 2", "down 2"])
         await until(lambda: set(peer.closed) == set(ConnectionKind))
-        await peer.close()
 
     run(loop, scenario, TestNode(1, IMPATIENT))
 
@@ -310,7 +304,7 @@ def test_a_forgotten_peer_is_down(loop: str) -> None:
         with pytest.raises(PeerUnavailable, match="not known"):
             await one.network.request(two.node_id, 1, [], 1)
         one.dial(two)
-        await until(lambda: one.is_up(two))
+        await until(lambda: one.is_up(two) and two.is_up(one))
 
     run(loop, scenario, TestNode(1), TestNode(2))
 
@@ -335,6 +329,7 @@ def test_a_handler_may_part_with_a_peer_at_any_moment(loop: str) -> None:
 def test_a_peer_that_moves_is_followed(loop: str) -> None:
     async def scenario(one: TestNode, two: TestNode, moved: TestNode) -> None:
         await connected(one, two)
+        await two.network.close()
         await moved.open()
         one.dial(moved)
         moved.dial(one)
@@ -368,9 +363,8 @@ def test_heartbeats_arrive_while_appends_are_stuck(loop: str) -> None:
 
     async def scenario(one: TestNode) -> None:
         await one.open()
-        peer = HandMadePeer(2, reads=frozenset({ConnectionKind.HEARTBEAT}))
+        peer = HandMadePeer(one, 2, reads=frozenset({ConnectionKind.HEARTBEAT}))
         await peer.open()
-        one.network.set_peer(peer.node_id, HOST, peer.port)
         await until(lambda: ConnectionKind.APPEND in peer.kinds)
         for index in range(1, 101):
             one.network.send(peer.node_id, GROUP, append(1, 2, 1 << 20, index))
@@ -382,7 +376,6 @@ def test_heartbeats_arrive_while_appends_are_stuck(loop: str) -> None:
         one.network.send(peer.node_id, GROUP, heartbeat(1, 2))
         await until(lambda: peer.count(ConnectionKind.HEARTBEAT, FrameType.MESSAGES) == 1)
         await until(lambda: peer.count(ConnectionKind.HEARTBEAT, FrameType.NODE_HEARTBEAT) >= before + 5)
-        await peer.close()
 
     run(loop, scenario, TestNode(1, STUCK))
 
@@ -392,15 +385,13 @@ def test_a_connection_that_takes_nothing_is_made_anew(loop: str) -> None:
 
     async def scenario(one: TestNode) -> None:
         await one.open()
-        peer = HandMadePeer(2, reads=frozenset({ConnectionKind.HEARTBEAT}))
+        peer = HandMadePeer(one, 2, reads=frozenset({ConnectionKind.HEARTBEAT}))
         await peer.open()
-        one.network.set_peer(peer.node_id, HOST, peer.port)
         await until(lambda: ConnectionKind.APPEND in peer.kinds)
         for index in range(1, 21):
             one.network.send(peer.node_id, GROUP, append(1, 2, 1 << 20, index))
         await until(lambda: peer.kinds.count(ConnectionKind.APPEND) == 2)
         assert peer.kinds.count(ConnectionKind.HEARTBEAT) == 1
-        await peer.close()
 
     run(loop, scenario, TestNode(1, replace(STUCK, stall_timeout_ms=300)))
 
@@ -473,8 +464,8 @@ def test_too_many_connections_are_closed(loop: str) -> None:
 def test_a_message_in_anothers_name_is_refused(loop: str) -> None:
     async def scenario(one: TestNode) -> None:
         await one.open()
-        peer = HandMadePeer(2)
-        writer = await peer.greet(one, ConnectionKind.HEARTBEAT)
+        peer = HandMadePeer(one, 2)
+        writer = await peer.greet(ConnectionKind.HEARTBEAT)
         head, _ = encode_message(GROUP, heartbeat(sender=3, target=1))
         write_frame(writer, FrameType.MESSAGES, head)
         await until(lambda: not one.network.streams.open)
@@ -489,7 +480,7 @@ def test_frames_have_their_connections(loop: str) -> None:
 
     async def scenario(one: TestNode) -> None:
         await one.open()
-        peer = HandMadePeer(2)
+        peer = HandMadePeer(one, 2)
         wrong = {
             ConnectionKind.HEARTBEAT: FrameType.REQUEST,
             ConnectionKind.APPEND: FrameType.NODE_HEARTBEAT,
@@ -497,7 +488,7 @@ def test_frames_have_their_connections(loop: str) -> None:
             ConnectionKind.REQUEST: FrameType.MESSAGES,
         }
         for kind, frame_type in wrong.items():
-            writer = await peer.greet(one, kind)
+            writer = await peer.greet(kind)
             write_frame(writer, frame_type)
             await until(lambda: not one.network.streams.open)
             writer.close()
@@ -547,16 +538,14 @@ def test_close_lets_the_last_words_leave(loop: str) -> None:
 def test_close_does_not_wait_for_one_who_does_not_read(loop: str) -> None:
     async def scenario(one: TestNode) -> None:
         await one.open()
-        peer = HandMadePeer(2, reads=frozenset())
+        peer = HandMadePeer(one, 2, reads=frozenset())
         await peer.open()
-        one.network.set_peer(peer.node_id, HOST, peer.port)
         await until(lambda: ConnectionKind.APPEND in peer.kinds)
         for index in range(1, 21):
             one.network.send(peer.node_id, GROUP, append(1, 2, 1 << 20, index))
         async with asyncio.timeout(5):
             await one.network.close()
         assert not one.network.streams.open
-        await peer.close()
 
     run(loop, scenario, TestNode(1))
 
