@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from drmq.broker.coordinator import GroupCoordinator
+from drmq.broker.logs import Snapshots
 from drmq.broker.metadata import METADATA_GROUP, Metadata
 from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, StoppedPartition
 from drmq.catalog import Assignment, Topic, TopicConfig
-from drmq.model import DrmqError, GroupId, MemberId, NodeId, TopicId
+from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId
 from drmq.model.names import CONSUMER_OFFSETS
 from drmq.raft import NotCaughtUp, Refusal
 from drmq.storage import StorageError
@@ -28,6 +29,11 @@ from drmq.storage import StorageError
 log = logging.getLogger("drmq.broker")
 
 _RETRY_S = 2.0
+_MADE = "made"
+
+
+def _index(data: bytes) -> int:
+    return int.from_bytes(data, "big")
 
 
 class Assignments:
@@ -41,6 +47,7 @@ class Assignments:
         groups: GroupCoordinator,
         has_files: Callable[[Topic, int], bool],
         config_of: Callable[[Topic], TopicConfig],
+        notes: Snapshots,
     ) -> None:
         self._node_id = node_id
         self._metadata = metadata
@@ -53,14 +60,28 @@ class Assignments:
         self._settled = asyncio.Event()
         self._settled.set()
         self._unsettled: set[GroupId] = set()
+        self._made: set[GroupId] = set()
+        """Partitions whose files have been made on this node."""
+        self._notes = notes
         self.on_reassigned: Callable[[GroupId], Awaitable[None]]
         """Tells the controller that a partition has the members that it was to have."""
 
     # ---- files ----------------------------------------------------------------------------------
 
+    def load(self) -> None:
+        """Remember what this node has made before. Blocks; used before anything is opened."""
+        noted = self._notes.load_latest(_MADE)
+        data = b"" if noted is None else noted.payload
+        self._made = {GroupId(TopicId(data[at : at + 16]), _index(data[at + 16 : at + 20])) for at in range(0, len(data), 20)}
+
+    def _note_made(self) -> None:
+        """Durably, before a partition takes part in its group: its files may get lost, and then it must not."""
+        payload = b"".join(group.topic_id + group.partition.to_bytes(4, "big") for group in sorted(self._made))
+        self._notes.save(_MADE, Offset(0), payload)
+
     def on_changed(self, topics: Iterable[TopicId]) -> None:
         """The catalog has changed about these topics."""
-        self._waiting.update(dict.fromkeys(topics))
+        self._waiting.update(dict.fromkeys(sorted(topics)))
         self._groups.shard_count = self._shard_count()
         self._unsettled.update(partition.group for partition in self._table if partition.is_leader)
         if self._waiting and self._worker is None:
@@ -101,46 +122,66 @@ class Assignments:
         config = self._config_of(topic)
         self._table.set_config(topic, config)
         slots = self._table.slots(topic_id)
-        missing = []
+        brought = []
         for index, assignment in enumerate(topic.partitions):
             is_here = index in slots
             if self._node_id in assignment.hosts:
                 if not is_here:
-                    missing.append(self._bring(topic, index, assignment, config))
+                    brought.append(self._bring(topic, index, assignment, config))
             elif is_here:
                 await self._remove(GroupId(topic_id, index))
-        if missing:
-            await asyncio.gather(*missing)
+        if brought:
+            await self._publish(topic, [each for each in await asyncio.gather(*brought) if each is not None])
 
-    async def _bring(self, topic: Topic, index: int, assignment: Assignment, config: TopicConfig) -> None:
-        """Open a replica, or make it if it is new."""
-        member = self._table.member
-        is_new = not self._has_files(topic, index)
-        begins = member in assignment.initial_members
+    async def _bring(
+        self, topic: Topic, index: int, assignment: Assignment, config: TopicConfig
+    ) -> tuple[Partition, bool] | None:
+        """Open a replica, or make it if it is new; the replica, and whether it is to lead from the start."""
+        group = GroupId(topic.topic_id, index)
+        begins = self._table.member in assignment.initial_members
+        was_made = group in self._made
+        has_files = self._has_files(topic, index)
+        if was_made and not has_files:
+            self._table.publish_stopped(
+                topic,
+                index,
+                f"the files of {topic.name}-{index} were on this node and are gone. A replica that has forgotten its "
+                "votes must not vote: restore them, or move the partition to other nodes and back",
+            )
+            return None
 
         def bring() -> Partition:
-            if is_new:
-                return self._table.make(topic, index, config, assignment.initial_members if begins else ())
-            return self._table.open(topic, index, config)
+            if was_made:
+                return self._table.open(topic, index, config)
+            # What is there of one that was never noted has never been used: a crash came before it was whole.
+            return self._table.make(topic, index, config, assignment.initial_members if begins else (), over=has_files)
 
         try:
             partition = await self._table.in_pool(bring)
         except (StorageError, OSError, DrmqError) as error:
             self._table.publish_stopped(topic, index, str(error))
-            if is_new:
+            if not was_made:
                 # No room for it, perhaps. It is tried again; others of its group may be fine.
                 asyncio.get_running_loop().call_later(_RETRY_S, self._retry, topic.topic_id, index)
-            return
-        if topic.topic_id not in self._metadata.catalog.topics_by_id:
+            return None
+        return partition, not was_made and begins and assignment.replicas[0] == self._node_id
+
+    async def _publish(self, topic: Topic, brought: Sequence[tuple[Partition, bool]]) -> None:
+        """Have new replicas take part in their groups."""
+        groups = {partition.group for partition, _ in brought}
+        if not groups <= self._made:
+            self._made |= groups
+            await self._table.in_pool(self._note_made)
+        for partition, is_to_lead in brought:
+            if topic.name == CONSUMER_OFFSETS:
+                self._groups.add_shard(partition)
             self._table.publish(partition)
-            await self._remove(GroupId(topic.topic_id, index))
-            return
-        if topic.name == CONSUMER_OFFSETS:
-            self._groups.add_shard(partition)
-        self._table.publish(partition)
-        if is_new and begins and assignment.replicas[0] == self._node_id:
-            # The first of the replicas is to lead. Nobody has to wait for a leader that never was.
-            partition.replica.campaign()
+            if is_to_lead:
+                # The first of the replicas is to lead. Nobody has to wait for a leader that never was.
+                partition.replica.campaign()
+        if topic.topic_id not in self._metadata.catalog.topics_by_id:
+            # Deleted meanwhile. Whoever noticed that found nothing here to remove.
+            self._waiting[topic.topic_id] = None
 
     def _retry(self, topic_id: TopicId, index: int) -> None:
         if isinstance(self._table.slots(topic_id).get(index), StoppedPartition):
@@ -155,6 +196,7 @@ class Assignments:
             self._groups.remove_shard(partition.index)
         try:
             await self._table.remove(partition)
+            self._made.discard(group)
         except (StorageError, OSError) as error:
             log.warning("the files of %r, which has moved away or is deleted, are still there: %s", partition, error)
 
@@ -176,7 +218,7 @@ class Assignments:
         """One round: take the next step wherever this node leads and the members are not the right ones."""
         catalog = self._metadata.catalog
         active = next(iter(catalog.reassignments), None)
-        for group in list(self._unsettled):
+        for group in sorted(self._unsettled):
             self._unsettled.discard(group)
             topic = catalog.topics_by_id.get(group.topic_id)
             slot = self._table.slots(group.topic_id).get(group.partition)

@@ -12,12 +12,10 @@ fails is logged and the next one comes all the same.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
-import secrets
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, TypeVar
 
@@ -36,6 +34,7 @@ from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, StoppedPartition
 from drmq.broker.pending import durable
 from drmq.broker.states import Machine, StateUnreadable
+from drmq.broker.surroundings import Surroundings
 from drmq.broker.topics import TopicService
 from drmq.broker.writer_bridge import WriterBridge
 from drmq.catalog import Catalog, Topic, TopicDefaults, effective
@@ -44,8 +43,8 @@ from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, MemberId, NodeId
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from drmq.raft import RaftOptions, Refusal
 from drmq.records import find_timestamp
-from drmq.storage import StorageError, Writer
-from drmq.transport.peers import Network, NoNetwork, PeerError, PeerNetwork, PeerOptions
+from drmq.storage import StorageError
+from drmq.transport.peers import Network, NoNetwork, PeerError, PeerNetwork
 
 log = logging.getLogger("drmq.broker")
 
@@ -56,7 +55,6 @@ PRODUCER_IDS_PER_BLOCK = 1_000
 
 _OFFSET_EXPIRY_INTERVAL_S = 600.0
 _MEMBERS_INTERVAL_S = 0.25
-_BLOCKING_THREADS = 4
 _OWN_SEGMENT_BYTES = 16 * 1024 * 1024
 _HAND_OVER_S = 3.0
 _FORWARD_TIMEOUT_S = 30.0
@@ -72,7 +70,7 @@ class Broker:
         options: BrokerOptions | None = None,
         clock: Clock | None = None,
         cluster: ClusterOptions | None = None,
-        random: Random | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.node_id = node_id
         self.store = store
@@ -81,24 +79,28 @@ class Broker:
         self.cluster = cluster or ClusterOptions()
         self.advertised: tuple[str, int] = ("localhost", 0)
         """Where clients are told to connect; set once the listener is bound."""
-        self._pool = ThreadPoolExecutor(_BLOCKING_THREADS, "drmq-blocking")
+        self._surroundings = surroundings or Surroundings()
+        self._random = self._surroundings.random
+        self._pool = self._surroundings.pool
         self._bridge = WriterBridge(self._on_writer_crashed)
-        self.writer = Writer(self._bridge)
+        self.writer = self._surroundings.make_writer(self._bridge)
         self.host = GroupHost(
             node_id,
             self.writer,
             self._pool,
-            random or Random(secrets.randbits(64)),
+            Random(self._random.getrandbits(64)),
             _raft_options(self.options),
             self.options.tick_ms / 1000,
         )
         self.metadata = Metadata(self.clock)
-        self.groups = GroupCoordinator(_group_options(self.options), self.clock)
+        self.groups = GroupCoordinator(_group_options(self.options), self.clock, self._random)
         self.partitions = PartitionTable(store, self.host, self.writer, self._pool, self.clock, self._machine_of)
         self.topics = TopicService(self.metadata, self.host, _topic_defaults(self.options))
-        self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host)
+        self.membership = Membership(
+            node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16)
+        )
         self.controller = Controller(
-            node_id, self.metadata, self.host, self.options, self.clock, lambda: secrets.token_urlsafe(16)
+            node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id
         )
         self.assignments = Assignments(
             node_id,
@@ -107,6 +109,7 @@ class Broker:
             self.groups,
             lambda topic, index: store.has_log(topic.name, topic.topic_id, index),
             self.topics.config_of,
+            store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0),
         )
         self.maintenance = Maintenance(self.partitions, self.options, self.clock)
         self.network: Network = NoNetwork()
@@ -171,6 +174,7 @@ class Broker:
     async def _open(self) -> None:
         self._bridge.attach(asyncio.get_running_loop(), self.partitions)
         self.partitions.member = member_id(self.node_id, self.store.incarnation)
+        self.assignments.load()
         self.writer.start()
         self.host.start()
         topic = METADATA_TOPIC
@@ -185,8 +189,9 @@ class Broker:
             await self._open_network()
 
     async def _open_network(self) -> None:
-        network = PeerNetwork(self.membership.identity, self.membership, PeerOptions(), self.clock)
-        _, port = await network.open(self.cluster.peer_host, self.cluster.peer_port or 0)
+        network, port = await self._surroundings.open_network(
+            self.membership.identity, self.membership, self.clock, self.cluster.peer_host, self.cluster.peer_port or 0
+        )
         self.use_network(network, port)
 
     def use_network(self, network: Network, port: int) -> None:
@@ -296,6 +301,10 @@ class Broker:
                     )
                 )
                 return
+        registered = self.catalog.brokers.get(self.node_id)
+        if registered is not None and registered.directory_id != self.store.directory_id and self._tasks:
+            self.on_fatal(DrmqError(f"another process has taken the place of node {self.node_id} in the cluster"))
+            return
         self.membership.follow_catalog()
         deleted = [self.catalog.deleted[topic_id] for topic_id in topics if topic_id in self.catalog.deleted]
         self.groups.forget_topics(set(deleted) - self.catalog.topics.keys())
@@ -573,7 +582,10 @@ class Broker:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     def new_topic_id(self) -> TopicId:
-        return TopicId(uuid.uuid4().bytes)
+        return TopicId(self._random.randbytes(16))
+
+    def _new_cluster_id(self) -> str:
+        return base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
 
 
 def _group(payload: memoryview) -> GroupId:

@@ -11,9 +11,9 @@ given their full time anew.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Iterable
 from itertools import count
+from random import Random
 
 from crc32c import crc32c
 
@@ -188,18 +188,19 @@ _NOWHERE = AbsentShard(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 class GroupCoordinator:
     """The shards on this node, and which group belongs to which."""
 
-    def __init__(self, options: GroupOptions, clock: Clock) -> None:
+    def __init__(self, options: GroupOptions, clock: Clock, random: Random) -> None:
         self.options = options
         self.shards: dict[int, ShardDriver] = {}
         """By partition of `__consumer_offsets`; those led elsewhere are here too, and follow."""
         self.shard_count = 0
         """Partitions of `__consumer_offsets`; 0 while there is none."""
         self._clock = clock
+        self._random = random
         self._tickets = count()
 
     def make_shard(self) -> ShardDriver:
         """A machine for a partition of `__consumer_offsets` that is about to be opened."""
-        return ShardDriver(lambda: GroupShard(self.options, _new_member_id), self._clock, self._tickets)
+        return ShardDriver(lambda: GroupShard(self.options, self._new_member_id), self._clock, self._tickets)
 
     def add_shard(self, partition: Partition) -> None:
         """Serve the groups of a partition, as soon as it leads."""
@@ -239,6 +240,5 @@ class GroupCoordinator:
         for shard in self.shards.values():
             shard.stop()
 
-
-def _new_member_id(client_id: str) -> str:
-    return f"{client_id}-{secrets.token_hex(16)}"
+    def _new_member_id(self, client_id: str) -> str:
+        return f"{client_id}-{self._random.randbytes(16).hex()}"

@@ -30,6 +30,7 @@ from drmq.storage import (
     SnapshotStore,
     remove_log_files,
 )
+from drmq.storage.files import remove_tree
 
 
 class Snapshots(Protocol):
@@ -87,6 +88,9 @@ class LogStore(Protocol):
 
     def found(self) -> list[tuple[TopicId, int]]:
         """Every partition of a topic that there are files of."""
+
+    def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
+        """Remove whatever is there of a partition that was never used."""
 
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
         """Remove whatever is left of a topic."""
@@ -155,6 +159,9 @@ class DiskLogs:
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> SnapshotStore:
         return SnapshotStore(self._path(topic, topic_id, index), self._files)
 
+    def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
+        remove_tree(self._files, self._path(topic, topic_id, index))
+
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
         self._directory.delete_topic(topic, topic_id)
 
@@ -202,6 +209,9 @@ class MemoryLogs:
 
     def found(self) -> list[tuple[TopicId, int]]:
         return []
+
+    def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
+        return
 
     def identify(self, cluster_id: str, incarnation: int) -> None:
         self.cluster_id, self.incarnation = cluster_id, incarnation

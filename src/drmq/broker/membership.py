@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
@@ -50,11 +49,17 @@ class Membership:
     """Identity and peers of one node. Implements `transport.peers.PeerHandler`."""
 
     def __init__(
-        self, node_id: NodeId, store: LogStore, options: ClusterOptions, metadata: Metadata, host: GroupHost
+        self,
+        node_id: NodeId,
+        store: LogStore,
+        options: ClusterOptions,
+        metadata: Metadata,
+        host: GroupHost,
+        boot_id: bytes,
     ) -> None:
         self.node_id = node_id
         self.options = options
-        self.boot_id = secrets.token_bytes(16)
+        self.boot_id = boot_id
         self.peer_address: tuple[str, int] = (options.advertised_peer_host or options.peer_host, options.peer_port or 0)
         """Where peers are told to connect; set once the listener is bound."""
         self.network: Network = NoNetwork()

@@ -166,7 +166,7 @@ class Partition:
         self._write_waiters: deque[tuple[Offset, Done]] = deque()
         self._ack_waiters: deque[tuple[Offset, Done]] = deque()
         self._trim_waiters: list[tuple[Offset, Done]] = []
-        self._watchers: set[ProgressWatcher] = set()
+        self._watchers: dict[ProgressWatcher, None] = {}
 
     def __repr__(self) -> str:
         return f"Partition({self.topic}-{self.index})"
@@ -449,10 +449,10 @@ class Partition:
             done(ErrorCode.REQUEST_TIMED_OUT)
 
     def watch(self, watcher: ProgressWatcher) -> None:
-        self._watchers.add(watcher)
+        self._watchers[watcher] = None
 
     def unwatch(self, watcher: ProgressWatcher) -> None:
-        self._watchers.discard(watcher)
+        self._watchers.pop(watcher, None)
 
     def _wake(self) -> None:
         if self._watchers:

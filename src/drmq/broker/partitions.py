@@ -124,13 +124,18 @@ class PartitionTable:
 
     # ---- making and opening ---------------------------------------------------------------------
 
-    def make(self, topic: Topic, index: int, config: TopicConfig, members: Iterable[MemberId]) -> Partition:
+    def make(
+        self, topic: Topic, index: int, config: TopicConfig, members: Iterable[MemberId], *, over: bool = False
+    ) -> Partition:
         """A new replica with empty files, not yet part of its group. Blocks.
 
-        `members` are those with whom its group begins; none for a replica that joins one.
+        `members` are those with whom its group begins; none for a replica that joins one. `over` puts it in
+        the place of files that were never used.
         """
         configuration = Configuration.of(members)
         base = LedgerBase(NO_INDEX, NO_TERM, Offset(0), configuration_to_bytes(configuration))
+        if over:
+            self._store.remove_partition(topic.name, topic.topic_id, index)
         made = self._store.create_log(topic.name, topic.topic_id, index, log_options(config))
         try:
             ledger = self._store.create_ledger(topic.name, topic.topic_id, index, base)

@@ -16,7 +16,7 @@ from drmq.client.brokers import Brokers
 from drmq.client.cluster import TIMEOUT_S, Cluster
 from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
-from drmq.client.errors import refusal
+from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
 from drmq.client.groups import Groups
 from drmq.client.probes import Probes
 from drmq.client.replicas import Replicas
@@ -91,13 +91,20 @@ class Admin:
         return self._cluster.retry(ask)
 
     def log_dirs(self) -> list[LogDir]:
-        """The data directories of every broker."""
+        """The data directories of every broker; where there are several, of those that answer."""
 
         def ask(deadline: Deadline) -> list[LogDir]:
             self._cluster.metadata(deadline, topics=[])
-            return [
-                found for node_id in sorted(self._cluster.brokers()) for found in self._log_dirs_of(node_id, deadline)
-            ]
+            brokers = sorted(self._cluster.brokers())
+            found = []
+            for position, node_id in enumerate(brokers):
+                try:
+                    found += self._log_dirs_of(node_id, deadline.part(1 / (len(brokers) - position)))
+                except (Unreachable, DeadlineExceeded):
+                    # One that is dying or frozen must not hide what the others have.
+                    if len(brokers) == 1:
+                        raise
+            return found
 
         return self._cluster.retry(ask)
 

@@ -65,6 +65,13 @@ class ReplicaState:
         return self.configurations.latest
 
     @property
+    def knows_group(self) -> bool:
+        """Whether this node has heard of its group at all. Before that it has no say: it may have been here
+        before and have forgotten what it confirmed, and an empty log would be content with any candidate.
+        """
+        return bool(self.configuration.voters)
+
+    @property
     def may_campaign(self) -> bool:
         """Whether this node votes, or did until a change that may not be committed.
 

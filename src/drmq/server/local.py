@@ -32,9 +32,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from drmq.server.local_nodes import (
+    NO_ANSWER,
     LocalError,
     LocalNode,
     from_json,
+    leaderless_at,
     missing_at,
     plan_nodes,
     server_arguments,
@@ -52,6 +54,7 @@ from drmq.server.processes import (
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 10.0
+_ELECTION_TIMEOUT_S = 10.0
 _SETTLE_S = 1.0
 """How long a node that cannot serve yet is watched: what is wrong with it alone shows at once."""
 _POLL_S = 0.05
@@ -263,8 +266,9 @@ class LocalCluster:
                 missing = {node.node_id: missing_at(node, expected) for node in waiting}
                 waiting = [node for node in waiting if missing[node.node_id] is not None]
                 if not waiting:
-                    return
-                first = waiting[0]
+                    break
+                # Whoever does not answer is why the others do not see it.
+                first = min(waiting, key=lambda node: not str(missing[node.node_id]).startswith(NO_ANSWER))
                 what = f"node {first.node_id} {missing[first.node_id]}"
                 report(f"{len(nodes) - len(waiting)} of {len(nodes)} serve; {what}")
                 if time.monotonic() > deadline:
@@ -273,6 +277,12 @@ class LocalCluster:
         except LocalError:
             self._give_up(known, started)
             raise
+        # Partitions elect their leaders once most of their replicas are up. Whoever asks right after this command
+        # should find them; where they do not come, that is for `drmq cluster health` to explain.
+        deadline = time.monotonic() + _ELECTION_TIMEOUT_S
+        while expected and (count := leaderless_at(nodes[0])) and time.monotonic() < deadline:
+            report(f"all serve; {count:,} partitions wait for a leader")
+            time.sleep(_POLL_S)
 
     def _give_up(self, known: Mapping[int, LocalNode], started: Mapping[int, _Started]) -> None:
         """After a failed start: end what nobody had before, and forget of it what left no trace.

@@ -19,6 +19,7 @@ from drmq.server.ports import PortTaken, check_port, family
 from drmq.server.processes import process_is_ours, process_is_paused
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 
+NO_ANSWER = "does not answer"
 _ANSWER_TIMEOUT_S = 1.0
 _PORT_MAX = 65535
 _PORT_ATTEMPTS = 50
@@ -116,11 +117,24 @@ def missing_at(node: LocalNode, expected: set[int]) -> str | None:
         finally:
             connection.close()
     except ClientError:
-        return f"does not answer at {node.kafka}"
+        return f"{NO_ANSWER} at {node.kafka}"
     unseen = sorted(expected - {broker.node_id for broker in answer.brokers})
     if unseen:
         return f"does not see node{'s' if len(unseen) > 1 else ''} {', '.join(map(str, unseen))}"
     return None if answer.controller_id >= 0 else "knows no controller"
+
+
+def leaderless_at(node: LocalNode) -> int:
+    """How many partitions have no leader that a node knows of; 0 if it does not answer."""
+    try:
+        connection = Connection(node.kafka, "drmq-up", Deadline(_ANSWER_TIMEOUT_S))
+        try:
+            answer = connection.call(MetadataRequest(topics=None), MetadataResponse, Deadline(_ANSWER_TIMEOUT_S))
+        finally:
+            connection.close()
+    except ClientError:
+        return 0
+    return sum(partition.leader_id < 0 for topic in answer.topics for partition in topic.partitions)
 
 
 def _peer_port(port: int) -> int:

@@ -120,12 +120,21 @@ async def _serve(config: ServerConfig) -> int:
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def fail(error: BaseException) -> None:
+        log.critical("the node cannot go on: %s", error)
         if not ended.done():
             ended.set_result(1)
 
     node.broker.on_fatal = fail
     _on_signals(lambda name: _end(ended, name))
-    host, port = await node.start()
+    starting = asyncio.ensure_future(node.start())
+    # A node may wait long for its peers; a signal must be heard meanwhile.
+    await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        log.info("stopped before the node had joined its cluster")
+        return ended.result()
+    host, port = await starting
     log.info("node %d serves Kafka clients at %s:%d, data in %s", config.node_id, host, port, config.data_dir)
     code = await ended
     log.info("stopping: finishing what is in flight, then flushing")

@@ -178,19 +178,16 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
 
     try:
         with cluster.admin() as admin:
+            controller = admin.describe_cluster().controller_id
             brokers = admin.brokers.all()
             topics = admin.topics.all()
-            try:
-                quorum = admin.brokers.quorum()
-            except ClientError:
-                quorum = None
     except ClientError as error:
         lists: dict[str, Any] = {key: [] for key in ("brokers", "missing", "leaderless", "under_replicated")}
         return {"status": "down", "reason": str(error).rstrip("."), "controller": None, **lists}
-    return judged(brokers, topics, quorum)
+    return judged(brokers, topics, controller)
 
 
-def judged(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum | None) -> dict[str, Any]:
+def judged(brokers: Sequence[Broker], topics: Sequence[Topic], controller: int | None) -> dict[str, Any]:
     """What these answers say about the cluster's health."""
     rows: list[dict[str, Any]] = []
     for topic in topics:
@@ -215,8 +212,8 @@ def judged(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum | 
         problems.append(
             f"node {missing[0]} is not there" if len(missing) == 1 else f"nodes {_ids(missing)} are not there"
         )
-    if quorum is None or quorum.leader_id is None:
-        problems.append("the metadata has no leader, so nothing can be created or changed")
+    if controller is None:
+        problems.append("there is no controller, so nothing can be created or changed")
     if leaderless:
         problems.append(f"{_have(len(leaderless))} no leader")
     if behind:
@@ -233,7 +230,7 @@ def judged(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum | 
     return {
         "status": status,
         "reason": reason,
-        "controller": None if quorum is None else quorum.leader_id,
+        "controller": controller,
         "brokers": [broker.node_id for broker in brokers if not broker.is_fenced],
         "missing": missing,
         "leaderless": leaderless,

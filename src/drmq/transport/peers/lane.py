@@ -7,8 +7,7 @@ A lane is in one of three states:
     ready     the only state in which anything is sent
 
 A lane that broke is dialled again after a pause that doubles with each failure, and begins anew once a
-connection has held for the longest pause. `failure` says why the last attempt or connection ended; it is None while
-the first attempt is under way, and while the lane is ready.
+connection has held for the longest pause.
 """
 
 from __future__ import annotations
@@ -45,6 +44,9 @@ class Lane:
         self.hello: Hello | None = None
         """How the peer answered our greeting, while the lane is ready."""
         self.failure: str | None = None
+        """Why the last attempt failed; None if it did not, or is under way as the first."""
+        self.ended: str | None = None
+        """Why there is no connection, if there was one or an attempt."""
         self.dropped_messages = 0
         self._stream: Stream | None = None
         self._task: asyncio.Task[None] | None = None
@@ -108,8 +110,9 @@ class Lane:
             was_ready, reason = await self._connect_once()
             self._become_off(reason)
             if was_ready:
-                self._link.on_lane_lost(self, reason)
+                log.debug("the %s connection with %s is lost: %s", self.kind.name, self._link.address, reason)
             else:
+                self.failure = reason
                 self._link.on_lane_failed(self, reason)
             if was_ready and loop.time() - started_at > pause_s_max:
                 pause_s = options.redial_ms_min / 1_000
@@ -144,7 +147,7 @@ class Lane:
     def _become_off(self, reason: str) -> None:
         self.hello = None
         self._stream = None
-        self.failure = reason
+        self.ended = reason
 
     # ---- the connection, from its stream --------------------------------------------------------
 
@@ -179,7 +182,7 @@ class Lane:
             return
         stream.accept(self.kind)
         self.hello = hello
-        self.failure = None
+        self.failure = self.ended = None
         self._greeted.set_result(True)
         self._link.on_lane_ready(self, hello)
 
@@ -241,7 +244,7 @@ class RequestLane(Lane):
         node_id = self._link.node_id
         stream = self._stream
         if stream is None or not self.is_ready:
-            raise PeerUnavailable(node_id, self.failure or "there is no connection")
+            raise PeerUnavailable(node_id, self.ended or "there is no connection")
         if not stream.has_room:
             self.dropped_messages += 1
             raise PeerUnavailable(node_id, f"{stream.buffered_bytes} bytes wait to be sent to it")

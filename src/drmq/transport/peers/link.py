@@ -53,7 +53,7 @@ class Link:
             ConnectionKind.REQUEST: self._requests,
         }
         self._waiting: set[asyncio.Future[None]] = set()
-        """Requests that wait for the first connection."""
+        """Requests that wait for a connection."""
         self._hello: Hello | None = None
         self._refusal: str | None = None
         self._failure_said: str | None = None
@@ -80,7 +80,7 @@ class Link:
             buffered_bytes=sum(lane.buffered_bytes for lane in self._lanes.values()),
             dropped_messages=sum(lane.dropped_messages for lane in self._lanes.values()),
             refusal=self._refusal,
-            failure=self._heartbeats.failure,
+            failure=self._heartbeats.ended,
             hello=self._hello,
             last_heard_ms=self._heard_ms,
         )
@@ -195,11 +195,6 @@ class Link:
                 if not future.done():
                     future.set_result(None)
 
-    def on_lane_lost(self, lane: Lane, reason: str) -> None:
-        log.debug("the %s connection to node %d is lost: %s", lane.kind.name, self.node_id, reason)
-        if lane is self._heartbeats or lane is self._requests:
-            self._fail_waiting(reason)
-
     def on_lane_failed(self, lane: Lane, reason: str) -> None:
         if lane is self._heartbeats:
             self.become_down(reason)
@@ -237,7 +232,7 @@ class Link:
             raise PeerUnavailable(self.node_id, reason, is_outcome_open=is_sent) from None
 
     async def _wait_ready(self) -> None:
-        """Wait for a first attempt that is under way. Whoever was not reached a moment ago is not waited for."""
+        """Wait for an attempt that is under way or about to be. Whoever was not reached a moment ago is not waited for."""
         failure = self._requests.failure if self._heartbeats.is_ready else self._heartbeats.failure
         if failure is not None:
             raise PeerUnavailable(self.node_id, failure)

@@ -304,7 +304,7 @@ def test_a_forgotten_peer_is_down(loop: str) -> None:
         with pytest.raises(PeerUnavailable, match="not known"):
             await one.network.request(two.node_id, 1, [], 1)
         one.dial(two)
-        await until(lambda: one.is_up(two) and two.is_up(one))
+        await until(lambda: one.is_up(two) and two.handler.events.count("up 1") > 1)
 
     run(loop, scenario, TestNode(1), TestNode(2))
 
