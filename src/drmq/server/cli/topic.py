@@ -65,14 +65,15 @@ def topic() -> None:
 @output_option
 def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
     """List topics with their partitions, records and size."""
-    from drmq.client import Refused
+    from drmq.client import ClientError
 
     with cluster.admin() as admin:
         topics = [found for found in admin.topics.all() if internal or not found.is_internal]
         try:
             records = _record_counts(admin, topics)
-        except Refused:
-            # A topic was deleted between the two questions. A list without counts is better than no list.
+        except ClientError:
+            # A topic was deleted between the two questions, or a partition has no leader to ask. A list without
+            # counts is better than no list.
             records = {}
         sizes = _sizes(admin)
     rows: list[dict[str, Any]] = [
