@@ -141,6 +141,10 @@ class NodeProcess(BrokerProcess):
         except OSError:
             return False
 
+    @property
+    def was_started(self) -> bool:
+        return self._process is not None
+
     def pause(self) -> None:
         """SIGSTOP: everything in the process stands still, and its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
@@ -226,9 +230,8 @@ class ClusterProcesses:
             if node.running:
                 os.kill(node.pid, signal.SIGKILL)
         for node in self.nodes.values():
-            if node.exit_status() is None and not node.running:
-                continue
-            node.kill()
+            if node.was_started:
+                node.kill()
 
     def close(self) -> None:
         """End what is left, at once, and take the network down."""

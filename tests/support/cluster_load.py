@@ -57,15 +57,13 @@ class TimedHistory(History):
 
     def first_ack_after(self, moment: float, place: Place | None = None) -> float | None:
         """When the first acknowledgement after `moment` came, for one partition or any."""
+        first = None
         for at, where in reversed(self.ack_times):
             if at <= moment:
                 break
-            found = at if place in (None, where) else None
-            if found is not None:
-                first = found
-        else:
-            first = None
-        return first if "first" in locals() else None
+            if place in (None, where):
+                first = at
+        return first
 
     def longest_gap(self, start: float, end: float, place: Place | None = None) -> float:
         """The longest time without an acknowledgement between two moments."""

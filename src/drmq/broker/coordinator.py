@@ -222,10 +222,6 @@ class GroupCoordinator:
         shard = self.shards.get(self.index_of(group_id)) if self.shard_count else None
         return shard or (_ELSEWHERE if self.shard_count else _NOWHERE)
 
-    def led(self) -> list[ShardDriver]:
-        """The shards that this node coordinates."""
-        return [shard for shard in self.shards.values() if shard.log.leads]
-
     def forget_topics(self, topics: Iterable[str]) -> None:
         names = set(topics)
         if names:

@@ -246,6 +246,11 @@ class GroupHost:
 
     def on_peer_down(self, node_id: NodeId) -> None:
         self.wake_members(node_id)
+        for partition in self._partitions.values():
+            node = partition.replica.node
+            if node is not None and node.leader_id is not None and node_of(node.leader_id) == node_id:
+                node.on_leader_lost()
+                self.mark_dirty(partition.replica)
 
     # ---- who leads ------------------------------------------------------------------------------
 

@@ -221,8 +221,8 @@ class Replica:
         self.idle_ticks = 0
 
     def campaign(self) -> None:
-        """Try to lead, without waiting for a leader to be missed."""
-        if self.node is not None:
+        """Try to lead, without waiting for a leader to be missed; nothing where it leads or tries already."""
+        if self.node is not None and self.node.role is Role.FOLLOWER:
             self.wake()
             self.node.campaign()
             self._host.mark_dirty(self)

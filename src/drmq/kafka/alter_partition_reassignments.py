@@ -21,9 +21,7 @@ from drmq.wire.messages.alter_partition_reassignments import (
 )
 
 
-async def handle(
-    context: Context, request: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse:
+async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
     broker = context.broker
     may_change_factor = request.allow_replication_factor_change
     if not broker.is_controller:

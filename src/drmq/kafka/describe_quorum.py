@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from drmq.broker import Broker, Partition
 from drmq.kafka.context import Context
-from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicId, node_of
+from drmq.kafka.voters import NO_DIRECTORY_ID, directory_bytes
+from drmq.model import ApiError, GroupId, NodeId, node_of
 from drmq.model.names import CLUSTER_METADATA
 from drmq.raft import NO_INDEX, PeerProgress
 from drmq.wire.messages.describe_quorum import (
@@ -26,7 +27,6 @@ from drmq.wire.messages.describe_quorum import (
 )
 
 _UNKNOWN = -1
-_NO_DIRECTORY_ID = bytes(16)
 LISTENER_NAME = "KAFKA"
 
 
@@ -91,7 +91,7 @@ def _replica(
     """One member; without progress it is the leader itself."""
     node_id = node_of(member)
     known = broker.catalog.brokers.get(node_id)
-    directory_id = _NO_DIRECTORY_ID
+    directory_id = NO_DIRECTORY_ID
     if known is not None and known.member == member:
         directory_id = directory_bytes(known.directory_id)
     now_ms = broker.clock.wall_ms()
@@ -104,15 +104,7 @@ def _replica(
     heard_ms = now_ms if is_heard else now_ms - progress.ticks_since_heard * broker.options.tick_ms
     end_offset = _UNKNOWN if progress.match == NO_INDEX else max(0, replica.entries.next_offset(progress.match))
     has_all = progress.match == node.last_index
-    return DescribeQuorumResponseReplica(
-        node_id, directory_id, end_offset, heard_ms, heard_ms if has_all else _UNKNOWN
-    )
-
-
-def directory_bytes(directory_id: str) -> bytes:
-    """A data directory's id as the protocol has it; zeros if it is none of sixteen bytes."""
-    found = bytes.fromhex(directory_id)
-    return found if len(found) == len(_NO_DIRECTORY_ID) else _NO_DIRECTORY_ID
+    return DescribeQuorumResponseReplica(node_id, directory_id, end_offset, heard_ms, heard_ms if has_all else _UNKNOWN)
 
 
 def _who_leads(broker: Broker, topic: str, index: int) -> tuple[int, int]:
@@ -121,8 +113,5 @@ def _who_leads(broker: Broker, topic: str, index: int) -> tuple[int, int]:
         controller = broker.metadata.controller
         return (_UNKNOWN if controller is None else controller), _UNKNOWN
     known = broker.catalog.topics.get(topic)
-    notice = None if known is None else broker.host.leaders.get(GroupId(TopicId(known.topic_id), index))
+    notice = None if known is None else broker.host.leaders.get(GroupId(known.topic_id, index))
     return (_UNKNOWN, _UNKNOWN) if notice is None else (notice.leader, notice.term)
-
-
-__all__ = ["LISTENER_NAME", "ErrorCode", "directory_bytes", "handle", "is_about_metadata"]

@@ -11,7 +11,7 @@ a leader gets one by itself as soon as a majority of its replicas is up, and nev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 
 from drmq.broker import Broker
 from drmq.kafka.concurrently import concurrently
@@ -60,9 +60,9 @@ def _wanted(broker: Broker, request: ElectLeadersRequest) -> Iterator[TopicParti
         yield from (TopicPartition(wanted.topic, index) for index in wanted.partitions)
 
 
-async def _result(election: asyncio.Future[None] | object) -> ApiError | None:
+async def _result(election: Awaitable[None]) -> ApiError | None:
     try:
-        await election  # type: ignore[misc]
+        await election
     except ApiError as error:
         return error
     return None
@@ -87,9 +87,7 @@ async def _prefer(broker: Broker, place: TopicPartition, deadline: float) -> Non
     await _hand_over(broker, GroupId(topic.topic_id, place.partition), place, preferred, deadline)
 
 
-async def _hand_over(
-    broker: Broker, group: GroupId, place: TopicPartition, preferred: NodeId, deadline: float
-) -> None:
+async def _hand_over(broker: Broker, group: GroupId, place: TopicPartition, preferred: NodeId, deadline: float) -> None:
     loop = asyncio.get_running_loop()
     ask_at = loop.time()
     while True:

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from drmq.broker import Broker, Partition, ShardDriver
-from drmq.kafka import fetch, produce
+from drmq.kafka import describe_quorum, fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.fetch_sessions import FetchSessions
 from drmq.model import ApiError, ErrorCode
@@ -46,8 +46,19 @@ _FORWARDED = {
     ApiKey.CREATE_PARTITIONS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
 }
 """APIs that only the controller can carry out."""
+
+
+def _is_for_controller(api_key: int, request: Any) -> bool:
+    """Whether a request is passed on to the controller, wherever it arrives."""
+    if api_key == ApiKey.DESCRIBE_QUORUM:
+        return describe_quorum.is_about_metadata(request)
+    return api_key in _FORWARDED
 
 
 class Relayed(NamedTuple):
@@ -133,7 +144,7 @@ class KafkaServer:
             lambda shard, ticket: parked.append((shard, ticket)),
         )
         answer = connection.open_answer()
-        if header.api_key in _FORWARDED and self._passes_on:
+        if self._passes_on and _is_for_controller(header.api_key, request):
             response: Any = self._forward(context, header, frame, request)
         else:
             response = self._handler(header.api_key)(context, request)
@@ -167,10 +178,11 @@ class KafkaServer:
     async def serve_forwarded(self, frame: memoryview) -> Sequence[Buffer]:
         """Carry out a request that a client has sent to another node."""
         header = read_request_header(frame)
-        if header.api_key not in _FORWARDED:
+        request = read_request(frame, header) if header.api_key in APIS else None
+        if request is None or not _is_for_controller(header.api_key, request):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not for the controller")
         context = Context(self.broker, None, header.api_version, header.client_id or "")
-        response = self._handler(header.api_key)(context, read_request(frame, header))
+        response = self._handler(header.api_key)(context, request)
         if asyncio.iscoroutine(response) or asyncio.isfuture(response):
             response = await response
         return (write_response(header.api_key, header.api_version, header.correlation_id, response),)

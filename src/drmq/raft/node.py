@@ -221,6 +221,16 @@ class Node:
             self._election.campaign()
             self._follow_role()
 
+    def on_leader_lost(self) -> None:
+        """The driver has reason to believe that the leader's process is gone: do not wait for its silence.
+
+        A mistake does no harm: nothing is promised by it, and whoever still hears the leader grants no election.
+        """
+        state = self._state
+        if state.role is Role.FOLLOWER and state.leader_id is not None:
+            state.leader_id = None
+            state.hasten_election()
+
     def propose(self, payloads: Sequence[Payload], spans: Sequence[int] | None = None) -> LogIndex:
         """Append payloads, in order, and give the first index. Raises a `Refusal`.
 

@@ -149,6 +149,11 @@ class ReplicaState:
         timeout = self.options.election_timeout_ticks
         self.timeout_ticks = timeout + int(self._random.random() * timeout)
 
+    def hasten_election(self) -> None:
+        """Wait for a leader only a little longer, for a time that still differs from node to node."""
+        spread = max(1, self.options.election_timeout_ticks // 3)
+        self.timeout_ticks = min(self.timeout_ticks, self.elapsed_ticks + 1 + int(self._random.random() * spread))
+
     # Log and configurations, which change together
 
     def append(self, entry: Entry) -> bool:

@@ -8,6 +8,7 @@ from drmq.client import Admin, Broker, ClientError, Quorum, QuorumReplica, Refus
 from drmq.model import ErrorCode
 from drmq.model.address import Address
 from drmq.wire import ApiKey
+from drmq.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from drmq.wire.messages.describe_cluster import DescribeClusterResponse, DescribeClusterResponseBroker
 from drmq.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -16,6 +17,8 @@ from drmq.wire.messages.describe_quorum import (
     DescribeQuorumResponseReplica,
     DescribeQuorumResponseTopic,
 )
+from drmq.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from support.fake_broker import fake_cluster
 
 DIRECTORY = bytes(range(16))
@@ -123,3 +126,78 @@ def test_quorum_that_is_not_described() -> None:
         fakes[1].answers[ApiKey.DESCRIBE_QUORUM] = lambda request: DescribeQuorumResponse()
         with pytest.raises(ClientError, match="says nothing about it"):
             admin.brokers.quorum()
+
+
+BROKER = Broker(3, Address("three", 9094), None, is_fenced=False, is_controller=False)
+
+
+@pytest.mark.parametrize("code", [0, ErrorCode.DUPLICATE_VOTER])
+def test_add_voter(code: int) -> None:
+    """The controller is asked. Who votes already, perhaps since a first try, is no error."""
+    asked: list[AddRaftVoterRequest] = []
+
+    def answer(request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+        asked.append(request)
+        return AddRaftVoterResponse(error_code=code)
+
+    with fake_cluster(2) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes.controller_id = 2
+        fakes[2].answers[ApiKey.ADD_RAFT_VOTER] = answer
+        admin.brokers.add_voter(BROKER, DIRECTORY)
+    assert (asked[0].voter_id, asked[0].voter_directory_id) == (3, DIRECTORY)
+    assert [(listener.host, listener.port) for listener in asked[0].listeners] == [("three", 9094)]
+    assert 0 < asked[0].timeout_ms <= 10_000
+
+
+def test_remove_voter() -> None:
+    """Who has no vote any more is no error, either."""
+    asked: list[RemoveRaftVoterRequest] = []
+
+    def answer(request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+        asked.append(request)
+        return RemoveRaftVoterResponse(error_code=ErrorCode.VOTER_NOT_FOUND)
+
+    with fake_cluster(1) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes[1].answers[ApiKey.REMOVE_RAFT_VOTER] = answer
+        admin.brokers.remove_voter(3)
+    assert (asked[0].voter_id, asked[0].voter_directory_id) == (3, bytes(16))
+
+
+def test_voters_that_cannot_change() -> None:
+    """The broker's words are in the error."""
+    with fake_cluster(1) as fakes, Admin(fakes.bootstrap) as admin:
+        refused = {"error_code": ErrorCode.INVALID_REQUEST, "error_message": "another change is under way"}
+        fakes[1].answers[ApiKey.ADD_RAFT_VOTER] = lambda request: AddRaftVoterResponse(**refused)
+        fakes[1].answers[ApiKey.REMOVE_RAFT_VOTER] = lambda request: RemoveRaftVoterResponse(**refused)
+        with pytest.raises(Refused, match=r"Broker 3 cannot be given a vote .* another change is under way"):
+            admin.brokers.add_voter(BROKER)
+        with pytest.raises(Refused, match=r"The vote of broker 3 .* another change is under way"):
+            admin.brokers.remove_voter(3)
+
+
+def test_unregister() -> None:
+    """Sent to the controller; a broker that is not there is an error with what to do."""
+    asked: list[UnregisterBrokerRequest] = []
+
+    def answer(request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        asked.append(request)
+        return UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED if asked[1:] else 0)
+
+    with fake_cluster(2) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes.controller_id = 2
+        fakes[2].answers[ApiKey.UNREGISTER_BROKER] = answer
+        admin.brokers.unregister(3)
+        with pytest.raises(
+            Refused, match=r"There is no broker 3 \(BROKER_ID_NOT_REGISTERED\)\. `drmq cluster members`"
+        ):
+            admin.brokers.unregister(3)
+    assert [request.broker_id for request in asked] == [3, 3]
+
+
+def test_unregister_is_not_repeated() -> None:
+    """An answer that is lost leaves open whether it is being done, and the error says that it is not known."""
+    with fake_cluster(2) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes.answer(ApiKey.UNREGISTER_BROKER, lambda request: None)
+        with pytest.raises(ClientError):
+            admin.brokers.unregister(3)
+        assert sum(fakes.counts(ApiKey.UNREGISTER_BROKER)) == 1

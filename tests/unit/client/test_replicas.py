@@ -13,6 +13,13 @@ from drmq.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponsePartition,
     AlterPartitionReassignmentsResponseTopic,
 )
+from drmq.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartition,
+    DescribeQuorumResponseReplica,
+    DescribeQuorumResponseTopic,
+)
 from drmq.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -25,6 +32,7 @@ from drmq.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponsePartition,
     ListPartitionReassignmentsResponseTopic,
 )
+from drmq.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from support.fake_broker import FakeCluster, fake_cluster
 
 A0, A1, A2, B0 = (TopicPartition(*place) for place in [("a", 0), ("a", 1), ("a", 2), ("b", 0)])
@@ -216,3 +224,102 @@ def test_moves_under_way() -> None:
     assert asked[1].topics is not None
     assert [(topic.name, topic.partition_indexes) for topic in asked[1].topics] == [("a", [0, 1])]
     assert len(asked) == 2
+
+
+# ---- replica groups ------------------------------------------------------------------------------
+
+
+def led(leaders: dict[TopicPartition, int]) -> list[MetadataResponseTopic]:
+    """Metadata in which these brokers lead."""
+    found: dict[str, list[MetadataResponsePartition]] = {}
+    for place, leader in leaders.items():
+        partition = MetadataResponsePartition(
+            partition_index=place.partition, leader_id=leader, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3]
+        )
+        found.setdefault(place.topic, []).append(partition)
+    return [MetadataResponseTopic(name=name, partitions=partitions) for name, partitions in found.items()]
+
+
+def quorums_of(leader: int, codes: dict[TopicPartition, int] | None = None) -> Any:
+    """An answer to DescribeQuorum about whatever is asked, by its leader."""
+
+    def answer(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        return DescribeQuorumResponse(
+            topics=[
+                DescribeQuorumResponseTopic(
+                    topic.topic_name,
+                    [
+                        DescribeQuorumResponsePartition(
+                            partition_index=entry.partition_index,
+                            error_code=(codes or {}).get(TopicPartition(topic.topic_name, entry.partition_index), 0),
+                            leader_id=leader,
+                            leader_epoch=5,
+                            high_watermark=10,
+                            current_voters=[
+                                DescribeQuorumResponseReplica(1, log_end_offset=10),
+                                DescribeQuorumResponseReplica(2, log_end_offset=12),
+                            ],
+                        )
+                        for entry in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return answer
+
+
+def test_quorum_of_a_partition_is_asked_of_its_leader() -> None:
+    """Only the leader knows how far the others are."""
+    with fake_cluster(3) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes.topics = led({A1: 2})
+        fakes[2].answers[ApiKey.DESCRIBE_QUORUM] = quorums_of(2)
+        found = admin.replicas.quorum(A1)
+        assert (found.leader_id, found.leader_epoch, found.high_watermark) == (2, 5, 10)
+        assert [(replica.node_id, replica.lag) for replica in found.voters] == [(1, 2), (2, 0)]
+        assert fakes.counts(ApiKey.DESCRIBE_QUORUM) == [0, 1, 0]
+
+
+def test_quorum_after_the_leader_of_a_partition_moved() -> None:
+    """The one that led says so, and the next one is asked."""
+    with fake_cluster(2) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes.topics = led({A0: 1})
+
+        def step_down(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+            fakes.topics = led({A0: 2})
+            found: DescribeQuorumResponse = quorums_of(1, {A0: ErrorCode.NOT_LEADER_OR_FOLLOWER})(request)
+            return found
+
+        fakes[1].answers[ApiKey.DESCRIBE_QUORUM] = step_down
+        fakes[2].answers[ApiKey.DESCRIBE_QUORUM] = quorums_of(2)
+        assert admin.replicas.quorum(A0).leader_id == 2
+
+
+def test_quorum_of_a_partition_that_is_not_there() -> None:
+    """In the words of every other command."""
+    with fake_cluster(1) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes.topics = led({A0: 1})
+        with pytest.raises(Refused, match="Partition 1 of topic `a` does not exist"):
+            admin.replicas.quorum(A1)
+
+
+def test_quorums_of_many_partitions() -> None:
+    """One question for each leader; what has no leader, or is refused, is left out."""
+    with fake_cluster(3) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes.topics = led({A0: 1, A1: 2, A2: -1, B0: 2})
+        fakes[1].answers[ApiKey.DESCRIBE_QUORUM] = quorums_of(1)
+        fakes[2].answers[ApiKey.DESCRIBE_QUORUM] = quorums_of(2, {B0: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+        found = admin.replicas.quorums([A0, A1, A2, B0])
+        assert {place: quorum.leader_id for place, quorum in found.items()} == {A0: 1, A1: 2}
+        assert fakes.counts(ApiKey.DESCRIBE_QUORUM) == [1, 1, 0]
+        assert admin.replicas.quorums([]) == {}
+
+
+def test_quorums_without_a_leader_that_died() -> None:
+    """A broker that is gone hides its own groups, and no others."""
+    with fake_cluster(2) as fakes, Admin(fakes.bootstrap) as admin:
+        fakes.topics = led({A0: 1, A1: 2})
+        fakes[1].answers[ApiKey.DESCRIBE_QUORUM] = quorums_of(1)
+        fakes[2].close()
+        assert list(admin.replicas.quorums([A0, A1])) == [A0]

@@ -500,6 +500,11 @@ class World(Invariants):
         duration = self.random.choice((20, 60, 150))
         replica.frozen_until = self.now + duration
         self.say(f"n{replica.node_id} freezes for {duration}")
+        # Some take it for gone, and are wrong.
+        for other in self.replicas.values():
+            if other.node is not None and self.random.random() < 0.5:
+                other.node.on_leader_lost()
+                self.settle(other)
         # Whoever asked it meanwhile is answered first thing.
         self.later(duration, "read", lambda: self.read(replica))
 

@@ -72,7 +72,7 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
 def _examine(admin: Admin) -> dict[str, Any]:
     info = admin.describe_cluster()
     topics = admin.topics.all()
-    groups = _group_count(admin)
+    groups = _group_count(admin, info)
     partitions = [partition for topic in topics for partition in topic.partitions]
     leaderless = _leaderless(topics)
     disks, disk_problems = _disks(admin)
@@ -112,13 +112,15 @@ def _examine(admin: Admin) -> dict[str, Any]:
     return {"status": "healthy", "reason": reason, **facts}
 
 
-def _group_count(admin: Admin) -> int | None:
-    """How many groups there are; None if a broker that keeps some does not answer, which the partitions explain."""
+def _group_count(admin: Admin, info: ClusterInfo) -> int | None:
+    """How many groups there are; None if one of several brokers does not answer, which the partitions will explain."""
     from drmq.client import ClientError
 
     try:
         return len(admin.groups.all())
     except ClientError:
+        if len(info.brokers) == 1:
+            raise
         return None
 
 

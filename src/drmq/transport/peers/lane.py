@@ -217,12 +217,10 @@ class Lane:
                 extra={"repeat_key": f"too large for peers: {group}"},
             )
 
-    def send_frame(self, frame_type: FrameType, head: bytes = b"", payload: Sequence[Buffer] = ()) -> bool:
+    def send_frame(self, frame_type: FrameType, head: bytes = b"") -> None:
         stream = self._stream
-        if stream is None or self.hello is None or not stream.has_room:
+        if stream is None or self.hello is None or not stream.has_room or not stream.send_frame(frame_type, head):
             self.dropped_messages += 1
-            return False
-        return stream.send_frame(frame_type, head, payload)
 
 
 def _report_bug(task: asyncio.Task[None]) -> None:

@@ -232,7 +232,7 @@ class Link:
             raise PeerUnavailable(self.node_id, reason, is_outcome_open=is_sent) from None
 
     async def _wait_ready(self) -> None:
-        """Wait for an attempt that is under way or about to be. Whoever was not reached a moment ago is not waited for."""
+        """Wait for an attempt that is under way or about to be; not for one whom the last attempt did not reach."""
         failure = self._requests.failure if self._heartbeats.is_ready else self._heartbeats.failure
         if failure is not None:
             raise PeerUnavailable(self.node_id, failure)

@@ -45,7 +45,7 @@ def entries(draw: st.DrawFn) -> Entry:
     return Entry(first, index, draw(terms), draw(st.sampled_from(EntryKind)), payload, len(payload))
 
 
-member_sets = st.frozensets(nodes, max_size=5)
+member_sets = st.frozensets(members, max_size=5)
 metas = st.builds(
     SnapshotMeta,
     indexes,
