@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from drmq.client import Admin, ClientError, NewTopic
+from drmq.model import TopicPartition
 from support.polling import eventually
 from support.ports import lasting_port
 from support.processes import HOST, READY_PROBE, BrokerProcess
@@ -315,6 +316,30 @@ class ClusterProcesses:
             self.complaints, lambda found: not found, timeout_s=timeout_s, interval_s=0.1, what="a healthy cluster"
         )
         return time.monotonic() - started
+
+    def wait_caught_up(self, timeout_s: float = HEALTHY_WITHIN_S) -> None:
+        """Until the log of every partition ends at the same offset on all its replicas; nobody may be writing."""
+
+        def look() -> list[str]:
+            try:
+                with self.admin(5.0) as admin:
+                    places = [
+                        TopicPartition(topic.name, partition.index)
+                        for topic in admin.topics.all()
+                        for partition in topic.partitions
+                    ]
+                    quorums = admin.replicas.quorums(places)
+            except ClientError as error:
+                return [str(error)]
+            missing = [f"nobody tells about {place}" for place in places if place not in quorums]
+            return missing + [
+                f"{place} lags by {replica.lag} on node {replica.node_id}"
+                for place, quorum in quorums.items()
+                for replica in quorum.voters
+                if replica.lag != 0
+            ]
+
+        eventually(look, lambda found: not found, timeout_s=timeout_s, interval_s=0.1, what="replicas without lag")
 
     def logs(self, lines: int = LOG_TAIL_LINES) -> str:
         """The last lines of what every node said."""

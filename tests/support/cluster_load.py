@@ -237,6 +237,7 @@ class Load:
         self.look_at_commits()
         step("the last reading", lambda: read_everything(self.cluster.bootstrap, self.history, self.places))
         step("not in sync at the end", self.cluster.wait_healthy)
+        step("a replica does not catch up", self.cluster.wait_caught_up)
         step("stopping", self.cluster.stop)
         problems += violations(self.history)
         problems += differences({node_id: node.data_dir for node_id, node in self.cluster.nodes.items()}, self.needed())

@@ -46,6 +46,7 @@ class Proxy:
         self.rules = LinkRules()
         self._changed = asyncio.Event()
         self._chance = random.Random(seed)
+        self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def set_rules(self, rules: LinkRules) -> None:
@@ -53,7 +54,7 @@ class Proxy:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def listen(self, route: Route) -> asyncio.Server:
+    async def listen(self, route: Route) -> None:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
@@ -66,7 +67,7 @@ class Proxy:
             finally:
                 writer.close()
 
-        return await asyncio.start_server(accept, route.listen_host, route.port, limit=CHUNK_BYTES)
+        self._servers.append(await asyncio.start_server(accept, route.listen_host, route.port, limit=CHUNK_BYTES))
 
     async def _connect(self, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         start, dialler = b"", CLIENTS
@@ -139,14 +140,15 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 async def main(routes: list[Route]) -> None:
     """Run until standard input ends."""
     proxy = Proxy()
-    servers = [await proxy.listen(route) for route in routes]
+    for route in routes:
+        await proxy.listen(route)
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     while line := await commands.readline():
         proxy.set_rules(LinkRules.from_line(line))
         os.write(1, b"0 0\n")
-    for server in servers:
-        server.close()
+    # There is nothing to tidy up, and connections that are still being made would only complain.
+    os._exit(0)
 
 
 def _route(word: str) -> Route:

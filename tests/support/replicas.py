@@ -59,7 +59,7 @@ def read_copies(data_dir: Path) -> dict[str, LogCopy]:
 def differences(data_dirs: Mapping[int, Path], needed: Mapping[tuple[str, int], int] | None = None) -> list[str]:
     """How the replicas on these nodes differ, where two or more of them have the same offsets.
 
-    `needed` says up to where each topic's partition must reach on a majority of its replicas: what was acknowledged.
+    `needed` says up to where each topic's partition must reach on all its replicas: what was acknowledged.
     """
     copies = {node_id: read_copies(path) for node_id, path in data_dirs.items()}
     by_log: dict[str, dict[int, LogCopy]] = defaultdict(dict)
@@ -72,9 +72,8 @@ def differences(data_dirs: Mapping[int, Path], needed: Mapping[tuple[str, int], 
         problems += _compare(name, holders)
     for (topic, partition), end in (needed or {}).items():
         holders = _holders(by_log, topic, partition)
-        ends = sorted(copy.end for copy in holders.values())
-        majority_has = ends[len(ends) - (len(ends) // 2 + 1)] if ends else 0
-        if majority_has < end:
+        ends = {node_id: copy.end for node_id, copy in holders.items()}
+        if not ends or min(ends.values()) < end:
             problems.append(f"{topic}-{partition} was acknowledged up to {end}, and its replicas end at {ends}")
     return problems
 

@@ -113,6 +113,13 @@ class Assignments:
         self._settled.set()
 
     async def _settle(self, topic_id: TopicId) -> None:
+        before = len(self._made)
+        await self._bring_and_remove(topic_id)
+        if len(self._made) < before:
+            # So that a partition which comes back is made anew, and not missed.
+            await self._table.in_pool(self._note_made)
+
+    async def _bring_and_remove(self, topic_id: TopicId) -> None:
         catalog = self._metadata.catalog
         topic = catalog.topics_by_id.get(topic_id)
         if topic is None:
@@ -130,6 +137,8 @@ class Assignments:
                     brought.append(self._bring(topic, index, assignment, config))
             elif is_here:
                 await self._remove(GroupId(topic_id, index))
+            elif not self._has_files(topic, index):
+                self._made.discard(GroupId(topic_id, index))
         if brought:
             await self._publish(topic, [each for each in await asyncio.gather(*brought) if each is not None])
 
@@ -151,9 +160,10 @@ class Assignments:
             return None
 
         def bring() -> Partition:
-            if was_made:
+            # One that was never noted has never been used: a crash came before it was whole. Should the note be
+            # what is lost, the files speak for themselves.
+            if was_made or (has_files and self._table.was_used(topic, index)):
                 return self._table.open(topic, index, config)
-            # What is there of one that was never noted has never been used: a crash came before it was whole.
             return self._table.make(topic, index, config, assignment.initial_members if begins else (), over=has_files)
 
         try:

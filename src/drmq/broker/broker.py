@@ -27,7 +27,7 @@ from drmq.broker.group_host import GroupHost
 from drmq.broker.logs import LogStore
 from drmq.broker.machine import MachineLog
 from drmq.broker.maintenance import Maintenance
-from drmq.broker.membership import Buffer, Membership, Request
+from drmq.broker.membership import Buffer, Membership, NodeRemoved, Request
 from drmq.broker.metadata import METADATA_GROUP, METADATA_TOPIC, Metadata
 from drmq.broker.options import BrokerOptions, ClusterOptions
 from drmq.broker.partition import Partition
@@ -178,7 +178,12 @@ class Broker:
         self.writer.start()
         self.host.start()
         topic = METADATA_TOPIC
-        if self.store.has_log(topic.name, topic.topic_id, 0):
+        is_there = self.store.has_log(topic.name, topic.topic_id, 0)
+        if is_there and not self.store.has_topics() and not self.store.was_used(topic.name, topic.topic_id, 0):
+            # The node's first start ended before it was anybody.
+            self.store.remove_partition(topic.name, topic.topic_id, 0)
+            is_there = False
+        if is_there:
             self._publish_metadata(self._open_metadata())
         elif self.store.has_topics():
             raise StateUnreadable(
@@ -302,6 +307,11 @@ class Broker:
                 )
                 return
         registered = self.catalog.brokers.get(self.node_id)
+        if registered is None and self.node_id in self.catalog.former_brokers and self._tasks:
+            self.on_fatal(
+                NodeRemoved(f"node {self.node_id} was removed from cluster {cluster_id}; its data is not needed any more")
+            )
+            return
         if registered is not None and registered.directory_id != self.store.directory_id and self._tasks:
             self.on_fatal(DrmqError(f"another process has taken the place of node {self.node_id} in the cluster"))
             return
@@ -366,19 +376,39 @@ class Broker:
         await self._close_network()
         for partition in self.partitions:
             partition.replica.stop()
-        await asyncio.to_thread(self._close_logs)
+        await self._close_logs()
+
+    def abandon(self) -> None:
+        """Take part in nothing any more, at once."""
+        self.host.stop()
+        for partition in self.partitions:
+            partition.replica.stop()
+        for task in self._tasks:
+            task.cancel()
+
+    async def let_go(self) -> None:
+        """After `abandon`: end the threads and give the files back, as they are."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.assignments.stop()
+        await self._close_network()
+        await asyncio.to_thread(self.writer.stop)
+        self._pool.shutdown()
+        self.store.close()
 
     async def _close_network(self) -> None:
         if isinstance(self.network, PeerNetwork):
             await self.network.close()
 
-    def _close_logs(self) -> None:
+    async def _close_logs(self) -> None:
         for partition in self.partitions:
             try:
-                self.writer.run(partition.log, partition.log.close).result()
-                self.writer.run(partition.log, partition.replica.ledger.close).result()
+                await self.partitions.on_writer(partition, partition.log.close)
+                await self.partitions.on_writer(partition, partition.replica.ledger.close)
             except (StorageError, OSError) as error:
                 log.error("%r was not closed cleanly: %s", partition, error)
+        await asyncio.to_thread(self._end_threads)
+
+    def _end_threads(self) -> None:
         self.writer.stop()
         self._pool.shutdown()
         self.store.close()

@@ -14,8 +14,10 @@ from typing import Any
 
 from drmq.broker.clock import Clock
 from drmq.broker.group_host import GroupHost
+from drmq.broker.membership import removed
 from drmq.broker.metadata import Metadata
 from drmq.broker.options import BrokerOptions
+from drmq.broker.voters import has_vote, try_change
 from drmq.catalog import Broker, Catalog, plan_leaders, plan_rebalance
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, node_of
 from drmq.raft import NotCaughtUp, Refusal
@@ -75,6 +77,8 @@ class Controller:
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
                 f"node {node_id} belongs to cluster {cluster_id}, and this is cluster {self._catalog.cluster_id}",
             )
+        if cluster_id is not None and node_id not in self._catalog.brokers and node_id in self._catalog.former_brokers:
+            raise removed(node_id)
         facts = self._catalog.register_broker(
             node_id,
             fields["directory_id"],
@@ -112,9 +116,8 @@ class Controller:
     def _watch_brokers(self) -> None:
         """Fence whoever has been silent for too long, and let whoever is back be used again."""
         now_ms = self._clock.monotonic_ms()
-        network = self._host.network
         for node_id, broker in list(self._catalog.brokers.items()):
-            if node_id == self._node_id or (network is not None and network.is_up(node_id)):
+            if node_id == self._node_id or self._is_up(node_id):
                 self._heard_ms[node_id] = now_ms
             silent_ms = now_ms - self._heard_ms.setdefault(node_id, now_ms)
             if silent_ms > self._options.broker_session_timeout_ms and not broker.fenced:
@@ -139,6 +142,9 @@ class Controller:
         for member in known - current:
             replaced = brokers.get(node_of(member))
             is_removed = replaced is None and node_of(member) in self._catalog.former_brokers
+            if is_removed and self._is_up(node_of(member)):
+                # It is about to hear that it is removed, and to end; until then it gets the log.
+                continue
             if member in learners and (is_removed or replaced is not None):
                 learners.discard(member)
             elif member in voters and is_removed and len(voters) > 1:
@@ -160,23 +166,27 @@ class Controller:
         except Refusal as refusal:
             log.debug("metadata members: %s", refusal)
 
+    def _is_up(self, node_id: NodeId) -> bool:
+        return self._host.network is not None and self._host.network.is_up(node_id)
+
     def _drain(self) -> None:
         """Move partitions away from brokers that are to go, then let these go."""
         for node_id, broker in list(self._catalog.brokers.items()):
-            if not broker.draining:
+            if not broker.draining or self._catalog.partitions_on(node_id):
                 continue
-            if not self._catalog.partitions_on(node_id):
+            if has_vote(self._metadata, node_id):
+                # First the vote: without it the others decide as before, also when they are few.
+                refusal = try_change(self._metadata, broker, votes=False)
+                if refusal is not None:
+                    log.debug("node %d keeps its vote: %s", node_id, refusal)
+            else:
                 self._metadata.append(self._catalog.remove_broker(node_id))
                 log.info("node %d is removed from the cluster", node_id)
         if any(broker.draining for broker in self._catalog.brokers.values()) and not self._catalog.reassignments:
             for move in plan_rebalance(self._catalog):
                 present = self._catalog.topics_by_id[move.group.topic_id]
-                leaving = [
-                    node
-                    for node in present.partitions[move.group.partition].replicas
-                    if self._catalog.brokers[node].draining
-                ]
-                if leaving:
+                replicas = present.partitions[move.group.partition].replicas
+                if any(node not in self._catalog.brokers or self._catalog.brokers[node].draining for node in replicas):
                     self._metadata.append(
                         self._catalog.start_reassignment(present, move.group.partition, move.replicas)
                     )

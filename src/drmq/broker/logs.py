@@ -14,12 +14,15 @@ from drmq.model import Offset, TopicId
 from drmq.model.names import CLUSTER_METADATA
 from drmq.records import Buffer
 from drmq.storage import (
+    NO_VOTE,
     OS_FILES,
+    Ballot,
     DataDirectory,
     Files,
     Ledger,
     LedgerBase,
     LedgerLike,
+    LedgerMissing,
     Log,
     LogCorrupt,
     LogOptions,
@@ -28,9 +31,14 @@ from drmq.storage import (
     SegmentLog,
     Snapshot,
     SnapshotStore,
+    StorageError,
+    holds_records,
     remove_log_files,
 )
 from drmq.storage.files import remove_tree
+
+
+NO_BALLOT = Ballot(0, NO_VOTE)
 
 
 class Snapshots(Protocol):
@@ -65,6 +73,10 @@ class LogStore(Protocol):
         """Durably note the cluster that this node belongs to, and who it is there."""
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool: ...
+
+    def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
+        """Whether a log and its ledger hold anything: a record, an entry, a vote. Not so where a crash came
+        before they were whole."""
 
     def has_topics(self) -> bool:
         """Whether there is a log of any topic at all."""
@@ -130,6 +142,18 @@ class DiskLogs:
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool:
         return self._files.is_directory(self._path(topic, topic_id, index))
 
+    def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
+        path = self._path(topic, topic_id, index)
+        try:
+            ledger = Ledger.open(path, self._files)
+        except LedgerMissing:
+            return holds_records(path, self._files)
+        except StorageError:
+            return True
+        is_new = ledger.ballot == NO_BALLOT and not ledger.entries and ledger.base.index == 0
+        ledger.close()
+        return not is_new or holds_records(path, self._files)
+
     def has_topics(self) -> bool:
         return bool(self._directory.scan())
 
@@ -184,6 +208,9 @@ class MemoryLogs:
         self._snapshots: dict[tuple[TopicId, int], MemorySnapshots] = {}
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool:
+        return False
+
+    def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
         return False
 
     def has_topics(self) -> bool:

@@ -29,9 +29,25 @@ log = logging.getLogger("drmq.broker")
 Buffer = bytes | bytearray | memoryview
 Handler = Callable[[NodeId, memoryview], Awaitable[Sequence[Buffer]]]
 
+_FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.BROKER_ID_NOT_REGISTERED)
+"""Refusals of a registration that trying again does not change."""
+_PARTING_S = 2.0
+"""How long a node that was removed is still spoken to, so that it hears of it and ends by itself."""
 _RETRY_S = 0.1
 _REQUEST_TIMEOUT_S = 5.0
 _SAID_EVERY_S = 5.0
+
+
+class NodeRemoved(DrmqError):
+    """This node has been taken out of its cluster, in order. It has nothing left to do."""
+
+
+def removed(node_id: NodeId) -> ApiError:
+    """What a node is told that comes back after it was removed."""
+    return ApiError(
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        f"node {node_id} was removed from the cluster; to join it again it must start with an empty data directory",
+    )
 
 
 class Request(IntEnum):
@@ -69,6 +85,7 @@ class Membership:
         self._host = host
         self._greeted: dict[NodeId, Hello] = {}
         self._changed = asyncio.Event()
+        self._blocked: set[NodeId] = set()
 
     def identity(self) -> Identity:
         host, port = self.peer_address
@@ -77,6 +94,8 @@ class Membership:
     # ---- PeerHandler ----------------------------------------------------------------------------
 
     def check_hello(self, hello: Hello) -> str | None:
+        if hello.node_id in self._blocked:
+            return f"node {hello.node_id} is cut off"
         own = self._store.cluster_id
         if own is not None and hello.cluster_id is not None and own != hello.cluster_id:
             return (
@@ -120,11 +139,27 @@ class Membership:
     def follow_catalog(self) -> None:
         """Connect to every node of the cluster, at the addresses it registered."""
         for node_id, broker in self._metadata.catalog.brokers.items():
-            if node_id != self.node_id and broker.peer_port > 0:
+            if node_id != self.node_id and broker.peer_port > 0 and node_id not in self._blocked:
                 self.network.set_peer(node_id, broker.peer_host, broker.peer_port)
         for node_id in list(self.network.peers):
-            if node_id in self._metadata.catalog.former_brokers and node_id not in self._metadata.catalog.brokers:
-                self.network.forget_peer(node_id)
+            if self._is_removed(node_id):
+                # It has yet to hear of it.
+                asyncio.get_running_loop().call_later(_PARTING_S, self._part_with, node_id)
+
+    def _is_removed(self, node_id: NodeId) -> bool:
+        catalog = self._metadata.catalog
+        return node_id in catalog.former_brokers and node_id not in catalog.brokers
+
+    def _part_with(self, node_id: NodeId) -> None:
+        if self._is_removed(node_id) and node_id in self.network.peers:
+            self.network.forget_peer(node_id)
+
+    def block(self, nodes: set[NodeId]) -> None:
+        """Have no connection with these nodes, and with all others again. For tests."""
+        self._blocked = nodes
+        for node_id in nodes:
+            self.network.forget_peer(node_id)
+        self.follow_catalog()
 
     def dial_first_peers(self) -> None:
         for node_id, address in self.options.peers.items():
@@ -174,7 +209,7 @@ class Membership:
                     return fields
                 except (PeerError, ApiError) as error:
                     reason = str(error)
-                    if getattr(error, "code", None) is ErrorCode.INCONSISTENT_CLUSTER_ID:
+                    if getattr(error, "code", None) in _FINAL:
                         raise DrmqError(reason) from error
             if loop.time() - said_at > _SAID_EVERY_S:
                 said_at = loop.time()

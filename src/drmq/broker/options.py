@@ -98,6 +98,10 @@ class BrokerOptions:
     queued_bytes_max: Bytes = 67_108_864
     """Bytes waiting for the disk at which the broker stops reading from producers until they are written."""
 
+    uncommitted_bytes_max: Bytes = 268_435_456
+    """Bytes waiting for followers, over all partitions that a node leads, at which it stops reading from producers
+    until a majority has them. One partition alone takes up to 64 MiB, and refuses more with REQUEST_TIMED_OUT."""
+
     decompressed_bytes_max: Bytes = 268_435_456
     """The most that one batch may decompress to where the broker must look inside it (time look-ups)."""
 

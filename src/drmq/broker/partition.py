@@ -78,6 +78,9 @@ class PartitionState(Protocol):
 class PartitionEvents(Protocol):
     """Whom a partition tells what others must know."""
 
+    uncommitted_bytes: int
+    """What all partitions that this node leads have taken and not committed; each adds its own."""
+
     def on_leadership_changed(self, partition: Partition) -> None: ...
 
     def on_trim(self, partition: Partition, offset: Offset) -> None: ...
@@ -93,6 +96,7 @@ class Partition:
         "_events",
         "_in_flight",
         "_trim_waiters",
+        "_uncommitted_bytes",
         "_watchers",
         "_write_waiters",
         "acked_offset",
@@ -163,6 +167,8 @@ class Partition:
         """Why appends are refused, if they are."""
         self._events = events
         self._in_flight: deque[tuple[Offset, int]] = deque()
+        self._uncommitted_bytes = 0
+        """On the leader: the sizes in `_in_flight`."""
         self._write_waiters: deque[tuple[Offset, Done]] = deque()
         self._ack_waiters: deque[tuple[Offset, Done]] = deque()
         self._trim_waiters: list[tuple[Offset, Done]] = []
@@ -248,7 +254,10 @@ class Partition:
         if header.producer_id >= 0:
             self.producers.apply(header, now_ms)
         next_offset = self.next_offset = header.next_offset
-        self._in_flight.append((next_offset, len(batch)))
+        size = len(batch)
+        self._in_flight.append((next_offset, size))
+        self._uncommitted_bytes += size
+        self._events.uncommitted_bytes += size
         return Appended(base_offset, next_offset, append_time_ms)
 
     def trim(self, offset: Offset, done: Done) -> None:
@@ -305,6 +314,7 @@ class Partition:
             self.is_serving = False
         elif was_leader and not self.is_leader:
             self._stop_leading(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._count_uncommitted()
         self._events.on_leadership_changed(self)
         self.state.on_leadership(self)
 
@@ -312,6 +322,7 @@ class Partition:
         """Whatever was appended here may be committed by the next leader, or not."""
         self.is_leader = self.is_serving = False
         self.in_sync = ()
+        self._count_uncommitted()
         for waiters in (self._write_waiters, self._ack_waiters):
             while waiters:
                 waiters.popleft()[1](code)
@@ -319,6 +330,12 @@ class Partition:
         for _, done in trims:
             done(code)
         self._wake()
+
+    def _count_uncommitted(self) -> None:
+        """After anything but an append or a commit: count what waits, on the leader only."""
+        size = sum(size for _, size in self._in_flight) if self.is_leader else 0
+        self._events.uncommitted_bytes += size - self._uncommitted_bytes
+        self._uncommitted_bytes = size
 
     def on_appended(self, headers: Sequence[BatchHeader]) -> None:
         """Batches of another leader are in this log."""
@@ -332,8 +349,13 @@ class Partition:
     def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
         if next_offset > self.high_watermark:
             in_flight = self._in_flight
+            size = 0
             while in_flight and in_flight[0][0] <= next_offset:
-                self.committed_bytes += in_flight.popleft()[1]
+                size += in_flight.popleft()[1]
+            self.committed_bytes += size
+            if self.is_leader:
+                self._uncommitted_bytes -= size
+                self._events.uncommitted_bytes -= size
             self.high_watermark = next_offset
             self.update_acked()
             self._wake()
@@ -384,6 +406,7 @@ class Partition:
         self.next_offset = end_offset
         while self._in_flight and self._in_flight[-1][0] > end_offset:
             self._in_flight.pop()
+        self._count_uncommitted()
         self.state.on_reloaded(self, reloaded)
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:

@@ -78,6 +78,8 @@ class PartitionTable:
         """Called when a partition's role, term, leader or readiness to serve has changed."""
         self.on_trimmed: Callable[[Partition], None] = lambda partition: None
         """Called when a partition has records to remove."""
+        self.uncommitted_bytes = 0
+        """What producers have sent to partitions led here and a majority does not have yet."""
         self._store = store
         self._host = host
         self._clock = clock
@@ -143,6 +145,10 @@ class PartitionTable:
             made.delete()
             raise
         return self._assemble(topic, index, config, made, ledger)
+
+    def was_used(self, topic: Topic, index: int) -> bool:
+        """Whether the files of a replica hold anything that must not get lost. Blocks."""
+        return self._store.was_used(topic.name, topic.topic_id, index)
 
     def open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
         """The replica whose files are there. Blocks. Raises `StorageError` or `OSError` where it cannot be used."""
@@ -287,15 +293,18 @@ class PartitionTable:
 def _check_together(opened: Log, ledger: LedgerLike) -> None:
     """A log and its ledger must tell one story: a crash leaves a prefix of it, nothing else."""
     base = ledger.base
+    known = ledger.entries[-1].offset if ledger.entries else base.offset
+    if opened.end_offset < known:
+        raise LogCorrupt(
+            opened.name, 0, opened.end_offset, f"it ends at {opened.end_offset}, but its ledger knows offset {known}"
+        )
+    if opened.start_offset > base.offset:
+        raise LogCorrupt(
+            opened.name, 0, opened.start_offset, f"its ledger says that it begins at {base.offset}, and that is gone"
+        )
     if opened.start_offset < base.offset:
         # Stopped between the two steps of forgetting the oldest records.
         opened.drop_prefix(Offset(base.offset))
-    last = ledger.entries[-1] if ledger.entries else None
-    if last is not None and opened.end_offset < last.offset:
-        raise LogCorrupt(
-            opened.name, 0, opened.end_offset, f"it ends at {opened.end_offset}, but its ledger knows offset {last.offset}"
-        )
-
 
 
 def _serving(slot: Slot) -> Partition:

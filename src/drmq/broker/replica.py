@@ -356,6 +356,7 @@ class Replica:
         if ready.snapshot is not None:
             step.snapshot = ready.snapshot
             jobs.append(self._installation(ready.snapshot))
+            step.truncated_to = self._queued_offset
         if ready.truncate_from is not None:
             index = ready.truncate_from
             offset = self.entries.next_offset(LogIndex(index - 1))
@@ -411,7 +412,7 @@ class Replica:
             return result
 
         self._steps.append(step)
-        future = self._host.writer.run(self.log, work)
+        future = self._host.writer.run_step(self.log, work)
         future.add_done_callback(lambda done: self._host.call_on_loop(self._on_job_done, step, done))
         return _Step()
 
@@ -425,9 +426,13 @@ class Replica:
         self._ledger.append(own)
 
     def _truncate(self, index: LogIndex, offset: Offset) -> object:
-        """On the writer thread: first the batches, then the ledger; between the two a prefix is left."""
+        """On the writer thread: backwards, entry by entry, so that a crash in between leaves a prefix."""
+        for own in reversed(self._ledger.entries):
+            if own.index < index:
+                break
+            self.log.truncate_suffix(Offset(own.offset))
+            self._ledger.truncate(own.index)
         self.log.truncate_suffix(offset)
-        self._ledger.truncate(index)
         return self._owner.reload(offset)
 
     def on_flushed(self, flushed_offset: Offset) -> None:
@@ -461,7 +466,7 @@ class Replica:
         # It came after all batches before it were synced, whose own report may still be on its way.
         for before in list(self._steps)[:position]:
             if before.end_offset is not None:
-                self.entries.end_offset = max(self.entries.end_offset, before.end_offset)
+                self._note_durable(before.end_offset)
         if position:
             self._finish_steps(position)
         self._finish_steps(1, done)

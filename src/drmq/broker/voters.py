@@ -80,7 +80,7 @@ async def _change(metadata: Metadata, broker: Broker, timeout_s: float, *, votes
     deadline = loop.time() + timeout_s
     while True:
         _check_controller(metadata)
-        refusal = _try(replica, broker, votes=votes)
+        refusal = try_change(metadata, broker, votes=votes)
         if refusal is None:
             break
         if loop.time() > deadline:
@@ -98,8 +98,14 @@ async def _change(metadata: Metadata, broker: Broker, timeout_s: float, *, votes
         await asyncio.sleep(_RETRY_S)
 
 
-def _try(replica: Replica, broker: Broker, *, votes: bool) -> Refusal | None:
-    """Begin the change; why it cannot begin now, if so."""
+def has_vote(metadata: Metadata, node_id: NodeId) -> bool:
+    """Whether a node votes, in whatever life."""
+    return any(node_of(member) == node_id for member in _settled_voters(metadata))
+
+
+def try_change(metadata: Metadata, broker: Broker, *, votes: bool) -> Refusal | None:
+    """Begin to give a node a vote, or to take it away; why that cannot begin now, if so."""
+    replica = metadata.log.partition.replica
     node = replica.node
     assert node is not None
     voters, learners = node.configuration.voters, node.configuration.learners

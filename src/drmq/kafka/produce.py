@@ -144,9 +144,7 @@ def _append(server: KafkaServer, entry: ProducePartition, version: int, acks: in
     if version < _ZSTD_FROM and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
     now_ms = server.broker.clock.wall_ms()
-    return partition, partition.append(
-        records, now_ms, wants_written=acks == _ACKS_LEADER, wants_all=acks == _ACKS_ALL
-    )
+    return partition, partition.append(records, now_ms, wants_written=acks == _ACKS_LEADER, wants_all=acks == _ACKS_ALL)
 
 
 def _codec(records: memoryview) -> int:

@@ -35,7 +35,7 @@ log = logging.getLogger("drmq.kafka")
 
 Handler = Callable[[Context, Any], Any]
 
-_DISK_POLL_S = 0.002
+_ROOM_POLL_S = 0.002
 _PARKED_PARTITIONS_MAX = 500_000
 """Partitions that all parked fetches together may name; past it a fetch is answered with what there is."""
 
@@ -80,7 +80,7 @@ class KafkaServer:
         self._fetches: dict[Connection, set[fetch.ParkedFetch]] = {}
         self._parked_partitions = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting_for_disk: list[Connection] = []
+        self._waiting_for_room: list[Connection] = []
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Begin to listen; the address that was bound."""
@@ -107,8 +107,8 @@ class KafkaServer:
             api_key = header.api_key
             if api_key == ApiKey.PRODUCE:
                 produce.handle(self, connection, header, frame)
-                if self.broker.writer.queued_bytes > self.broker.options.queued_bytes_max:
-                    self._wait_for_disk(connection)
+                if self._is_flooded(1):
+                    self._wait_for_room(connection)
             elif api_key == ApiKey.FETCH and APIS[ApiKey.FETCH].serves(header.api_version):
                 fetch.handle(self, connection, header, frame)
             else:
@@ -261,20 +261,28 @@ class KafkaServer:
         """A read found damage. May be called on any thread."""
         log.error("%r: %s", partition, error, extra={"repeat_key": f"damage in {partition!r}"})
 
-    def _wait_for_disk(self, connection: Connection) -> None:
-        """Too much waits for the disk: leave this producer's bytes in its socket until there is less."""
+    def _is_flooded(self, share: int) -> bool:
+        """Whether more than one part in `share` of what may wait does so: for the disk, or for followers."""
+        broker, options = self.broker, self.broker.options
+        return (
+            broker.writer.queued_bytes > options.queued_bytes_max // share
+            or broker.partitions.uncommitted_bytes > options.uncommitted_bytes_max // share
+        )
+
+    def _wait_for_room(self, connection: Connection) -> None:
+        """Too much waits for the disk or for followers: leave this producer's bytes in its socket until less does."""
         connection.pause(Pause.DISK)
-        if not self._waiting_for_disk:
+        if not self._waiting_for_room:
             # Each of the others has at most one more request to add: small, or whole already.
             self.listener.hold_back(True)
-            asyncio.get_running_loop().call_later(_DISK_POLL_S, self._look_at_disk)
-        self._waiting_for_disk.append(connection)
+            asyncio.get_running_loop().call_later(_ROOM_POLL_S, self._look_for_room)
+        self._waiting_for_room.append(connection)
 
-    def _look_at_disk(self) -> None:
-        if self.broker.writer.queued_bytes > self.broker.options.queued_bytes_max // 2:
-            asyncio.get_running_loop().call_later(_DISK_POLL_S, self._look_at_disk)
+    def _look_for_room(self) -> None:
+        if self._is_flooded(2):
+            asyncio.get_running_loop().call_later(_ROOM_POLL_S, self._look_for_room)
             return
         self.listener.hold_back(False)
-        waiting, self._waiting_for_disk = self._waiting_for_disk, []
+        waiting, self._waiting_for_room = self._waiting_for_room, []
         for connection in waiting:
             connection.resume(Pause.DISK)

@@ -76,6 +76,13 @@ class Node:
         await self.broker.stop()
 
 
+    async def crash(self) -> None:
+        """End as if the process were killed: nothing is saved or said. For tests that run nodes as threads."""
+        self.broker.abandon()
+        await self.server.listener.close(drain_timeout_s=0.0)
+        await self.broker.let_go()
+
+
 def open_store(config: ServerConfig, *, memory: bool = False) -> LogStore:
     """The node's logs: in its data directory, locked, or in memory."""
     if memory:

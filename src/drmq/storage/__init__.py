@@ -94,7 +94,7 @@ from drmq.storage.ledger_format import NO_VOTE, Ballot, LedgerBase, LedgerCorrup
 from drmq.storage.log import LatestTime, Log, LogOptions, StoredBatch
 from drmq.storage.memory_ledger import LedgerLike, MemoryLedger
 from drmq.storage.memory_log import MemoryLog
-from drmq.storage.recovery import Recovery, remove_log_files
+from drmq.storage.recovery import Recovery, holds_records, remove_log_files
 from drmq.storage.segment_log import SegmentLog
 from drmq.storage.snapshots import Snapshot, SnapshotStore
 from drmq.storage.writer import Writer, WriterEvents
@@ -143,5 +143,6 @@ __all__ = [
     "WriterEvents",
     "WriterStopped",
     "check_name",
+    "holds_records",
     "remove_log_files",
 ]

@@ -76,6 +76,14 @@ def remove_log_files(directory: str, files: Files = OS_FILES) -> None:
     files.sync_directory(directory)
 
 
+def holds_records(directory: str, files: Files = OS_FILES) -> bool:
+    """Whether there are bytes in any segment of a directory. Reads none of them, so damaged ones count."""
+    return files.is_directory(directory) and any(
+        name.endswith(LOG_SUFFIX) and files.status(f"{directory}/{name}").size_bytes > 0
+        for name in files.list(directory)
+    )
+
+
 def segment_bases(files: Files, directory: str) -> list[Offset]:
     """The base offsets of the segments in a directory, in order."""
     return [

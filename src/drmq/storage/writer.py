@@ -9,8 +9,8 @@ few helpers: the disk overlaps them.
 The thread talks back through `WriterEvents`, called on the writer thread, at most once per kind
 and cycle, so that one wake-up of the event loop carries all results.
 
-When an append fails, everything queued behind it for the same log carries offsets that no longer
-follow. The writer therefore reports the failure once, and drops what comes for that log until the
+When an append fails, or another step that appends build upon (`run_step`), everything queued behind it for the
+same log no longer follows. The writer therefore reports the failure once, and drops what comes for that log until the
 owner has seen the report, has gone back to `log.end_offset`, and says `resume(log)`. Since that word
 takes its place in the queue, it separates what was queued before it from what comes after.
 
@@ -59,11 +59,12 @@ class WriterEvents(Protocol):
 class _Job:
     """Something other than a batch to do on the thread, for whoever waits for the future."""
 
-    __slots__ = ("function", "future", "log")
+    __slots__ = ("function", "future", "is_step", "log")
 
-    def __init__(self, log: Log, function: Callable[[], object]) -> None:
+    def __init__(self, log: Log, function: Callable[[], object], is_step: bool = False) -> None:
         self.log = log
         self.function = function
+        self.is_step = is_step
         self.future: Future[Any] = Future()
 
     def do(self) -> None:
@@ -125,7 +126,16 @@ class Writer:
 
         What it raises goes to the future.
         """
-        job = _Job(log, function)
+        return self._queue_job(_Job(log, function))
+
+    def run_step(self, log: Log, function: Callable[[], T]) -> Future[T]:
+        """Like `run`, for a change that what is queued behind it for `log` builds upon, as upon an append.
+
+        If it raises, all of that is dropped until `resume(log)`; if something before it has failed, it is not run.
+        """
+        return self._queue_job(_Job(log, function, is_step=True))
+
+    def _queue_job(self, job: _Job) -> Future[Any]:
         if self._is_stopping:
             job.fail(self._stopped())
         else:
@@ -215,7 +225,9 @@ class Writer:
             elif item is not _STOP:
                 if item.log in pending:
                     self._append(item.log, pending.pop(item.log))
-                item.do()
+                if item.log in self._dirty:
+                    self._flush()
+                self._do_job(item)
             else:
                 goes_on = False
         for log, batches in pending.items():
@@ -227,6 +239,14 @@ class Writer:
         self._flush()
         self._taken_bytes += taken_bytes
         return goes_on
+
+    def _do_job(self, job: _Job) -> None:
+        if job.is_step and job.log in self._failed:
+            job.fail(StorageError(f"{job.log.name}: something before this has failed"))
+            return
+        job.do()
+        if job.is_step and not job.future.cancelled() and job.future.exception() is not None:
+            self._failed.add(job.log)
 
     def _append(self, log: Log, batches: list[tuple[BatchHeader, Buffer]]) -> None:
         if log in self._failed:

@@ -166,7 +166,10 @@ def test_remove_voter() -> None:
 def test_voters_that_cannot_change() -> None:
     """The broker's words are in the error."""
     with fake_cluster(1) as fakes, Admin(fakes.bootstrap) as admin:
-        refused = {"error_code": ErrorCode.INVALID_REQUEST, "error_message": "another change is under way"}
+        refused: dict[str, Any] = {
+            "error_code": ErrorCode.INVALID_REQUEST,
+            "error_message": "another change is under way",
+        }
         fakes[1].answers[ApiKey.ADD_RAFT_VOTER] = lambda request: AddRaftVoterResponse(**refused)
         fakes[1].answers[ApiKey.REMOVE_RAFT_VOTER] = lambda request: RemoveRaftVoterResponse(**refused)
         with pytest.raises(Refused, match=r"Broker 3 cannot be given a vote .* another change is under way"):

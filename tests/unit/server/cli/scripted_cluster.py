@@ -44,7 +44,7 @@ from drmq.wire.messages.list_partition_reassignments import (
 from drmq.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from drmq.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from support.fake_broker import FakeCluster, fake_cluster
+from support.fake_broker import Answer, FakeCluster, fake_cluster
 
 POLLS_PER_MOVE = 2
 """How often one is asked about a move before it is through."""
@@ -80,7 +80,8 @@ class ScriptedCluster:
     elections_refused: int = 0
 
     def __post_init__(self) -> None:
-        answers = {
+        answers: dict[ApiKey, Answer] = {
+            ApiKey.METADATA: self._metadata,
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
             ApiKey.DESCRIBE_QUORUM: self._describe_quorum,
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self._alter,
@@ -92,7 +93,6 @@ class ScriptedCluster:
         }
         for key, answer in answers.items():
             self.fakes.answer(key, answer)
-        self.fakes.answer(ApiKey.METADATA, self._metadata)
 
     @property
     def bootstrap(self) -> str:

@@ -1,5 +1,6 @@
 """`drmq cluster` against a scripted cluster: what it shows, what it asks for, and when it stops waiting."""
 
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -176,7 +177,7 @@ def test_remove_without_waiting(four: ScriptedCluster, capsys: Capture) -> None:
 
 def test_remove_asks_first(four: ScriptedCluster, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody there to answer is a no."""
-    monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     assert main(["cluster", "remove", "3", "-b", four.bootstrap]) == 1
     assert "Move 4 replicas away from node 3 and remove it? [y/N]" in capsys.readouterr().err
     assert four.changes == []
