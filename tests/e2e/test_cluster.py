@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import ClusterProcesses, Network
-from support.cluster_load import LARGE, SMALL, Load
 from support.checked import Place
+from support.cluster import ClusterProcesses, Network
+from support.cluster_load import ENVIRONMENT, LARGE, SMALL, Load
 from support.networks import best_network
 from support.polling import eventually
 from support.processes import BrokerProcess
@@ -32,7 +32,7 @@ WATCHED = Place(SMALL, 0)
 @contextmanager
 def loaded_cluster(directory: Path, network: Network | None = None) -> Iterator[Load]:
     """A cluster with clients at work, judged at the end."""
-    with ClusterProcesses(directory, 3, network) as cluster:
+    with ClusterProcesses(directory, 3, network, ENVIRONMENT) as cluster:
         load = Load(cluster)
         load.wait_loaded()
         yield load

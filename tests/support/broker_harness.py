@@ -84,6 +84,7 @@ class Harness:
             self.run(self.broker.start())
             self.broker.advertised = ("localhost", 9092)
             self.run(self.broker.join())
+            self.settle()
         except BaseException:
             self.loop.close()
             raise

@@ -37,6 +37,10 @@ SMALL, LARGE = "small-segments", "one-partition"
 ACKS_EACH_MIN = 30
 """Fewer acknowledgements of a producer between two failures would show nothing."""
 RAW_TIMEOUT_S = 3.0
+IMPATIENT = {"socket.timeout.ms": 4_000, "request.timeout.ms": 3_000}
+"""librdkafka waits a minute for the answer of a node that stands still; no test has that long."""
+ENVIRONMENT = {"DRMQ_RETENTION_CHECK_INTERVAL_MS": "300"}
+"""Maintenance runs all the time, so that it meets every failure."""
 
 # What a client may be told while leadership moves; anything else on a Produce is a mistake.
 _TRY_AGAIN = {3: "unknown topic", 5: "no leader", 6: "not leader", 7: "timed out", 19: "few replicas", 20: "few after"}
@@ -133,7 +137,7 @@ class Load:
         seed: int = 1,
         partitions: int = 2,
         topic_configs: Mapping[str, str] | None = None,
-        rate_limit: float | None = None,
+        pause_s: float = 0.002,
     ) -> None:
         self.cluster = cluster
         self.history = TimedHistory()
@@ -145,9 +149,16 @@ class Load:
         addresses = [node.bootstrap for node in cluster.nodes.values()]
         history, bootstrap = self.history, cluster.bootstrap
         self.producers: list[CheckedClient] = [
-            PacedProducer("idempotent-1", bootstrap, history, self.places, seed, pause_s=_pause(rate_limit)),
+            PacedProducer("idempotent-1", bootstrap, history, self.places, seed, pause_s=pause_s),
             PacedProducer(
-                "idempotent-2", bootstrap, history, self.places, seed, "lz4", 3_000, pause_s=_pause(rate_limit)
+                "idempotent-2",
+                bootstrap,
+                history,
+                self.places,
+                seed,
+                pause_s=pause_s,
+                compression="lz4",
+                size_max=3_000,
             ),
             FollowingProducer("following-1", addresses, history, Place(SMALL, 0), seed),
             FollowingProducer("following-2", addresses[::-1], history, Place(LARGE, 0), seed),
@@ -268,10 +279,21 @@ class Load:
 
 
 class PacedProducer(IdempotentProducer):
-    """An idempotent producer that leaves some of the machine to others."""
+    """An idempotent producer that leaves some of the machine to others, and does not wait long for a silent node."""
 
-    def __init__(self, *arguments: object, pause_s: float, **settings: object) -> None:
-        super().__init__(*arguments, **settings)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str,
+        history: History,
+        places: Sequence[Place],
+        seed: int,
+        *,
+        pause_s: float,
+        compression: str = "none",
+        size_max: int = 600,
+    ) -> None:
+        super().__init__(name, bootstrap, history, places, seed, compression, size_max, IMPATIENT)
         self._pause_s = pause_s
         self._pace = random.Random(self.name)
 
@@ -279,7 +301,3 @@ class PacedProducer(IdempotentProducer):
         super()._send(place, sequence)
         if self._pause_s:
             time.sleep(self._pace.uniform(0, 2 * self._pause_s))
-
-
-def _pause(rate_limit: float | None) -> float:
-    return 0.002 if rate_limit is None else 1 / rate_limit

@@ -91,6 +91,7 @@ class Broker:
             Random(self._random.getrandbits(64)),
             _raft_options(self.options),
             self.options.tick_ms / 1000,
+            self.options.reassignment_bytes_per_s,
         )
         self.metadata = Metadata(self.clock)
         self.groups = GroupCoordinator(_group_options(self.options), self.clock, self._random)
@@ -308,9 +309,8 @@ class Broker:
                 return
         registered = self.catalog.brokers.get(self.node_id)
         if registered is None and self.node_id in self.catalog.former_brokers and self._tasks:
-            self.on_fatal(
-                NodeRemoved(f"node {self.node_id} was removed from cluster {cluster_id}; its data is not needed any more")
-            )
+            text = f"node {self.node_id} was removed from cluster {cluster_id}; its data is not needed any more"
+            self.on_fatal(NodeRemoved(text))
             return
         if registered is not None and registered.directory_id != self.store.directory_id and self._tasks:
             self.on_fatal(DrmqError(f"another process has taken the place of node {self.node_id} in the cluster"))

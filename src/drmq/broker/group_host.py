@@ -25,7 +25,7 @@ from random import Random
 from drmq.broker.partition import Partition
 from drmq.broker.replica import Replica
 from drmq.model import GroupId, NodeId, TopicId, node_of
-from drmq.raft import Message, ProgressState, ProtocolError, RaftOptions, Role
+from drmq.raft import AppendRequest, Message, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
 
@@ -47,6 +47,7 @@ class GroupHost:
         random: Random,
         raft_options: RaftOptions,
         tick_s: float,
+        copy_bytes_per_s: int,
     ) -> None:
         self.node_id = node_id
         self.writer = writer
@@ -58,6 +59,9 @@ class GroupHost:
         """Who leads what, as far as this node has heard; replicas of its own included."""
         self.protocol_errors = 0
         self._tick_s = tick_s
+        self._copy_bytes_per_s = copy_bytes_per_s
+        self._copies_until = 0.0
+        """Until when the bytes that were sent to new members are paid for."""
         self._partitions: dict[GroupId, Partition] = {}
         self._awake: dict[GroupId, Replica] = {}
         self._dirty: list[Replica] = []
@@ -106,6 +110,16 @@ class GroupHost:
         if self.network is not None:
             self.network.send(node_id, group, message)
 
+    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
+        now = self._loop.time()
+        due = max(now, self._copies_until)
+        self._copies_until = due + sum(entry.size_bytes for entry in message.entries) / self._copy_bytes_per_s
+        if due <= now:
+            self.send(node_id, group, message)
+        else:
+            # What waits here is bounded by the window of the member that it is for.
+            self._loop.call_at(due, self.send, node_id, group, message)
+
     def mark_dirty(self, replica: Replica) -> None:
         if not replica.is_dirty:
             replica.is_dirty = True
@@ -122,6 +136,9 @@ class GroupHost:
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
+
+    def call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None:
+        self._loop.call_later(delay_s, function, *arguments)
 
     # ---- time -----------------------------------------------------------------------------------
 

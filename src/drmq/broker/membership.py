@@ -167,19 +167,24 @@ class Membership:
                 self.network.set_peer(node_id, address.host, address.peer_port)
 
     async def find_cluster(self) -> bool:
-        """On a fresh node: wait until it is clear whether there is a cluster to join (True) or one to form."""
+        """On a fresh node: wait until it is clear whether there is a cluster to join (True) or one to form.
+
+        Only controllers form one. A node that is none waits for one to join.
+        """
         others = {node_id for node_id in self.options.peers if node_id != self.node_id}
+        may_form = "controller" in self.options.roles
         loop = asyncio.get_running_loop()
         said_at = loop.time()
         while True:
             if any(hello.cluster_id is not None for hello in self._greeted.values()):
                 return True
             missing = others - self._greeted.keys()
-            if not missing:
+            if not missing and may_form:
                 return False
             if loop.time() - said_at > _SAID_EVERY_S:
                 said_at = loop.time()
-                log.info("waiting for node %s to form a cluster", ", ".join(map(str, sorted(missing))))
+                waited_for = ", ".join(map(str, sorted(missing))) or "any that belongs to one"
+                log.info("waiting for node %s to %s a cluster", waited_for, "form" if may_form else "join")
             self._changed.clear()
             try:
                 async with asyncio.timeout(_SAID_EVERY_S):

@@ -105,6 +105,10 @@ class Metadata:
         await durable(self.log.when_durable, what)
 
     def not_controller(self) -> ApiError:
+        """Why this node does not decide now, for whoever asked it to."""
+        failure = self.log.partition.failure if hasattr(self, "log") else None
+        if failure is not None:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {failure}")
         controller = self.controller
         who = "nobody, at the moment: its nodes have no majority" if controller is None else f"node {controller}"
         return ApiError(ErrorCode.NOT_CONTROLLER, f"the cluster is controlled by {who}")

@@ -65,6 +65,9 @@ class PartitionState(Protocol):
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None: ...
 
+    def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
+        """Batches of another leader are in the log."""
+
     def on_reloaded(self, partition: Partition, reloaded: object) -> None:
         """The log was cut or replaced: take this for what it amounts to."""
 
@@ -339,11 +342,8 @@ class Partition:
 
     def on_appended(self, headers: Sequence[BatchHeader]) -> None:
         """Batches of another leader are in this log."""
-        producers, in_flight = self.producers, self._in_flight
-        for header in headers:
-            if header.producer_id >= 0:
-                producers.apply(header, 0)
-            in_flight.append((header.next_offset, header.size))
+        self.state.on_appended(self, headers)
+        self._in_flight.extend((header.next_offset, header.size) for header in headers)
         self.next_offset = headers[-1].next_offset
 
     def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:

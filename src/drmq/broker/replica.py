@@ -49,6 +49,8 @@ from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, OwnEntry, StorageE
 
 log = logging.getLogger("drmq.broker")
 
+_RESTART_DELAY_S_MAX = 2.0
+
 ReadDone = Callable[[LogIndex | None], None]
 """Takes the index at which a read is fresh, or None where another node has to be asked."""
 
@@ -106,11 +108,16 @@ class ReplicaHost(Protocol):
 
     def send(self, node_id: NodeId, group: GroupId, message: Message) -> None: ...
 
+    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
+        """Send entries to a member that is being added, no faster than such copies may go."""
+
     def mark_dirty(self, replica: Replica) -> None:
         """Have `replica.pump` called soon, once, whoever else asks."""
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         """From any thread, in order."""
+
+    def call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None: ...
 
 
 class _Step:
@@ -151,6 +158,9 @@ class Replica:
         self._incoming: tuple[SnapshotMeta, bytearray] | None = None
         self._reading = False
         self._restarting = False
+        self._stopped = False
+        self._failures = 0
+        """How often in a row it has begun again without a batch coming through."""
         self.node: Node | None = None
 
     @property
@@ -206,6 +216,7 @@ class Replica:
 
     def stop(self) -> None:
         """Take part no longer. What is queued for the disk still gets there."""
+        self._stopped = True
         self.node = None
         self._steps.clear()
 
@@ -330,7 +341,14 @@ class Replica:
             self._bring_chunk(wanted)
 
     def _send(self, message: Message) -> None:
-        self._host.send(node_of(message.target), self.group, message)
+        if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
+            # Whoever catches up must not take the network away from those who keep up.
+            self._host.send_slowly(node_of(message.target), self.group, message)
+        else:
+            self._host.send(node_of(message.target), self.group, message)
+
+    def _is_learner(self, member: NodeId) -> bool:
+        return self.node is not None and member in self.node.configuration.learners
 
     def _apply(self, committed: IndexRange) -> None:
         for own in self.entries.own_between(committed.start, committed.end):
@@ -476,6 +494,8 @@ class Replica:
         messages: list[Message] = []
         for _ in range(count):
             step = self._steps.popleft()
+            if step.end_offset is not None:
+                self._failures = 0
             if step.headers:
                 self._owner.on_appended(step.headers)
             if step.snapshot is not None:
@@ -591,9 +611,12 @@ class Replica:
         self.node = None
         self._steps.clear()
         self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)
-        if is_final or self._restarting:
+        if is_final or self._restarting or self._stopped:
             return
         self._restarting = True
+        self._failures += 1
+        # At once, the first time. A disk that stays full is not to be worn out with elections.
+        delay_s = 0.0 if self._failures == 1 else min(_RESTART_DELAY_S_MAX, 0.05 * 2 ** min(self._failures, 10))
 
         def reload() -> object:
             # Behind everything that was queued on void offsets.
@@ -601,10 +624,18 @@ class Replica:
             return self._owner.reload(self.log.end_offset)
 
         future = self._host.writer.run(self.log, reload)
-        future.add_done_callback(lambda done: self._host.call_on_loop(self._restart, done))
+        future.add_done_callback(lambda done: self._host.call_on_loop(self._restart_after, delay_s, done))
+
+    def _restart_after(self, delay_s: float, done: Future[object]) -> None:
+        if delay_s > 0:
+            self._host.call_later(delay_s, self._restart, done)
+        else:
+            self._restart(done)
 
     def _restart(self, done: Future[object]) -> None:
         self._restarting = False
+        if self._stopped:
+            return
         error = done.exception()
         if error is not None:
             self._owner.on_replica_failed(str(error), self.log.flushed_offset)

@@ -13,7 +13,7 @@ written is the whole snapshot, as `install`: should the node crash on the way, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
@@ -24,7 +24,7 @@ from drmq.broker.logs import Snapshots
 from drmq.broker.producers import ProducerTable
 from drmq.model import DrmqError, Offset
 from drmq.raft import IndexRange, LogIndex, SnapshotMeta, Term, configuration_from_bytes, configuration_to_bytes
-from drmq.records import Record, decode_batch, encode_batch, iter_batches
+from drmq.records import BatchHeader, Record, decode_batch, encode_batch, iter_batches
 from drmq.storage import LedgerBase, Log, Snapshot
 
 if TYPE_CHECKING:
@@ -102,6 +102,14 @@ class MessageState:
 
     def reload(self, end_offset: Offset) -> object:
         return load_producers(self.log, self.snapshots, end_offset, self._clock.wall_ms())
+
+    def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
+        # Their time matters here as well: a follower that took its producers for idle and forgot them
+        # would take a retry for something new once it leads.
+        now_ms = self._clock.wall_ms()
+        for header in headers:
+            if header.producer_id >= 0:
+                partition.producers.apply(header, now_ms)
 
     def on_reloaded(self, partition: Partition, reloaded: object) -> None:
         assert isinstance(reloaded, ProducerTable)
@@ -235,6 +243,9 @@ class MachineState:
 
     def reload(self, end_offset: Offset) -> object:
         return None
+
+    def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
+        return
 
     def on_reloaded(self, partition: Partition, reloaded: object) -> None:
         """The log was cut (which the state never saw), or replaced by a snapshot, or the replica begins again."""

@@ -45,7 +45,7 @@ class Broker:
     @property
     def takes_replicas(self) -> bool:
         """Whether new replicas may be placed here."""
-        return not self.fenced and not self.draining
+        return not self.fenced and not self.draining and "broker" in self.roles
 
 
 def registration(broker: Broker) -> BrokerRegistered:

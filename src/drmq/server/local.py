@@ -32,7 +32,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from drmq.server.local_nodes import (
-    NO_ANSWER,
     LocalError,
     LocalNode,
     from_json,
@@ -263,13 +262,14 @@ class LocalCluster:
             while True:
                 for node in waiting:
                     _check_alive(node, started.get(node.node_id))
-                missing = {node.node_id: missing_at(node, expected) for node in waiting}
-                waiting = [node for node in waiting if missing[node.node_id] is not None]
+                found = {node.node_id: missing_at(node, expected) for node in waiting}
+                missing = {node_id: what for node_id, what in found.items() if what is not None}
+                waiting = [node for node in waiting if node.node_id in missing]
                 if not waiting:
                     break
-                # Whoever does not answer is why the others do not see it.
-                first = min(waiting, key=lambda node: not str(missing[node.node_id]).startswith(NO_ANSWER))
-                what = f"node {first.node_id} {missing[first.node_id]}"
+                # Whoever sees the fewest is why the others do not see it.
+                first = max(waiting, key=lambda node: missing[node.node_id].unseen)
+                what = f"node {first.node_id} {missing[first.node_id].text}"
                 report(f"{len(nodes) - len(waiting)} of {len(nodes)} serve; {what}")
                 if time.monotonic() > deadline:
                     raise _TooLong(f"N{what[1:]}, after {timeout_s:.0f} s.\n{_tail(first, started.get(first.node_id))}")

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from drmq.client import ClientError, Connection, Deadline
 from drmq.model import DrmqError
@@ -19,7 +19,6 @@ from drmq.server.ports import PortTaken, check_port, family
 from drmq.server.processes import process_is_ours, process_is_paused
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-NO_ANSWER = "does not answer"
 _ANSWER_TIMEOUT_S = 1.0
 _PORT_MAX = 65535
 _PORT_ATTEMPTS = 50
@@ -106,7 +105,14 @@ def server_arguments(node: LocalNode, everyone: Iterable[LocalNode]) -> list[str
     return arguments
 
 
-def missing_at(node: LocalNode, expected: set[int]) -> str | None:
+class Missing(NamedTuple):
+    """Why a node does not serve yet, and how many nodes it does not see."""
+
+    text: str
+    unseen: int
+
+
+def missing_at(node: LocalNode, expected: set[int]) -> Missing | None:
     """Why a node does not serve yet, or None if it does: it answers, and knows a controller and `expected`."""
     try:
         connection = Connection(node.kafka, "drmq-up", Deadline(_ANSWER_TIMEOUT_S))
@@ -117,11 +123,12 @@ def missing_at(node: LocalNode, expected: set[int]) -> str | None:
         finally:
             connection.close()
     except ClientError:
-        return f"{NO_ANSWER} at {node.kafka}"
+        return Missing(f"does not answer at {node.kafka}", len(expected))
     unseen = sorted(expected - {broker.node_id for broker in answer.brokers})
     if unseen:
-        return f"does not see node{'s' if len(unseen) > 1 else ''} {', '.join(map(str, unseen))}"
-    return None if answer.controller_id >= 0 else "knows no controller"
+        text = f"does not see node{'s' if len(unseen) > 1 else ''} {', '.join(map(str, unseen))}"
+        return Missing(text, len(unseen))
+    return None if answer.controller_id >= 0 else Missing("knows no controller", 0)
 
 
 def leaderless_at(node: LocalNode) -> int:

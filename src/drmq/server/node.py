@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 
 from drmq.broker import Broker, DiskLogs, LogStore, MemoryLogs
+from drmq.broker.membership import NodeRemoved
 from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
 from drmq.model.address import Address
@@ -75,7 +76,6 @@ class Node:
         await self.server.close()
         await self.broker.stop()
 
-
     async def crash(self) -> None:
         """End as if the process were killed: nothing is saved or said. For tests that run nodes as threads."""
         self.broker.abandon()
@@ -127,9 +127,13 @@ async def _serve(config: ServerConfig) -> int:
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def fail(error: BaseException) -> None:
-        log.critical("the node cannot go on: %s", error)
+        is_in_order = isinstance(error, NodeRemoved)
+        if is_in_order:
+            log.warning("%s", error)
+        else:
+            log.critical("the node cannot go on: %s", error)
         if not ended.done():
-            ended.set_result(1)
+            ended.set_result(0 if is_in_order else 1)
 
     node.broker.on_fatal = fail
     _on_signals(lambda name: _end(ended, name))

@@ -7,9 +7,22 @@ import pytest
 
 from drmq.model.address import Address
 from drmq.server.config import load
-from drmq.server.local_nodes import LocalError, LocalNode, missing_at, plan_nodes, server_arguments
+from drmq.server.local_nodes import (
+    LocalError,
+    LocalNode,
+    Missing,
+    leaderless_at,
+    missing_at,
+    plan_nodes,
+    server_arguments,
+)
 from drmq.wire import ApiKey
-from drmq.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
+from drmq.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from support.fake_broker import broker
 
 HOST = "127.0.0.1"
@@ -108,12 +121,24 @@ def test_node_serves_when_it_sees_everyone() -> None:
             return MetadataResponse(brokers=found, controller_id=controller)
 
         fake.answers[ApiKey.METADATA] = lambda request: answer([1], 1)
-        assert missing_at(node, {1, 2, 3}) == "does not see nodes 2, 3"
+        assert missing_at(node, {1, 2, 3}) == Missing("does not see nodes 2, 3", 2)
         fake.answers[ApiKey.METADATA] = lambda request: answer([1, 2], 1)
-        assert missing_at(node, {1, 2, 3}) == "does not see node 3"
+        assert missing_at(node, {1, 2, 3}) == Missing("does not see node 3", 1)
         fake.answers[ApiKey.METADATA] = lambda request: answer([1, 2, 3], -1)
-        assert missing_at(node, {1, 2, 3}) == "knows no controller"
+        assert missing_at(node, {1, 2, 3}) == Missing("knows no controller", 0)
         fake.answers[ApiKey.METADATA] = lambda request: answer([1, 2, 3, 4], 2)
         assert missing_at(node, {1, 2, 3}) is None
         assert missing_at(node, set()) is None
-    assert missing_at(node, set()) == f"does not answer at {node.kafka}"
+    assert missing_at(node, {1, 2, 3}) == Missing(f"does not answer at {node.kafka}", 3)
+    assert missing_at(node, set()) is not None
+
+
+def test_partitions_without_a_leader_are_counted() -> None:
+    """None of a node that does not answer: that is another trouble."""
+    with broker() as fake:
+        node = LocalNode(1, None, fake.address, DIRECTORY, 1)
+        partitions = [MetadataResponsePartition(partition_index=index, leader_id=index - 1) for index in range(3)]
+        topics = [MetadataResponseTopic(name="t", partitions=partitions)]
+        fake.answers[ApiKey.METADATA] = lambda request: fake.metadata(topics=topics)
+        assert leaderless_at(node) == 1
+    assert leaderless_at(node) == 0

@@ -120,7 +120,7 @@ def members(cluster: ClusterChoice, output: Output) -> None:
 
 
 def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum) -> list[dict[str, Any]]:
-    """A row for each node that is a broker or has a copy of the metadata."""
+    """A row for each node that is a broker or votes about the metadata."""
     leads: Counter[int | None] = Counter()
     keeps: Counter[int] = Counter()
     behind: Counter[int] = Counter()
@@ -133,7 +133,8 @@ def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quor
     voters = {replica.node_id for replica in quorum.voters}
     by_id = {broker.node_id: broker for broker in brokers}
     rows = []
-    for node_id in sorted(by_id.keys() | copies.keys()):
+    # Nodes that vote without being brokers count; an observer that is no broker is one that has just been removed.
+    for node_id in sorted(by_id.keys() | voters):
         broker, copy = by_id.get(node_id), copies.get(node_id)
         role = "leader" if node_id == quorum.leader_id else "voter" if node_id in voters else "observer"
         rows.append(
@@ -317,7 +318,7 @@ def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: Clu
         admin.brokers.unregister(node_id)
         if not no_wait:
             _wait_until_removed(admin, node_id, kept)
-    text = f"Node {node_id} has left the cluster. Its process can be stopped, and its data is not needed any more."
+    text = f"Node {node_id} has left the cluster. Its process ends by itself, and its data is not needed any more."
     if no_wait:
         text = (
             f"Node {node_id} is being drained, and leaves the cluster then. `drmq cluster members` shows how far it is."

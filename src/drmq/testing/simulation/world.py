@@ -88,6 +88,11 @@ class World:
 
     # ---- the story ------------------------------------------------------------------------------
 
+    @property
+    def is_told(self) -> bool:
+        """Whether someone listens to the story while it happens."""
+        return self._tell is not None
+
     def say(self, who: str, text: str) -> None:
         line = f"{self.now_us / SECOND:10.6f} {who:>8}  {text}"
         self._story.append(line)

@@ -1,10 +1,11 @@
 """One peer: the lanes to it, and whether it is up.
 
 A peer is *up* when both heartbeat connections are there, ours to it and its to us, and our other lanes as well, so
-that the first thing that is sent to one who came up is not lost. All speak of the same start of its process. It is
-down when it was not heard for too long, or when the connection to it broke and it does not
-take a new one. Then all connections with it are broken: those that remain may lead to a machine that is gone,
-and would hold messages for minutes.
+that the first thing that is sent to one who came up is not lost. All speak of the same start of its process.
+
+It is down when it was not heard for too long, or when the connection to it broke and it does not take a new one. Then
+all lanes are broken: they may lead to a machine that is gone, and would hold messages for minutes. The connections that
+it has opened go with silence only: one that ends in order has its last words there.
 
 The heartbeat lane leads. The others are dialled once it is ready, so an absent peer costs one attempt at a time.
 """
@@ -116,7 +117,9 @@ class Link:
             lane.end_if_stalled(now)
         silent_s = now - self._heard_at
         if self.is_up and silent_s * 1_000 > self.options.peer_timeout_ms:
-            self.become_down(f"it was not heard for {silent_s * 1_000:.0f} ms")
+            reason = f"it was not heard for {silent_s * 1_000:.0f} ms"
+            self._network.abort_inbound(self.node_id, reason)
+            self.become_down(reason)
 
     def forgive(self, late_s: float, now: float) -> None:
         """This process did not run for so long, so it could not hear anyone."""
@@ -155,7 +158,7 @@ class Link:
         self._network.tell(self._network.handler.on_peer_up, replace(hello, kind=ConnectionKind.HEARTBEAT))
 
     def become_down(self, reason: str) -> None:
-        """Take the peer for dead, if it was up, and break all connections with it."""
+        """Take the peer for dead, if it was up, and break the connections to it."""
         if not self.is_up:
             return
         log.warning("node %d at %s is down: %s", self.node_id, self.address, reason)
@@ -163,7 +166,6 @@ class Link:
         self.is_up = False
         for lane in self._lanes.values():
             lane.abort(f"the peer is down: {reason}")
-        self._network.abort_inbound(self.node_id, f"the peer is down: {reason}")
         self._network.tell(self._network.handler.on_peer_down, self.node_id)
 
     # ---- called by lanes ------------------------------------------------------------------------

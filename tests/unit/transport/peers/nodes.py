@@ -200,6 +200,7 @@ class HandMadePeer:
         self.frames: list[tuple[ConnectionKind, Frame]] = []
         self.kinds: list[ConnectionKind] = []
         self.closed: list[ConnectionKind] = []
+        self.readers: dict[ConnectionKind, asyncio.StreamReader] = {}
         self.port = 0
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
@@ -225,6 +226,7 @@ class HandMadePeer:
         """Dial the other node, and be accepted by it."""
         reader, writer = await asyncio.open_connection(HOST, self._other.port)
         self._writers.append(writer)
+        self.readers[kind] = reader
         write_frame(writer, FrameType.HELLO, encode_hello(Hello.of(self.identity, kind, self._other.node_id)))
         answer = await read_frame(reader)
         assert answer.type == FrameType.HELLO

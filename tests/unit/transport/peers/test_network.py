@@ -239,8 +239,10 @@ def test_a_peer_that_restarts_comes_back_as_another(loop: str) -> None:
         again.send(one, heartbeat(2, 1))
         await until(lambda: one.handler.messages and again.handler.messages)
 
+    # So long that it cannot be the silence that is noticed.
+    patient = replace(QUICK, peer_timeout_ms=60_000)
     port = free_port()
-    run(loop, scenario, TestNode(1), TestNode(2, port=port), TestNode(2, port=port))
+    run(loop, scenario, TestNode(1, patient), TestNode(2, patient, port), TestNode(2, patient, port))
 
 
 def test_a_new_process_is_noticed_though_the_old_connections_live(loop: str) -> None:
@@ -268,6 +270,7 @@ def test_a_silent_peer_is_down(loop: str) -> None:
         await one.open()
         peer = HandMadePeer(one, 2)
         await peer.open()
+        await peer.greet(ConnectionKind.APPEND)
         writer = await peer.greet(ConnectionKind.HEARTBEAT)
         for _ in range(10):
             write_frame(writer, FrameType.NODE_HEARTBEAT)
@@ -276,6 +279,7 @@ def test_a_silent_peer_is_down(loop: str) -> None:
         assert one.handler.heard_count == 10
         await until(lambda: one.handler.events == ["up 2", "down 2"])
         await until(lambda: set(peer.closed) == set(ConnectionKind))
+        assert await ended(peer.readers[ConnectionKind.APPEND])
 
     run(loop, scenario, TestNode(1, IMPATIENT))
 
@@ -529,7 +533,7 @@ def test_a_message_that_cannot_be_handled_costs_its_connection(
 
 
 def test_close_lets_the_last_words_leave(loop: str) -> None:
-    """A leader that hands over says so and goes; the word must not be lost with it, nor what the socket did not take."""
+    """A leader that hands over says so and goes; neither the word is lost with it, nor what the socket did not take."""
 
     async def scenario(one: TestNode, two: TestNode) -> None:
         await connected(one, two)
