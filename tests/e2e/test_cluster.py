@@ -1,8 +1,9 @@
 """Three real processes, one failure each: what was acknowledged is there, once, and the same on every node.
 
-Each test keeps a `Load` running, lets something go wrong in the middle, waits until the cluster is whole, and has everything
-judged (`support.cluster_load`): the rules R1 to R8 on what clients saw, group offsets that never go back, clients that
-all work again, and the files of the replicas compared byte by byte. How long things took is printed, not judged.
+Each test keeps a `Load` running, lets something go wrong in the middle, waits until the cluster is whole, and has
+everything judged (`support.cluster_load`): the rules R1 to R8 on what clients saw, group offsets that never go back,
+clients that all work again, and the files of the replicas compared byte by byte. How long things took is printed, not
+judged.
 
 The long set, with random schedules and more kinds of failure, is `make chaos`.
 """
@@ -27,6 +28,8 @@ from support.raw_client import RawClient, RequestFailed
 
 ACKS_MIN = 400
 WATCHED = Place(SMALL, 0)
+FLIPPED_AT = 70
+"""A byte in the first part of a file, with sound parts behind it: damage, and not the torn end that a crash leaves."""
 
 
 @contextmanager
@@ -133,34 +136,46 @@ def test_all_killed_and_restarted(tmp_path: Path) -> None:
         print(f"next acknowledgement after {load.wait_ack_after(started, WATCHED):.2f} s")
 
 
-def test_what_a_node_refuses(tmp_path: Path) -> None:
-    """A directory of another cluster, and one whose metadata cannot be read, are refused in words."""
+def test_node_of_another_cluster_is_kept_out(tmp_path: Path) -> None:
+    """A node with the right id and the data of another cluster is refused by all, and says why."""
+    with ClusterProcesses(tmp_path / "cluster", 3) as cluster:
+        node = cluster[3]
+        node.kill()
+        node.data_dir.rename(tmp_path / "own")
+        with BrokerProcess(tmp_path / "other", node_id=3) as other:
+            assert other.terminate() == 0
+        shutil.copytree(other.data_dir, node.data_dir)
+        node.start()
+        for node_id in cluster.ids:
+            eventually(
+                cluster[node_id].log_text,
+                lambda text: "belongs to cluster" in text,
+                what=f"a refusal in the log of node {node_id}",
+            )
+        node.kill()
+        shutil.rmtree(node.data_dir)
+        (tmp_path / "own").rename(node.data_dir)
+        node.start().wait_ready()
+        cluster.wait_healthy()
+
+
+def test_unreadable_metadata_is_refused(tmp_path: Path) -> None:
+    """Whoever cannot read who it is, or what it has voted, does not start, changes nothing and names the file."""
     with ClusterProcesses(tmp_path / "cluster", 3) as cluster:
         cluster.create_topic(LARGE)
         node = cluster[3]
         assert node.terminate() == 0
-        own = tmp_path / "own"
-        node.data_dir.rename(own)
-
-        with BrokerProcess(tmp_path / "other", node_id=3) as other:
-            assert other.terminate() == 0
-        shutil.copytree(other.data_dir, node.data_dir)
-        said = refusal(cluster, 3)
-        assert "cluster" in said, said
-        shutil.rmtree(node.data_dir)
-
-        for damaged in ("drmq.json", "internal/__cluster_metadata/0/ledger"):
-            shutil.copytree(own, node.data_dir)
+        metadata = "internal/__cluster_metadata/0"
+        for damaged in ("drmq.json", f"{metadata}/ledger", f"{metadata}/{0:020}.log"):
             path = node.data_dir / damaged
-            content = bytearray(path.read_bytes())
-            content[len(content) // 2] ^= 0xFF
+            sound = path.read_bytes()
+            content = bytearray(sound)
+            content[FLIPPED_AT] ^= 0xFF
             path.write_bytes(content)
             said = refusal(cluster, 3)
             assert path.name in said, said
             assert path.read_bytes() == content, "a refused file was changed"
-            shutil.rmtree(node.data_dir)
-
-        own.rename(node.data_dir)
+            path.write_bytes(sound)
         node.start().wait_ready()
         cluster.wait_healthy()
 

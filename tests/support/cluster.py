@@ -293,13 +293,17 @@ class ClusterProcesses:
 
     def complaints(self) -> list[str]:
         """What keeps the cluster from being whole; empty when all is well."""
+        found = []
         try:
+            for node_id in self.running:
+                with Admin(self.nodes[node_id].bootstrap, timeout_s=5.0) as admin:
+                    there = admin.describe_cluster().brokers
+                    found += [f"node {node_id} does not see {other}" for other in self.nodes if other not in there]
             with self.admin(5.0) as admin:
-                brokers, topics = admin.brokers.all(), admin.topics.all()
+                topics = admin.topics.all()
         except ClientError as error:
             return [str(error)]
-        there = {broker.node_id for broker in brokers if not broker.is_fenced}
-        found = [f"node {node_id} is not in the cluster" for node_id in self.nodes if node_id not in there]
+        found += [f"node {node_id} does not run" for node_id in self.nodes if node_id not in self.running]
         for topic in topics:
             for partition in topic.partitions:
                 if partition.leader is None:

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from drmq.client import ClientError
 from drmq.model import TopicPartition
@@ -73,7 +74,7 @@ class TimedHistory(History):
         """The longest time without an acknowledgement between two moments."""
         times = [at for at, where in self.ack_times if start <= at <= end and place in (None, where)]
         points = [start, *times, end]
-        return max(later - earlier for earlier, later in zip(points, points[1:], strict=False))
+        return max(later - earlier for earlier, later in pairwise(points))
 
 
 class FollowingProducer(RetryingProducer):
@@ -142,8 +143,10 @@ class Load:
         self.cluster = cluster
         self.history = TimedHistory()
         self.started = time.monotonic()
-        cluster.create_topic(SMALL, partitions, {"segment.bytes": "500000", **(topic_configs or {})})
-        cluster.create_topic(LARGE, 1, topic_configs)
+        # The time in the records of `FollowingProducer` is years ago: nothing may expire.
+        configs = {"retention.ms": "-1", **(topic_configs or {})}
+        cluster.create_topic(SMALL, partitions, {"segment.bytes": "500000", **configs})
+        cluster.create_topic(LARGE, 1, configs)
         cluster.wait_healthy()
         self.places = [*(Place(SMALL, index) for index in range(partitions)), Place(LARGE, 0)]
         addresses = [node.bootstrap for node in cluster.nodes.values()]

@@ -22,7 +22,7 @@ from drmq.broker.replica import Replica
 from drmq.broker.states import Machine
 from drmq.catalog import Topic, TopicConfig, TopicDefaults, effective
 from drmq.model import ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
-from drmq.raft import Message, RaftOptions
+from drmq.raft import AppendRequest, Message, RaftOptions
 from drmq.storage import DataDirectory, Log, StorageError, Writer
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch
@@ -64,10 +64,15 @@ class Desk:
         members: Iterable[int] = (SELF,),
         machine: Machine | None = None,
         is_old: bool = False,
+        is_quick: bool = False,
         raft_options: RaftOptions | None = None,
         **configs: str,
     ) -> None:
-        """A new replica, or with `is_old` the one whose files are there; alone, it leads when this returns."""
+        """A new replica, or with `is_old` the one whose files are there, if they were ever used.
+
+        Alone, it leads when this returns. With `is_quick` the event loop hears at once what the writer thread
+        reports, while that thread is still in the middle of its cycle.
+        """
         self.files = files
         self.clock = FrozenClock()
         self.store: LogStore = MemoryLogs()
@@ -83,15 +88,19 @@ class Desk:
         self.heard: list[tuple[str, ErrorCode]] = []
         self._calls: deque[Callable[[], object]] = deque()
         self._dirty: deque[Replica] = deque()
+        self._is_quick = is_quick
+        self._is_turning = False
         self.table = PartitionTable(
             self.store, cast(GroupHost, self), self.writer, self.pool, self.clock, lambda topic, index: machine
         )
         self.table.member = SELF
         config = a_config(configs)
-        if is_old:
+        has_files = self.store.has_log(TOPIC.name, TOPIC.topic_id, 0)
+        if is_old and has_files and self.table.was_used(TOPIC, 0):
             self.partition = self.table.open(TOPIC, 0, config)
         else:
-            self.partition = self.table.make(TOPIC, 0, config, [MemberId(NodeId(member)) for member in members])
+            group = [MemberId(NodeId(member)) for member in members]
+            self.partition = self.table.make(TOPIC, 0, config, group, over=has_files)
         self.table.publish(self.partition)
         self.work()
 
@@ -107,11 +116,13 @@ class Desk:
 
     def turn(self) -> None:
         """What the event loop would do now, without the disk."""
+        self._is_turning = True
         while self._calls or self._dirty:
             if self._calls:
                 self._calls.popleft()()
             else:
                 self._dirty.popleft().pump()
+        self._is_turning = False
 
     def work(self) -> None:
         """Let the disk, and everything that follows, happen."""
@@ -144,6 +155,9 @@ class Desk:
     def send(self, node_id: NodeId, group: GroupId, message: Message) -> None:
         self.sent.append(message)
 
+    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
+        self.sent.append(message)
+
     def mark_dirty(self, replica: Replica) -> None:
         if not replica.is_dirty:
             replica.is_dirty = True
@@ -151,6 +165,8 @@ class Desk:
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._calls.append(lambda: function(*arguments))
+        if self._is_quick and not self._is_turning:
+            self.turn()
 
     def call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None:
         self.later.append((delay_s, lambda: function(*arguments)))

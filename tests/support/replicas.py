@@ -13,7 +13,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from drmq.server.segments import Damage, find_segments, read_batches
@@ -89,7 +89,7 @@ def _holders(by_log: Mapping[str, dict[int, LogCopy]], topic: str, partition: in
 def _compare(name: str, holders: Mapping[int, LogCopy]) -> Iterable[str]:
     """At most one difference per pair of neighbours: the first says all."""
     nodes = sorted(holders)
-    for one, other in zip(nodes, nodes[1:], strict=False):
+    for one, other in pairwise(nodes):
         first, second = holders[one], holders[other]
         low, high = max(first.start, second.start), min(first.end, second.end)
         row = sorted(base for base in first.batches.keys() | second.batches.keys() if low <= base < high)

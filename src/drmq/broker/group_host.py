@@ -153,12 +153,14 @@ class GroupHost:
         self._tick_count += 1
         looks_at_followers = self._tick_count % self.raft_options.heartbeat_ticks == 0
         for group, replica in list(self._awake.items()):
-            for _ in range(missed):
-                replica.tick()
             if looks_at_followers:
+                # Before the tick: a heartbeat of this very tick, sent after the word to sleep, would wake everyone up.
                 self.look_at(self._partitions[group])
             if replica.asleep:
                 del self._awake[group]
+                continue
+            for _ in range(missed):
+                replica.tick()
 
     def look_at(self, partition: Partition) -> None:
         """On a leader: who keeps up, and is there anything left to do?"""

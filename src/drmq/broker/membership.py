@@ -22,7 +22,17 @@ from drmq.broker.logs import LogStore
 from drmq.broker.metadata import Metadata
 from drmq.broker.options import ClusterOptions
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId
-from drmq.transport.peers import Hello, Identity, LeaderNotice, Network, NoNetwork, PeerError, PeerMessage
+from drmq.transport.peers import (
+    Hello,
+    Identity,
+    LeaderNotice,
+    Network,
+    NoNetwork,
+    PeerError,
+    PeerMessage,
+    PeerRefused,
+    PeerUnavailable,
+)
 
 log = logging.getLogger("drmq.broker")
 
@@ -36,6 +46,10 @@ _PARTING_S = 2.0
 _RETRY_S = 0.1
 _REQUEST_TIMEOUT_S = 5.0
 _SAID_EVERY_S = 5.0
+
+
+class OutcomeOpen(ApiError):
+    """The controller was asked, and went silent: whether it has done what it was asked is not known."""
 
 
 class NodeRemoved(DrmqError):
@@ -107,7 +121,14 @@ class Membership:
             return f"node {hello.node_id} has been replaced by one with another disk; this one must start empty"
         if hello.node_id == self.node_id:
             return f"node id {self.node_id} is used twice"
+        if hello.node_id not in self.network.peers:
+            # One that joins: it can ask us for admission only when we speak to it as well.
+            asyncio.get_running_loop().call_soon(self._meet, hello)
         return None
+
+    def _meet(self, hello: Hello) -> None:
+        if hello.node_id not in self.network.peers and hello.node_id not in self._blocked:
+            self.network.set_peer(hello.node_id, hello.peer_host, hello.peer_port)
 
     def on_peer_up(self, hello: Hello) -> None:
         self._greeted[hello.node_id] = hello
@@ -249,12 +270,17 @@ class Membership:
         return [controller, *others] if controller is not None and controller != self.node_id else others
 
     async def ask_controller(self, kind: Request, payload: Sequence[Buffer], timeout_s: float) -> bytes:
-        """Ask the controller. Raises `ApiError` (NOT_CONTROLLER) if there is none, or it does not answer."""
+        """Ask the controller. Raises `ApiError` (NOT_CONTROLLER) if there is none, or it does not answer.
+
+        It is an `OutcomeOpen` where the request was sent and no answer came.
+        """
         controller = self._metadata.controller
         if controller is None or controller == self.node_id:
             raise self._metadata.not_controller()
         try:
             return await self.network.request(controller, kind, payload, timeout_s)
         except PeerError as error:
-            code = getattr(error, "code", None)
-            raise ApiError(code or ErrorCode.NOT_CONTROLLER, str(error)) from error
+            if isinstance(error, PeerRefused):
+                raise ApiError(error.code, error.text) from error
+            is_open = isinstance(error, PeerUnavailable) and error.is_outcome_open
+            raise (OutcomeOpen if is_open else ApiError)(ErrorCode.NOT_CONTROLLER, str(error)) from error

@@ -31,6 +31,7 @@ from drmq.raft import (
     Entry,
     EntryKind,
     HardState,
+    HeartbeatResponse,
     IndexRange,
     Leadership,
     LogIndex,
@@ -278,7 +279,8 @@ class Replica:
                 tuple(map(received, message.entries)),
                 message.commit,
             )
-        if self.asleep:
+        # The answer to the last heartbeat before the sleep is no reason to wake up.
+        if self.asleep and not (isinstance(message, HeartbeatResponse) and message.term == node.term):
             self.wake()
         node.receive(message)
         if not self.is_dirty:
@@ -424,7 +426,9 @@ class Replica:
         def work() -> object:
             result = None
             for job in jobs:
-                result = job() or result
+                made = job()
+                # An empty table is a result too, though it counts as false.
+                result = result if made is None else made
             if own:
                 self._append_own(own)
             return result

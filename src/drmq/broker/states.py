@@ -24,7 +24,7 @@ from drmq.broker.logs import Snapshots
 from drmq.broker.producers import ProducerTable
 from drmq.model import DrmqError, Offset
 from drmq.raft import IndexRange, LogIndex, SnapshotMeta, Term, configuration_from_bytes, configuration_to_bytes
-from drmq.records import BatchHeader, Record, decode_batch, encode_batch, iter_batches
+from drmq.records import BatchHeader, Record, check_replicated_batch, decode_batch, encode_batch, iter_batches
 from drmq.storage import LedgerBase, Log, Snapshot
 
 if TYPE_CHECKING:
@@ -263,10 +263,14 @@ class MachineState:
 
     def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
         try:
+            end = 0
+            for position, header in iter_batches(data):
+                end = position + header.size
+                check_replicated_batch(data[position:end])
             replay_batches(data, lambda key, value: None, Offset(0))
         except Exception:  # noqa: BLE001 - bytes of a peer, which may be anything
             return False
-        return True
+        return end == len(data)
 
     def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
         self.snapshots.save(INSTALL_SNAPSHOT, decode_trim(meta.data), pack_snapshot(meta, data))

@@ -49,6 +49,7 @@ class TopicService:
         internal: bool = False,
     ) -> Topic:
         """Create a topic and wait until it can be used. Raises `ApiError`."""
+        self._check_controller()
         catalog = self._metadata.catalog
         facts = catalog.create_topic(
             name,
@@ -71,6 +72,7 @@ class TopicService:
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic: gone for clients when this returns, its disk space freed soon after."""
+        self._check_controller()
         if topic.topic_id not in self._metadata.catalog.topics_by_id:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is gone already")
         await self._commit(self._metadata.catalog.delete_topic(topic), f"the deletion of topic {topic.name!r}")
@@ -86,6 +88,7 @@ class TopicService:
         validate_only: bool = False,
     ) -> None:
         """Raise a topic's partitions to `partition_count`. Raises `ApiError` with nothing changed."""
+        self._check_controller()
         facts = self._metadata.catalog.add_partitions(name, partition_count, replicas)
         if validate_only:
             return
@@ -95,17 +98,24 @@ class TopicService:
 
     async def set_configs(self, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace all of a topic's settings."""
+        self._check_controller()
         await self._change_configs(name, self._metadata.catalog.set_configs(name, configs), validate_only)
 
     async def change_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """Change single settings of a topic; None returns one to its default."""
+        self._check_controller()
         await self._change_configs(name, self._metadata.catalog.change_configs(name, changes), validate_only)
 
     async def _change_configs(self, name: str, facts: list[Fact], validate_only: bool) -> None:
         if not validate_only:
             await self._commit(facts, f"the settings of {name!r}")
+
+    def _check_controller(self) -> None:
+        """First of all: the catalog of another node may be behind, and its refusals wrong."""
+        if not self._metadata.is_controller:
+            raise self._metadata.not_controller()
 
     async def _commit(self, facts: Sequence[Fact], what: str) -> None:
         self._metadata.append(facts)

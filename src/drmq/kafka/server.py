@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from drmq.broker import Broker, Partition, ShardDriver
+from drmq.broker.membership import OutcomeOpen
 from drmq.kafka import describe_quorum, fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.fetch_sessions import FetchSessions
@@ -36,6 +37,9 @@ log = logging.getLogger("drmq.kafka")
 Handler = Callable[[Context, Any], Any]
 
 _ROOM_POLL_S = 0.002
+_CONTROLLER_POLL_S = 0.05
+_CONTROLLER_WAIT_S = 5.0
+"""How long a request for the controller waits for one to be elected. Most elections take a second."""
 _PARKED_PARTITIONS_MAX = 500_000
 """Partitions that all parked fetches together may name; past it a fetch is answered with what there is."""
 
@@ -82,9 +86,9 @@ class KafkaServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting_for_room: list[Connection] = []
 
-    async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Begin to listen; the address that was bound."""
-        return await self.listener.open(host, port)
+    async def open(self, host: str, port: int, *, accepts: bool = True) -> tuple[str, int]:
+        """Take an address and begin to listen; the address that was bound."""
+        return await self.listener.open(host, port, accepts=accepts)
 
     async def close(self) -> None:
         """Take no more requests, answer those in flight, close all connections."""
@@ -163,15 +167,22 @@ class KafkaServer:
 
     @property
     def _passes_on(self) -> bool:
-        """Whether another node is the controller, and this one knows which."""
-        return not self.broker.is_controller and self.broker.metadata.controller is not None
+        """Whether another node is the controller, or will be."""
+        return not self.broker.is_controller and not self.broker.is_alone
 
     async def _forward(self, context: Context, header: RequestHeader, frame: memoryview, request: Any) -> object:
-        """Have the controller answer. If it does not, say so in the words of this API."""
-        try:
-            return Relayed(await self.broker.forward(frame))
-        except ApiError as error:
-            log.info("%s was not passed on to the controller: %s", ApiKey(header.api_key).name, error.message)
+        """Have the controller answer, which may be a new one soon. If none does, say so in the words of this API."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _CONTROLLER_WAIT_S
+        while not self.broker.is_controller:
+            try:
+                return Relayed(await self.broker.forward(frame))
+            except ApiError as error:
+                is_final = error.code is not ErrorCode.NOT_CONTROLLER or isinstance(error, OutcomeOpen)
+                if is_final or loop.time() > deadline:
+                    log.info("%s was not passed on to the controller: %s", ApiKey(header.api_key).name, error.message)
+                    break
+            await asyncio.sleep(_CONTROLLER_POLL_S)
         response = self._handler(header.api_key)(context, request)
         return await response if asyncio.iscoroutine(response) or asyncio.isfuture(response) else response
 

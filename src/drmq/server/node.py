@@ -42,7 +42,7 @@ class Node:
         """Open everything; the address that clients are told."""
         await self.broker.start()
         try:
-            _, port = await self.server.open(self.config.host, self.config.port)
+            _, port = await self.server.open(self.config.host, self.config.port, accepts=False)
         except OSError:
             # The address is taken: leave the data as a clean stop does.
             await self.broker.stop()
@@ -50,6 +50,8 @@ class Node:
         self.broker.advertised = self.config.advertised_address(port)
         try:
             await self.broker.join()
+            # Not earlier: a client that is told nothing of the cluster would take that for an answer.
+            await self.server.listener.start_accepting()
         except BaseException:
             await self.stop()
             raise

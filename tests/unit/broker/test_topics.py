@@ -221,6 +221,7 @@ def test_a_metadata_log_that_cannot_be_written_takes_back_what_it_lost(harness: 
     assert harness.partition("kept").config.retention_ms == 1000
     assert harness.produce("kept") == 0
     files.forget_faults()
+    harness.advance(3_000)
     assert harness.run(harness.broker.new_producer_id()) != given
     harness.create_topic("orders")
     assert harness.produce("orders") == 0

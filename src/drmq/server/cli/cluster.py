@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,12 +21,13 @@ from drmq.server.cli.output import Column, Output, plural
 from drmq.server.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from drmq.client import Admin, Broker, Quorum, Topic
+    from drmq.client import Admin, Broker, Partition, Quorum, Topic
     from drmq.server.rebalancing import PlannedMove
 
 CODES = {"healthy": 0, "degraded": 1, "down": 2}
 _LISTED_MAX = 10
 _POLL_S = 0.2
+_ANSWER_TIMEOUT_S = 2.0
 
 _node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="NODE")
 _no_wait_option = click.option(
@@ -159,8 +160,9 @@ def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quor
 def health(cluster: ClusterChoice, output: Output) -> int:
     """Say whether all nodes and replicas are there.
 
-    Names what is wrong. Exit code: 0 healthy, 1 degraded (a node is not there, or a partition has no
-    leader or too few replicas in sync), 2 down (no node answers, or no partition has a leader).
+    Asks every node, and names what is wrong. Exit code: 0 healthy, 1 degraded (a node is not there, or a
+    partition has no leader or too few replicas in sync), 2 down (no node answers, or no partition has a
+    leader).
     """
     found = examine(cluster)
     output.one(found, f"{found['status'].capitalize()}: {found['reason']}.")
@@ -182,23 +184,40 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
             controller = admin.describe_cluster().controller_id
             brokers = admin.brokers.all()
             topics = admin.topics.all()
+            answering = {broker.node_id for broker in brokers if not broker.is_fenced and _answers(broker, cluster)}
     except ClientError as error:
         lists: dict[str, Any] = {key: [] for key in ("brokers", "missing", "leaderless", "under_replicated")}
         return {"status": "down", "reason": str(error).rstrip("."), "controller": None, **lists}
-    return judged(brokers, topics, controller)
+    return judged([broker.node_id for broker in brokers], answering, topics, controller)
 
 
-def judged(brokers: Sequence[Broker], topics: Sequence[Topic], controller: int | None) -> dict[str, Any]:
-    """What these answers say about the cluster's health."""
+def _answers(broker: Broker, cluster: ClusterChoice) -> bool:
+    """Whether a broker takes a connection and says what it speaks. What others tell of it may be out of date."""
+    from drmq.client import ClientError, Connection, Deadline
+
+    try:
+        Connection(broker.address, "drmq-cli", Deadline(min(_ANSWER_TIMEOUT_S, cluster.timeout_s))).close()
+    except ClientError:
+        return False
+    return True
+
+
+def judged(
+    brokers: Sequence[int], answering: Collection[int], topics: Sequence[Topic], controller: int | None
+) -> dict[str, Any]:
+    """What is to be said of a cluster of these brokers, of which some answer.
+
+    A partition without most of its replicas cannot agree on a leader, whatever was last heard of it.
+    """
     rows: list[dict[str, Any]] = []
     for topic in topics:
         rows += [
             {
                 "topic": topic.name,
                 "partition": partition.index,
-                "leader": partition.leader,
+                "leader": partition.leader if _can_lead(partition, answering) else None,
                 "replicas": list(partition.replicas),
-                "in_sync": list(partition.in_sync),
+                "in_sync": [node_id for node_id in partition.in_sync if node_id in answering],
             }
             for partition in topic.partitions
         ]
@@ -207,12 +226,14 @@ def judged(brokers: Sequence[Broker], topics: Sequence[Topic], controller: int |
             rows.append({"topic": topic.name, "partition": None, "leader": None, "replicas": [], "in_sync": []})
     leaderless = [row for row in rows if row["leader"] is None]
     behind = [row for row in rows if row["leader"] is not None and len(row["in_sync"]) < len(row["replicas"])]
-    missing = [broker.node_id for broker in brokers if broker.is_fenced]
+    missing = [node_id for node_id in brokers if node_id not in answering]
     problems = []
     if missing:
         problems.append(
             f"node {missing[0]} is not there" if len(missing) == 1 else f"nodes {_ids(missing)} are not there"
         )
+    if controller in brokers and controller not in answering:
+        controller = None
     if controller is None:
         problems.append("there is no controller, so nothing can be created or changed")
     if leaderless:
@@ -232,11 +253,16 @@ def judged(brokers: Sequence[Broker], topics: Sequence[Topic], controller: int |
         "status": status,
         "reason": reason,
         "controller": controller,
-        "brokers": [broker.node_id for broker in brokers if not broker.is_fenced],
+        "brokers": sorted(answering),
         "missing": missing,
         "leaderless": leaderless,
         "under_replicated": behind,
     }
+
+
+def _can_lead(partition: Partition, answering: Collection[int]) -> bool:
+    replicas = sum(node_id in answering for node_id in partition.replicas)
+    return partition.leader in answering and replicas * 2 > len(partition.replicas)
 
 
 # ---- changing -----------------------------------------------------------------------------------------

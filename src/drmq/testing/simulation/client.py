@@ -62,6 +62,7 @@ class Connection:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.is_lost or self._stream is None:
             future.set_exception(Unavailable("no connection"))
+            future.exception()  # nobody may get to wait for this one
             return future
         key = spec_of(type(request)).api_key
         self._count += 1
@@ -96,7 +97,7 @@ class Connection:
             future = self._waiting.popleft()[3]
             if not future.done():
                 future.set_exception(Unavailable(f"the connection to node {self.node} is lost"))
-                future.exception()  # nobody may be waiting for this one
+                future.exception()
 
     def close(self) -> None:
         if self._stream is not None and not self.is_lost:

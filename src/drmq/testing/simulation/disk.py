@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from queue import SimpleQueue
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from drmq.model import Offset
-from drmq.records import BatchHeader, Buffer
-from drmq.storage import Log, Writer, WriterEvents
+from drmq.storage import Writer, WriterEvents
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -28,11 +27,24 @@ class Machine(Protocol):
         """As `World.later`; not while the process stands still, and never after it has died."""
 
 
+class _Queue(SimpleQueue[Any]):
+    """A queue that says when there is something in it."""
+
+    def __init__(self, on_put: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_put = on_put
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        super().put(item)
+        self._on_put()
+
+
 class SimulatedWriter(Writer):
     """A writer whose cycles are events."""
 
     def __init__(self, events: WriterEvents, machine: Machine) -> None:
         super().__init__(events, sync_threads=1)
+        self._queue = _Queue(self._begin)
         self._machine = machine
         self._is_working = False
         self._holds_flush = False
@@ -42,29 +54,11 @@ class SimulatedWriter(Writer):
     def start(self) -> None:
         return
 
-    def submit(self, log: Log, header: BatchHeader, batch: Buffer, wants_written: bool = False) -> None:
-        super().submit(log, header, batch, wants_written)
-        self._begin()
-
-    def run(self, log: Log, function: Callable[[], T]) -> Future[T]:
-        future = super().run(log, function)
-        self._begin()
-        return future
-
-    def resume(self, log: Log) -> None:
-        super().resume(log)
-        self._begin()
-
     def stop(self) -> None:
         """At the end of a graceful stop: all that is queued, at once."""
         if not self._is_stopping:
             self._is_stopping = True
             self._holds_flush = False
-            self.run_cycle()
-
-    def finish(self) -> None:
-        """Do all that is queued now, as `Future.result` on another thread would wait for it."""
-        while not self._queue.empty():
             self.run_cycle()
 
     def _begin(self) -> None:
@@ -139,4 +133,4 @@ class SimulatedPool(Executor):
         return
 
 
-__all__ = ["Machine", "Offset", "SimulatedPool", "SimulatedWriter"]
+__all__ = ["Machine", "SimulatedPool", "SimulatedWriter"]

@@ -60,6 +60,8 @@ class SimulatedNode:
         self.is_serving = False
         """Whether this life has joined its cluster."""
         self.is_stopping = False
+        self.has_broker = False
+        """Whether this life has got as far as having a broker."""
         self.disk_us_max = 600
         """How long the disk takes for a write or a sync at most."""
         self.disk_is_bad = False
@@ -98,6 +100,7 @@ class SimulatedNode:
         assert not self.is_running
         self.life += 1
         self.is_running, self.is_serving, self.is_stopping = True, False, False
+        self.has_broker = False
         self.world.say(self.name, f"starts (life {self.life})")
         self._waiting = []
         self.loop = SimulatedLoop(self.world, self.name, self._after_turn)
@@ -130,6 +133,7 @@ class SimulatedNode:
                 surroundings = Surroundings(random, pool, make_writer, open_network)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
                 self.broker.on_fatal = self._on_fatal
+                self.has_broker = True
                 self.server = KafkaServer(self.broker)
                 await self.broker.start()
                 _, port = await self.server.open(f"node-{self.node_id}", CLIENT_PORT)

@@ -24,8 +24,8 @@ class PeerHandler(Protocol):
     """What the network tells the broker, on the event loop. Any of these may call the network."""
 
     def on_peer_up(self, hello: Hello) -> None:
-        """The heartbeat connections to and from that peer are there. Again after each time one was made anew;
-        a `boot_id` that changed means that the peer's process did."""
+        """The heartbeat connections to and from that peer are there, and what is sent to it now finds a connection.
+        Again after each time one of the two was made anew; another `boot_id` means another start of its process."""
 
     def on_peer_down(self, node_id: NodeId) -> None:
         """A peer that was up is not heard any more, or was forgotten."""

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from drmq.client import Broker, Partition, Topic
+from drmq.client import Partition, Topic
 from drmq.model import NO_TOPIC_ID, ErrorCode
-from drmq.model.address import Address
 from drmq.server.cli import main
 from drmq.server.cli.cluster import judged
 
@@ -78,10 +77,6 @@ def test_members(four: ScriptedCluster, capsys: Capture) -> None:
     ]
 
 
-def broker(node_id: int, *, fenced: bool = False) -> Broker:
-    return Broker(node_id, Address("host", node_id), None, is_fenced=fenced, is_controller=False)
-
-
 def topic(*partitions: Partition) -> Topic:
     return Topic("t", NO_TOPIC_ID, False, partitions)
 
@@ -96,29 +91,40 @@ LEADERLESS = Partition(2, None, 1, (1, 2, 3), (3,))
     [
         ([1, 2, 3], [SOUND], 1, "healthy", "3 nodes, 1 partition, all replicas in sync"),
         ([1], [], 1, "healthy", "1 node, 0 partitions, all replicas in sync"),
-        ([1, 2, -3], [SOUND], 1, "degraded", "node 3 is not there"),
-        ([1, -2, -3], [SOUND], 1, "degraded", "nodes 2, 3 are not there"),
+        ([1, 2, 3, -4], [SOUND], 1, "degraded", "node 4 is not there"),
+        ([1, 2, -3], [SOUND], 1, "degraded", "node 3 is not there, 1 partition is under-replicated"),
+        ([1, -2, -3], [SOUND], 1, "down", "nodes 2, 3 are not there, 1 partition has no leader"),
+        ([-1, 2, 3], [SOUND], 2, "down", "node 1 is not there, 1 partition has no leader"),
         ([1, 2, 3], [SOUND, BEHIND], 1, "degraded", "1 partition is under-replicated"),
         ([1, 2, 3], [SOUND, LEADERLESS], 1, "degraded", "1 partition has no leader"),
         ([1, 2, 3], [SOUND], None, "degraded", "there is no controller, so nothing can be created or changed"),
         ([1, 2, 3], [LEADERLESS], 1, "down", "1 partition has no leader"),
-        ([-1, -2], [], 1, "down", "nodes 1, 2 are not there"),
+        (
+            [-1, 2],
+            [],
+            1,
+            "degraded",
+            "node 1 is not there, there is no controller, so nothing can be created or changed",
+        ),
     ],
 )
 def test_health_is_judged(
     brokers: list[int], partitions: list[Partition], controller: int | None, status: str, reason: str
 ) -> None:
     """A negative number is a node that is not there."""
-    found = judged([broker(abs(node), fenced=node < 0) for node in brokers], [topic(*partitions)], controller)
+    found = judged(
+        [abs(node) for node in brokers], {node for node in brokers if node > 0}, [topic(*partitions)], controller
+    )
     assert (found["status"], found["reason"]) == (status, reason)
-    assert [row["partition"] for row in found["leaderless"]] == [p.index for p in partitions if p is LEADERLESS]
-    assert [row["partition"] for row in found["under_replicated"]] == [p.index for p in partitions if p is BEHIND]
+    named = [row["partition"] for row in (*found["leaderless"], *found["under_replicated"])]
+    assert LEADERLESS not in partitions or LEADERLESS.index in named
+    assert BEHIND not in partitions or BEHIND.index in named
 
 
 def test_topic_that_cannot_be_described_is_leaderless() -> None:
     """A broker cannot even name its partitions."""
     broken = Topic("broken", NO_TOPIC_ID, False, (), ErrorCode.KAFKA_STORAGE_ERROR)
-    found = judged([broker(1)], [topic(SOUND), broken], 1)
+    found = judged([1, 2, 3], {1, 2, 3}, [topic(SOUND), broken], 1)
     assert found["status"] == "degraded"
     assert [(row["topic"], row["partition"]) for row in found["leaderless"]] == [("broken", None)]
 
@@ -135,6 +141,14 @@ def test_health_names_partitions(four: ScriptedCluster, capsys: Capture) -> None
     assert lines[0] == "Degraded: 1 partition has no leader, 4 partitions are under-replicated."
     assert lines[1] == "  small-0 without a leader: in sync 2 of 2"
     assert lines[2] == "  orders-0 under-replicated: in sync 1, 2 of 1, 2, 3"
+
+
+def test_health_asks_every_node(four: ScriptedCluster, capsys: Capture) -> None:
+    """A node that died a moment ago is still in the others' lists."""
+    four.fakes[3].close()
+    found = data(capsys, four, "cluster", "health", code=1)
+    assert (found["missing"], found["brokers"]) == ([3], [1, 2, 4])
+    assert [(row["topic"], row["partition"]) for row in found["leaderless"]] == [("orders", 2)]
 
 
 # ---- members that come and go ---------------------------------------------------------------------

@@ -263,6 +263,23 @@ def test_a_new_process_is_noticed_though_the_old_connections_live(loop: str) -> 
     run(loop, scenario, TestNode(1))
 
 
+def test_a_newer_connection_replaces_the_older(loop: str) -> None:
+    """Else one that is half dead would be held, and could speak after its successor."""
+
+    async def scenario(one: TestNode) -> None:
+        await one.open()
+        peer = HandMadePeer(one, 2)
+        await peer.greet(ConnectionKind.APPEND)
+        older = peer.readers[ConnectionKind.APPEND]
+        await peer.greet(ConnectionKind.REQUEST)
+        assert len(one.network.streams.open) == 2
+        await peer.greet(ConnectionKind.APPEND)
+        assert await ended(older)
+        assert len(one.network.streams.open) == 2
+
+    run(loop, scenario, TestNode(1))
+
+
 def test_a_silent_peer_is_down(loop: str) -> None:
     """Its connections are open and take what is sent, but no heartbeat comes: all of them are broken."""
 
