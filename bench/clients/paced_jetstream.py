@@ -54,7 +54,8 @@ async def _produce(task: Task) -> Report:
     for index in range(count):
         # asyncio sleeps in whole milliseconds, so what belongs to one is due at its end.
         due_at = clock.started_at + math.ceil(index / task.records_per_second * 1000) / 1000
-        while (wait := due_at - time.perf_counter()) > 0:
+        wait = due_at - time.perf_counter()
+        if wait > 0:
             await asyncio.sleep(wait)
         while index - len(latencies) > UNANSWERED_MAX:
             await asyncio.sleep(0.001)

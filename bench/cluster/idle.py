@@ -42,9 +42,7 @@ class Idle:
         return asdict(self)
 
 
-def measure(
-    system: ClusterSystem, partition_count: int, window_seconds: float, on_step: Callable[[str], None]
-) -> Idle:
+def measure(system: ClusterSystem, partition_count: int, window_seconds: float, on_step: Callable[[str], None]) -> Idle:
     """Create, wait, watch, start again twice; an error ends it early and is kept."""
     out = Idle(system.label, partition_count, window_seconds)
     try:

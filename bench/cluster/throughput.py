@@ -63,7 +63,9 @@ class Cell:
 
     def pace(self, megabytes: int) -> Paced | None:
         """The repetition with the median p99 at this rate."""
-        runs = sorted((p for p in self.paced if p.megabytes_per_second == megabytes), key=lambda p: p.latency_seconds["p99"])
+        runs = sorted(
+            (p for p in self.paced if p.megabytes_per_second == megabytes), key=lambda p: p.latency_seconds["p99"]
+        )
         return runs[(len(runs) - 1) // 2] if runs else None
 
     def as_json(self) -> dict[str, object]:

@@ -5,6 +5,7 @@ processes of that directory only.
 """
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -301,10 +302,11 @@ def test_failed_node_does_not_take_the_others_with_it(three: Cluster) -> None:
 
 def test_cluster_that_cannot_start_leaves_nothing(empty: Cluster) -> None:
     """A taken port of any node is found before a process is started."""
-    with BrokerProcess(empty.directory.parent / "other") as other:
-        done = empty.run("up", "--nodes", "2", "--data-dir", str(empty.directory), "--port", str(other.port - 1))
+    first, second = _free_ports(2)
+    with socket.create_server(("127.0.0.1", second)):
+        done = empty.run("up", "--nodes", "2", "--data-dir", str(empty.directory), "--port", str(first))
     assert done.returncode == 1
-    assert f"Cannot listen on 127.0.0.1:{other.port}" in done.stderr
+    assert f"Cannot listen on 127.0.0.1:{second}: Address already in use" in done.stderr
     assert not empty.directory.exists()
 
 

@@ -130,6 +130,7 @@ class Broker:
         machine.on_lead = self._on_lead
         self.partitions.on_role = self.assignments.on_role
         self.partitions.on_trimmed = self.maintenance.on_trimmed
+        self.groups.deleted_topics = lambda: set(self.catalog.deleted.values()) - self.catalog.topics.keys()
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name])
         self.topics.stopped = self._why_stopped
         self.assignments.on_reassigned = self._on_reassigned

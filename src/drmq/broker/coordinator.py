@@ -11,7 +11,7 @@ given their full time anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import count
 from random import Random
 
@@ -60,8 +60,15 @@ class ShardDriver:
     log: MachineLog
     """Set once the partition exists that this machine lives on."""
 
-    def __init__(self, new_shard: Callable[[], GroupShard], clock: Clock, tickets: Iterable[int]) -> None:
+    def __init__(
+        self,
+        new_shard: Callable[[], GroupShard],
+        clock: Clock,
+        tickets: Iterable[int],
+        deleted_topics: Callable[[], Collection[str]],
+    ) -> None:
         self._new_shard = new_shard
+        self._deleted_topics = deleted_topics
         self.shard = new_shard()
         self._clock = clock
         self._tickets = iter(tickets)
@@ -81,7 +88,8 @@ class ShardDriver:
 
     def on_lead(self) -> None:
         self.shard.become_leader(self._clock.monotonic_ms())
-        self._set_timer()
+        # Whoever led before may have ended before it forgot them.
+        self._carry_out(self.shard.forget_topics(self._deleted_topics()))
 
     def on_follow(self) -> None:
         """Another node coordinates these groups from now on, or soon."""
@@ -194,13 +202,20 @@ class GroupCoordinator:
         """By partition of `__consumer_offsets`; those led elsewhere are here too, and follow."""
         self.shard_count = 0
         """Partitions of `__consumer_offsets`; 0 while there is none."""
+        self.deleted_topics: Callable[[], Collection[str]] = lambda: ()
+        """Names of topics that were there and are not any more."""
         self._clock = clock
         self._random = random
         self._tickets = count()
 
     def make_shard(self) -> ShardDriver:
         """A machine for a partition of `__consumer_offsets` that is about to be opened."""
-        return ShardDriver(lambda: GroupShard(self.options, self._new_member_id), self._clock, self._tickets)
+        return ShardDriver(
+            lambda: GroupShard(self.options, self._new_member_id),
+            self._clock,
+            self._tickets,
+            lambda: self.deleted_topics(),
+        )
 
     def add_shard(self, partition: Partition) -> None:
         """Serve the groups of a partition, as soon as it leads."""

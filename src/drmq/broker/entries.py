@@ -154,6 +154,8 @@ class EntryLog:
             position = bisect_left(self._own_indexes, index)
             if position < len(self._own) and self._own_indexes[position] == index:
                 own = _entry_of(self._own[position])
+                if found and size_bytes + own.size_bytes > size_bytes_max:
+                    return found
                 found.append(own)
                 size_bytes += own.size_bytes
                 index = LogIndex(index + 1)

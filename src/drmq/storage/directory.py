@@ -17,6 +17,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Callable
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -59,15 +60,23 @@ def check_name(name: str) -> str:
 class DataDirectory:
     """The locked data directory of this process."""
 
-    def __init__(self, path: str, node_id: NodeId, cluster_id: str | None = None, files: Files = OS_FILES) -> None:
+    def __init__(
+        self,
+        path: str,
+        node_id: NodeId,
+        cluster_id: str | None = None,
+        files: Files = OS_FILES,
+        new_id: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
         """Lock the directory and check that it is ours, or make it ours if it is new and empty.
 
         A new directory belongs to no cluster until `identify`, unless `cluster_id` is given; an old one is
-        refused if it belongs to another. Raises a `DirectoryRefused`.
+        refused if it belongs to another. `new_id` names a new directory. Raises a `DirectoryRefused`.
         """
         self.path = path.rstrip("/") or "/"
         self.node_id = node_id
         self._files = files
+        self._new_id = new_id
         self.directory_id = ""
         self.cluster_id: str | None = None
         self.incarnation = 0
@@ -115,7 +124,7 @@ class DataDirectory:
                     f"{path} is missing, but {self.path} holds data; restore the file, or start with an empty directory"
                 )
             self.cluster_id = cluster_id
-            self.directory_id = secrets.token_hex(16)
+            self.directory_id = self._new_id()
             self._describe(path)
             sync_ancestors(self._files, self.path)
             return

@@ -146,7 +146,7 @@ def test_a_snapshot_that_was_not_saved_is_not_taken_for_saved(harness: Harness, 
         harness.loop.create_task(harness.broker.maintenance.save_producers(partition, force=True))
 
     harness.call(append_and_save)
-    while partition.failure is not None:
+    while not partition.is_serving:
         harness.settle()
     snapshots = harness.store.snapshots("orders", topic.topic_id, 0)
     assert snapshots.offsets(PRODUCERS_SNAPSHOT) == []
@@ -155,18 +155,23 @@ def test_a_snapshot_that_was_not_saved_is_not_taken_for_saved(harness: Harness, 
     assert snapshots.offsets(PRODUCERS_SNAPSHOT) == [1]
 
 
-def test_a_repeat_is_refused_while_the_partition_is_closed_and_new_afterwards(
-    harness: Harness, files: FakeFiles
-) -> None:
+def test_a_repeat_is_refused_while_the_partition_is_closed_and_new_afterwards() -> None:
     """A batch whose append failed is not in the log, so its retry is no repeat."""
-    harness.create_topic("orders")
-    partition = harness.partition("orders")
-    files.fail("write", errno.ENOSPC, path_part=partition.log.name + "/0")
-    assert harness.append("orders", a_batch([b"lost"], producer_id=1, epoch=0, sequence=0))[1] is not ErrorCode.NONE
-    with pytest.raises(ApiError):
-        partition.append(a_batch([b"kept"], producer_id=1, epoch=0, sequence=0), 0)
-    while partition.failure is not None:
-        harness.settle()
-    assert harness.append("orders", a_batch([b"kept"], producer_id=1, epoch=0, sequence=0)) == (0, ErrorCode.NONE)
-    assert harness.append("orders", a_batch([b"kept"], producer_id=1, epoch=0, sequence=0)) == (0, ErrorCode.NONE)
-    assert partition.next_offset == 1
+    files = FakeFiles()
+    desk = Desk(files)
+
+    def send(value: bytes) -> Offset:
+        return desk.partition.append(a_batch([value], producer_id=1, epoch=0, sequence=0), 0).base_offset
+
+    files.fail("write", errno.ENOSPC, path_part=".log")
+    send(b"lost")
+    desk.turn()
+    desk.writer.run_cycle()
+    desk.turn()
+    with pytest.raises(ApiError) as caught:
+        send(b"kept")
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    desk.work()
+    assert [send(b"kept"), send(b"kept")] == [0, 0]
+    desk.work()
+    assert (desk.partition.next_offset, desk.partition.high_watermark) == (1, 1)

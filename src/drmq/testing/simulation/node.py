@@ -129,7 +129,10 @@ class SimulatedNode:
 
         async def live() -> None:
             try:
-                store = DiskLogs(DataDirectory(DATA_DIRECTORY, self.node_id, files=self.files), self.files)
+                directory = DataDirectory(
+                    DATA_DIRECTORY, self.node_id, files=self.files, new_id=lambda: random.randbytes(16).hex()
+                )
+                store = DiskLogs(directory, self.files)
                 surroundings = Surroundings(random, pool, make_writer, open_network)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
                 self.broker.on_fatal = self._on_fatal
