@@ -4,11 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SOURCES := src tests bench demo
+SOURCES := src tests bench demo chaos
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check unit conformance e2e soak bench fuzz lint types format docs lock clean tools
+.PHONY: help demo run test check unit conformance e2e soak chaos bench fuzz lint types format docs lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
@@ -60,6 +60,9 @@ e2e: $(READY) tools ## real processes: kill -9, full disk, limits, command line
 
 soak: $(READY) ## the crash tests for much longer (MINUTES=10)
 	@DRMQ_SOAK_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -q -s tests/e2e/test_crash.py --timeout 0
+
+chaos: $(READY) tools ## a cluster under failures: every scenario, then mixtures (MINUTES=10 SEED=1)
+	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
 
 fuzz: $(READY) ## feed random bytes to every parser and to the port (COUNT=200000)
 	@for target in fuzz/fuzz_*.py; do echo "== $$target"; $(BIN)/python $$target --count $(or $(COUNT),200000) || exit 1; done

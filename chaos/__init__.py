@@ -11,10 +11,11 @@
 **The idea.** Whether a cluster keeps its promises shows only while things go wrong, and only to someone who knows what
 was promised. So `support.cluster_load` keeps producers, readers and a consumer group busy and notes every send,
 answer, read and commit; a scenario (`scenarios`) lets processes die, stand still, lose each other or their disks;
-and in the end everything is compared: what clients were told, what is there, and the files of all replicas byte by byte.
+and in the end everything is compared: what clients were told, what is there, and the files of all replicas byte by
+byte.
 
-**What a run counts for.** Every producer must have had acknowledgements before a failure, and where a majority is left also
-during it; after the heal every client must work again. A run without that fails as invalid. A scenario whose tool is
+**What a run counts for.** Every producer must have had acknowledgements before a failure, and where a majority is left
+also during it; after the heal every client must work again. A run without that fails as invalid. A scenario whose tool is
 missing on this machine is reported as not run, never as passed. The same seed makes the same choices, but real
 processes do not take turns: it repeats a schedule, not an execution. For that there is `drmq simulate`.
 

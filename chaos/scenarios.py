@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from support.checked import Place
 from support.cluster import ClusterProcesses
-from support.cluster_load import LARGE, SMALL, Load
+from support.cluster_load import SMALL, Load
 from support.link_rules import CLIENTS, LinkRule
 from support.networks import FaultyNetwork
 

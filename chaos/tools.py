@@ -57,8 +57,8 @@ def echo_server(network: FaultyNetwork, node_id: int) -> Iterator[None]:
     command = [*network.prefix(node_id), sys.executable, "-c", _ECHO]  # type: ignore[attr-defined]
     where = [network.host(node_id), str(network.port(node_id))]  # type: ignore[attr-defined]
     process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline()
         yield
     finally:

@@ -50,6 +50,9 @@ from support.polling import eventually
 
 T = TypeVar("T")
 
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+"""What kafka-python does when it is imported, which is why the tests do that themselves."""
+
 TOPIC_RESOURCE = 2
 NOBODY = -1
 
@@ -94,7 +97,6 @@ def ask(connection: Connection, request: Any, version_max: int = 32767) -> Any:
 
 @contextmanager
 def kafka_python(*nodes: NodeProcess) -> Iterator[Any]:
-    # Importing it warns, unless `support` was imported before.
     from kafka import KafkaAdminClient
 
     client = KafkaAdminClient(bootstrap_servers=[node.bootstrap for node in nodes])
@@ -187,12 +189,16 @@ def test_every_node_takes_changes_and_knows_of_them_when_it_answers(cluster: Clu
             [seen] = ask(connection, MetadataRequest([MetadataRequestTopic(name=name)])).topics
             assert len(seen.partitions) == 3
             config = AlterConfigsRequestConfig("retention.ms", "1000000")
-            altered = ask(connection, AlterConfigsRequest([AlterConfigsRequestResource(TOPIC_RESOURCE, name, [config])]))
+            altered = ask(
+                connection, AlterConfigsRequest([AlterConfigsRequestResource(TOPIC_RESOURCE, name, [config])])
+            )
             assert [entry.error_code for entry in altered.responses] == [0], altered
             change = IncrementalAlterConfigsRequestConfig("segment.bytes", 0, "2000000")
             changed = ask(
                 connection,
-                IncrementalAlterConfigsRequest([IncrementalAlterConfigsRequestResource(TOPIC_RESOURCE, name, [change])]),
+                IncrementalAlterConfigsRequest(
+                    [IncrementalAlterConfigsRequestResource(TOPIC_RESOURCE, name, [change])]
+                ),
             )
             assert [entry.error_code for entry in changed.responses] == [0], changed
             with Admin(node.bootstrap) as admin:
@@ -212,7 +218,8 @@ def test_changes_go_on_when_the_controller_dies(cluster: ClusterProcesses) -> No
     with connected(cluster[others[0]]) as one, connected(cluster[others[1]]) as other:
         cluster[controller].kill()
         for number, connection in enumerate((one, other)):
-            request = CreateTopicsRequest([CreateTopicsRequestTopic(f"orphan-{number}", 1, 2)])
+            on_others = [CreateTopicsRequestAssignment(0, others)]
+            request = CreateTopicsRequest([CreateTopicsRequestTopic(f"orphan-{number}", -1, -1, on_others)])
 
             def create(connection: Connection = connection, request: CreateTopicsRequest = request) -> int:
                 [answer] = ask(connection, request).topics
@@ -291,7 +298,9 @@ def test_kafka_python_moves_a_partition_away_from_its_leader(cluster: ClusterPro
     assert final.high_watermark == len(writer.offsets)
 
 
-def test_a_partition_may_get_more_and_fewer_replicas_if_that_is_allowed(cluster: ClusterProcesses, admin: Admin) -> None:
+def test_a_partition_may_get_more_and_fewer_replicas_if_that_is_allowed(
+    cluster: ClusterProcesses, admin: Admin
+) -> None:
     make_topic(cluster, admin, "factor", (1,))
     place = _place("factor")
     refused = admin.replicas.reassign({place: [1, 2, 3]}, may_change_factor=False)[place]
@@ -426,7 +435,10 @@ def test_a_producer_at_the_wrong_node_is_told_the_leader(cluster: ClusterProcess
             answer = ask(connection, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), version)
         [[result]] = [topic.partition_responses for topic in answer.responses]
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        hint = (result.current_leader.leader_id, [(node.node_id, node.port, node.rack) for node in answer.node_endpoints])
+        hint = (
+            result.current_leader.leader_id,
+            [(node.node_id, node.port, node.rack) for node in answer.node_endpoints],
+        )
         assert hint == ((NOBODY, []) if version < 10 else (1, [(1, cluster[1].port, rack(1))]))
         if version >= 10:
             assert result.current_leader.leader_epoch == admin.topics.describe("hinted").partitions[0].leader_epoch
