@@ -15,9 +15,9 @@ and in the end everything is compared: what clients were told, what is there, an
 byte.
 
 **What a run counts for.** Every producer must have had acknowledgements before a failure, and where a majority is left
-also during it; after the heal every client must work again. A run without that fails as invalid. A scenario whose tool is
-missing on this machine is reported as not run, never as passed. The same seed makes the same choices, but real
-processes do not take turns: it repeats a schedule, not an execution. For that there is `drmq simulate`.
+also during it; after the heal every client must work again. A run without that fails as invalid. A scenario whose tool
+is missing on this machine is reported as not run, never as passed. The same seed makes the same choices, but real
+processes do not take turns: it repeats a schedule, not an execution. For that there is the simulator.
 
 **What it cannot show.** SIGKILL loses nothing that was handed to the kernel, so a missing fsync goes unnoticed here;
 the tests on `drmq.testing.FakeFiles` and the simulator cut the power.

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import chaos  # noqa: F401  (puts the tests' support on the path)
 from chaos.failover import measure_failover
 from chaos.scenarios import SCENARIOS, Run, Scenario, mixture
-from chaos.tools import probe, strace_works
 from support.cluster import ClusterProcesses
 from support.cluster_load import ENVIRONMENT, Load, Verdict
+from support.fault_tools import probe, strace_works
 from support.networks import ProxyNetwork, SwitchNetwork, Unavailable
 
 ACKS_MIN = 1_000

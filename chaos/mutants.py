@@ -3,11 +3,12 @@
     python -m chaos mutants             # all, about ten minutes
     python -m chaos mutants dedup       # those whose name contains a word
 
-A chaos run that never fails proves nothing. To be run whenever the harness, its rules or the parts below change; a mutant
-whose text is no longer found in the source is reported too: adapt it. What SIGKILL cannot show (a missing sync) is
-not here but with the tests on a disk that loses power.
+A chaos run that never fails proves nothing. To be run whenever the harness, its rules or the parts below change; a
+mutant whose text is no longer found in the source is reported too: adapt it. What SIGKILL cannot show (a missing sync)
+is not here but with the tests on a disk that loses power.
 """
 
+# ruff: noqa: E501 (lines are quoted as they stand in the source)
 from __future__ import annotations
 
 import os

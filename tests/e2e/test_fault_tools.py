@@ -5,17 +5,11 @@ A fault tool can be wrong itself, and a partition that lets everything through m
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-from support.networks import ProxyNetwork, SwitchNetwork, Unavailable
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from chaos.tools import echo_seconds, echo_server, network_works, strace_works
+from support.fault_tools import echo_seconds, echo_server, network_works, strace_works
 from support.link_rules import CLIENTS, LinkRule, LinkRules
+from support.networks import ProxyNetwork, SwitchNetwork, Unavailable
 
 KINDS = [SwitchNetwork, ProxyNetwork]
 
