@@ -315,6 +315,7 @@ class Partition:
         if self.is_leader and not was_leader:
             self.next_offset = self.replica.queued_offset
             self.is_serving = False
+            self.in_sync = () if self.leader is None else (self.leader,)
         elif was_leader and not self.is_leader:
             self._stop_leading(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._count_uncommitted()

@@ -491,7 +491,8 @@ class Replica:
                 self._note_durable(before.end_offset)
         if position:
             self._finish_steps(position)
-        self._finish_steps(1, done)
+        if self._steps and self._steps[0] is step:
+            self._finish_steps(1, done)
 
     def _finish_steps(self, count: int, done: Future[object] | None = None) -> None:
         number = 0

@@ -135,11 +135,14 @@ class Room:
         return self.loop.run_until_complete(calling())
 
     async def _settle(self) -> None:
-        for _ in range(60):
-            for place in self.places:
-                if place.node_id not in self.gone:
-                    place.writer.run_cycle()
+        await asyncio.sleep(0)
+        while True:
+            busy = [place for place in self.places if not place.writer._queue.empty()]
+            for place in busy:
+                place.writer.run_cycle()
             await asyncio.sleep(0)
+            if not busy and not self.loop._ready:  # type: ignore[attr-defined]
+                return
 
     def ticks(self, count: int = 1) -> None:
         for _ in range(count):

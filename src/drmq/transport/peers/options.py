@@ -36,7 +36,7 @@ class PeerOptions:
     heartbeat_frame_bytes_max: Bytes32 = 1 << 20
     """The largest frame on a heartbeat connection. Frames are cut far below this."""
 
-    append_frame_bytes_max: Bytes32 = 32 << 20
+    append_frame_bytes_max: Bytes32 = 128 << 20
     """The largest frame on an append connection: one entry always goes, so this bounds the largest batch."""
 
     snapshot_frame_bytes_max: Bytes32 = 4 << 20
