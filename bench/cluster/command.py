@@ -84,24 +84,25 @@ def available(names: list[str], directory: Path) -> tuple[list[ClusterSystem], d
 
 
 def take_sections(
-    options: argparse.Namespace, systems: list[ClusterSystem], on_step: Callable[[str], None]
-) -> report.Results:
-    """Every section that was asked for."""
-    out = report.Results()
+    options: argparse.Namespace, systems: list[ClusterSystem], out: report.Results, on_step: Callable[[str], None]
+) -> None:
+    """Every section that was asked for, into `out` as they come: an interrupted run keeps what it has."""
     clusters = [system for system in systems if system.node_count > 1]
     if "throughput" in options.section:
-        out.cells = throughput.measure(systems, options.repeat, is_quick=options.quick, on_step=on_step)
+        throughput.measure(out.cells, systems, options.repeat, is_quick=options.quick, on_step=on_step)
     if "idle" in options.section:
         for system in clusters:
             # Creating a thousand replicated streams takes the peers long, and is not our concern in a hurry.
             if system.partitions_are_groups and system.fsyncs_before_ack and not _is_left_out(system, options):
                 out.idles.append(idle.measure(system, options.partitions, options.idle_seconds, on_step))
     if "failover" in options.section:
-        out.failovers = [failover.measure(each, options.times, on_step) for each in clusters if each.has_failover]
+        for system in clusters:
+            if system.has_failover:
+                out.failovers.append(failover.measure(system, options.times, on_step))
     if "restart" in options.section:
-        ours = [each for each in clusters if isinstance(each, DrmqCluster)]
-        out.restarts = [restart.measure(each, options.log_bytes, on_step) for each in ours]
-    return out
+        for system in clusters:
+            if isinstance(system, DrmqCluster):
+                out.restarts.append(restart.measure(system, options.log_bytes, on_step))
 
 
 def _is_left_out(system: ClusterSystem, options: argparse.Namespace) -> bool:
@@ -123,18 +124,25 @@ def run(options: argparse.Namespace, directory: Path, say: Console) -> int:
     def on_step(text: str) -> None:
         say.print(f"{time.perf_counter() - started_at:5.0f} s  {text}", markup=False, highlight=False)
 
+    results = report.Results()
+    is_whole = False
     with contextlib.ExitStack() as stack:
         for system in systems:
             stack.callback(system.close)
-        results = take_sections(options, systems, on_step)
+        with contextlib.suppress(KeyboardInterrupt):
+            take_sections(options, systems, results, on_step)
+            is_whole = True
     results.machine = described | {"load_average_after": machine.load_average()}
     results.versions = {system.label: system.version() for system in systems}
     results.skipped = skipped
     results.options = {
         "quick": options.quick, "repeat": options.repeat, "times": options.times, "partitions": options.partitions,
+        "is_whole": is_whole,
     }  # fmt: skip
     report.print_report(results)
     path = options.json or ROOT / "bench" / "results" / f"cluster-{time.strftime('%Y%m%d-%H%M%S')}.json"
     report.write_json(path, results)
     say.print(f"written: {path}", markup=False, highlight=False)
+    if not is_whole:
+        raise KeyboardInterrupt
     return 1 if results.errors() else 0

@@ -148,7 +148,10 @@ class ClusterSystem(ABC):
         """Start all nodes on the directories as they are, and wait until they are a cluster."""
         for node in self.nodes:
             self.launch(node, partition_count)
-        wait_until(self._is_formed_or_dead, FORM_SECONDS_MAX, f"{self.label} formed: {self.log_tail()}")
+        try:
+            wait_until(self._is_formed_or_dead, FORM_SECONDS_MAX, f"{self.label} formed")
+        except BenchError as failed:
+            raise BenchError(f"{failed}; {self.log_tail()}") from failed
 
     def launch(self, node: Node, partition_count: int = 1) -> None:
         """Start one node on its directory as it is, without waiting."""

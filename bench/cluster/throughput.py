@@ -125,15 +125,20 @@ class Cell:
 
 
 def measure(
-    systems: list[ClusterSystem], repeat_count: int, *, is_quick: bool, on_step: Callable[[str], None]
-) -> list[Cell]:
-    """Every system with every number of partitions; repetitions are interleaved as in `bench.schedule`."""
+    cells: list[Cell],
+    systems: list[ClusterSystem],
+    repeat_count: int,
+    *,
+    is_quick: bool,
+    on_step: Callable[[str], None],
+) -> None:
+    """Fill `cells`, one per system and number of partitions, interleaved as in `bench.schedule`."""
     seconds = 1.5 if is_quick else 4.0
     workloads = [
         Workload(f"1k-{count}p", RECORD_SIZE, Batching.LARGE, count, 512 * MEGABYTE, seconds_max=seconds)
         for count in PARTITION_COUNTS
     ]
-    cells = [Cell(system, workload) for workload in workloads for system in systems]
+    cells += [Cell(system, workload) for workload in workloads for system in systems]
     for repetition in range(repeat_count):
         for workload in workloads:
             row = [cell for cell in cells if cell.workload is workload]
@@ -142,4 +147,3 @@ def measure(
                 on_step(f"throughput: {cell.system.label}, {workload.partition_count} partitions")
                 os.sync()
                 cell.repeat(pace_seconds=2.0 if is_quick else 8.0)
-    return cells

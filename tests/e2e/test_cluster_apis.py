@@ -132,6 +132,11 @@ def replicas_of(admin: Admin, topic: str) -> tuple[int, ...]:
     return admin.topics.describe(topic).partitions[0].replicas
 
 
+def wait_replicas(admin: Admin, topic: str, replicas: Sequence[int]) -> None:
+    """Until the node that is asked has heard of it: only the controller knows at once."""
+    eventually(lambda: replicas_of(admin, topic), lambda found: found == tuple(replicas))
+
+
 def fill(cluster: ClusterProcesses, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number in range(count):
@@ -245,7 +250,7 @@ def test_confluent_elects_the_preferred_leader(cluster: ClusterProcesses, admin:
     found = client.elect_leaders(ElectionType.PREFERRED, [wanted, unknown]).result()
     assert found[wanted] is None, found
     assert found[unknown].name() == "UNKNOWN_TOPIC_OR_PART"
-    assert leader_of(admin, "elected") == 2
+    eventually(lambda: leader_of(admin, "elected"), lambda leader: leader == 2)
     again = client.elect_leaders(ElectionType.PREFERRED, [wanted]).result()[wanted]
     assert again.name() == "ELECTION_NOT_NEEDED"
     everything = client.elect_leaders(ElectionType.PREFERRED).result()
@@ -285,7 +290,7 @@ def test_kafka_python_moves_a_partition_away_from_its_leader(cluster: ClusterPro
         eventually(client.list_partition_reassignments, lambda moving: not moving)
         cancelled = client.alter_partition_reassignments({place: None})
         assert cancelled[place].__name__ == "NoReassignmentInProgressError"
-    assert replicas_of(admin, "moving") == (3, 2)
+    wait_replicas(admin, "moving", (3, 2))
     assert eventually(lambda: leader_of(admin, "moving"), lambda leader: leader in (2, 3))
     quorum = admin.replicas.quorum(_place("moving"))
     assert {replica.node_id for replica in quorum.voters} == {2, 3}
@@ -308,7 +313,7 @@ def test_a_partition_may_get_more_and_fewer_replicas_if_that_is_allowed(
     for target in ([1, 2, 3], [3]):
         assert not admin.replicas.reassign({place: target})
         eventually(lambda: admin.replicas.reassignments([place]), lambda moving: not moving)
-        assert replicas_of(admin, "factor") == tuple(target)
+        wait_replicas(admin, "factor", target)
         assert eventually(lambda: leader_of(admin, "factor"), lambda leader: leader is not None) in target
 
 
@@ -321,7 +326,7 @@ def test_a_move_that_waits_for_a_dead_node_can_be_cancelled(cluster: ClusterProc
         assert admin.replicas.reassignments()[place].adding == (3,)
         assert not admin.replicas.cancel([place])
         eventually(lambda: admin.replicas.reassignments(), lambda moving: not moving)
-        assert replicas_of(admin, "stuck") == (1, 2)
+        wait_replicas(admin, "stuck", (1, 2))
     finally:
         cluster[3].resume()
     cluster.wait_healthy()
@@ -409,7 +414,7 @@ def test_a_node_joins_and_the_controller_leaves_under_load(tmp_path: Path) -> No
                 admin.brokers.quorum, lambda found: leaving not in {each.node_id for each in found.observers}
             )
             assert leaving not in {replica.node_id for replica in quorum.voters}
-            assert set(replicas_of(admin, "kept")) == {1, 2, 3, 4} - {leaving}
+            eventually(lambda: set(replicas_of(admin, "kept")), lambda found: found == {1, 2, 3, 4} - {leaving})
         writer.finish()
         assert not cluster.alarms()
 

@@ -252,6 +252,9 @@ class Broker:
         await self.assignments.settled()
         if self.is_alone and CONSUMER_OFFSETS not in self.catalog.topics:
             await self.create_offsets_topic()
+        while any(partition.replica.is_alone and not partition.is_serving for partition in self.partitions):
+            # Nobody else is needed to lead these, so no client should have to come twice.
+            await self.host.next_leader_news(0.05)
         self._tasks = [
             asyncio.create_task(self._repeat(self.options.retention_check_interval_ms / 1000, self.maintain)),
             asyncio.create_task(self._repeat(_OFFSET_EXPIRY_INTERVAL_S, self._expire_offsets)),

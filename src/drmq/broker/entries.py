@@ -33,11 +33,15 @@ _OFFSET = Struct(">q")
 class Batch:
     """A batch as an entry's payload: stamped bytes and their header."""
 
-    __slots__ = ("data", "header", "wants_written")
+    __slots__ = ("data", "header", "is_received", "wants_written")
 
-    def __init__(self, header: BatchHeader, data: memoryview, wants_written: bool = False) -> None:
+    def __init__(
+        self, header: BatchHeader, data: memoryview, wants_written: bool = False, *, is_received: bool = False
+    ) -> None:
         self.header = header
         self.data = data
+        self.is_received = is_received
+        """Whether another leader made it: then this node's partition has yet to hear of it."""
         self.wants_written = wants_written
         """Whether someone waits to hear that it is in the leader's log, durable or not (acks=1)."""
 
@@ -71,7 +75,8 @@ def received(entry: Entry) -> Entry:
         raise ProtocolError(f"entry {entry.index} holds a damaged batch: {error}") from error
     if header.next_offset - header.base_offset != entry.index - entry.first + 1 or int(header.leader_epoch) != entry.term:
         raise ProtocolError(f"entry {entry.first} to {entry.index} of term {entry.term} does not fit its batch {header}")
-    return Entry(entry.first, entry.index, entry.term, entry.kind, Batch(header, memoryview(payload)), len(payload))
+    batch = Batch(header, memoryview(payload), is_received=True)
+    return Entry(entry.first, entry.index, entry.term, entry.kind, batch, len(payload))
 
 
 class EntryLog:

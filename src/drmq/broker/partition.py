@@ -233,7 +233,9 @@ class Partition:
     def _check_leads(self) -> None:
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
-        if not self.is_leader:
+        # Whoever hands over refuses all batches alike, before it looks at their numbers. Refusing one and calling the
+        # next out of order would make its producer begin anew, and send again what may have been written.
+        if not self.is_leader or self.replica.is_handing_over:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads())
 
     def _who_leads(self) -> str:

@@ -227,6 +227,11 @@ class Replica:
     def leads(self) -> bool:
         return self.node is not None and self.node.role is Role.LEADER
 
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether this leader takes nothing more, because another member is to lead."""
+        return self.node is not None and self.node.transfer_target is not None
+
     def wake(self) -> None:
         """Let the ticks reach this replica again."""
         self.asleep = False
@@ -418,8 +423,9 @@ class Replica:
         step = _Step(batches[-1].header.next_offset)
         for batch in batches:
             writer.submit(target, batch.header, batch.data, batch.wants_written)
-        if not self.leads:
-            step.headers = [batch.header for batch in batches]
+        # Not by the role of this moment: who has proposed batches and was deposed before they were queued has
+        # them in its tables already, and would take them in a second time.
+        step.headers = [batch.header for batch in batches if batch.is_received]
         self._steps.append(step)
 
     def _queue_job(self, step: _Step, jobs: Sequence[Callable[[], object]], own: Sequence[OwnEntry]) -> _Step:

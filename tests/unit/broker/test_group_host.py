@@ -136,13 +136,10 @@ class Room:
 
     async def _settle(self) -> None:
         await asyncio.sleep(0)
-        while True:
-            busy = [place for place in self.places if not place.writer._queue.empty()]
-            for place in busy:
+        while self.loop._ready or any(not place.writer._queue.empty() for place in self.places):  # type: ignore[attr-defined]
+            for place in self.places:
                 place.writer.run_cycle()
             await asyncio.sleep(0)
-            if not busy and not self.loop._ready:  # type: ignore[attr-defined]
-                return
 
     def ticks(self, count: int = 1) -> None:
         for _ in range(count):

@@ -50,6 +50,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Files": {
         "log": ("drmq.server.cli.log", "Read and check segment files, without a broker."),
     },
+    "Trust": {
+        "simulate": ("drmq.server.cli.simulate", "Run a simulated cluster through crashes, cuts and full disks."),
+    },
     "Help": {
         "version": ("drmq.server.cli.version", "Print the version."),
     },

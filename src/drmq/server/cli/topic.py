@@ -160,6 +160,7 @@ def create(
 @output_option
 def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Output) -> None:
     """Show the partitions and settings of a topic."""
+    from drmq.client import ClientError
     from drmq.model import TopicPartition, topic_id_text
 
     with cluster.admin() as admin:
@@ -167,7 +168,11 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
         places = [
             TopicPartition(name, partition.index) for partition in found.partitions if partition.leader is not None
         ]
-        bounds = admin.topics.bounds(places)
+        try:
+            bounds = admin.topics.bounds(places)
+        except ClientError:
+            # Just now a leader is not one, or cannot be reached. Who looks at a topic then wants to see its replicas.
+            bounds = {}
         sizes = _sizes(admin)
         configs = [entry for entry in admin.configs.of_topic(name) if all_configs or not entry.is_default]
     partitions: list[dict[str, Any]] = []

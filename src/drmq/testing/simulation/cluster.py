@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from random import Random
+from typing import Any
 
 from drmq.broker import BrokerOptions
 from drmq.broker import machine as machine_module
@@ -63,7 +64,7 @@ class Cluster:
         self.node_ids = [int(node.node_id) for node in self.nodes]
         self.invariants = Invariants(self.world, self.board, self.nodes)
         self.faults = Faults(self)
-        self.loop = SimulatedLoop(self.world, "clients", lambda: None)
+        self.loop = SimulatedLoop(self.world, "clients", lambda: None)  # type: ignore[abstract]
         self.workers: list[Worker] = []
         self.places: list[Place] = []
         self._stream_count = 0
@@ -116,14 +117,16 @@ class Cluster:
             ("audit", 1, replicas, {"min.insync.replicas": str(min(2, replicas))}),
             ("short", 1, replicas, {"segment.bytes": "4096", "retention.bytes": "12000"}),
         ]
+        self.history.short_lived.add("short")
         for name, count, _, _ in topics:
             self.places += [Place(name, index) for index in range(count)]
         return topics
 
     async def _make_topics(self, topics: list[tuple[str, int, int, dict[str, str]]]) -> None:
         client = Client(self, "admin", Random(self.world.random.getrandbits(64)))
-        while sum(node.is_serving for node in self.nodes) < self.node_count:
-            await asyncio.sleep(0.05)
+        for node in self.nodes:
+            while not node.is_serving:  # noqa: ASYNC110 - it is not on this loop that a node begins to serve
+                await asyncio.sleep(0.05)
         for name, partitions, replicas, configs in topics:
             await create_topic(client, name, partitions, replicas, configs)
 
@@ -146,8 +149,8 @@ class Cluster:
         for worker in self.workers:
             self._tasks.append(self._on_clients(worker.run))
 
-    def _on_clients(self, function: Callable[[], object]) -> asyncio.Task[None]:
-        task = self.loop.create_task(function())  # type: ignore[arg-type]
+    def _on_clients(self, function: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        task = self.loop.create_task(function())
         task.add_done_callback(self._on_client_done)
         return task
 

@@ -1,6 +1,7 @@
 """The slow half of a node: a writer without a thread, and a pool without threads.
 
-Both run the real code, as events of the world, after as long as the disk takes. The writer's cycle is cut in two: batches
+Both run the real code, as events of the world, after as long as the disk takes. The writer's cycle is cut in two:
+batches
 are written first and synced some time later, and in between the world goes on. That is the window in which an
 acknowledgement would be a lie.
 """

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from drmq.testing.simulation.cluster import Cluster
 
 _SILENT_DISK_US_MAX = 400 * MS
+_DAY_MS = 86_400_000
 
 
 class Faults:
@@ -163,8 +164,10 @@ class Faults:
         self._start_later(node)
 
     def _may_lose_a_disk(self, node: SimulatedNode) -> bool:
-        return len(self._cluster.nodes) >= 3 and self._bad_disk is None and all(
-            other.is_serving for other in self._cluster.nodes
+        return (
+            len(self._cluster.nodes) >= 3
+            and self._bad_disk is None
+            and all(other.is_serving for other in self._cluster.nodes)
         )
 
     # ---- links ----------------------------------------------------------------------------------
@@ -230,8 +233,19 @@ class Faults:
 
     def _turn_clock(self) -> None:
         node = self._some_node()
-        node.clock.wall_ahead_ms += self._random.choice((-86_400_000, -5_000, 3_000, 86_400_000, 30 * 86_400_000))
-        self._world.say(node.name, f"has its clock set, now {node.clock.wall_ahead_ms} ms ahead")
+        jump_ms = self._random.choice((-30 * _DAY_MS, -_DAY_MS, -5_000, 3_000, _DAY_MS, 30 * _DAY_MS))
+        clock = node.clock
+        clock.wall_ahead_ms += jump_ms
+        self._world.say(node.name, f"has its clock set, now {clock.wall_ahead_ms} ms ahead")
+        if abs(jump_ms) < _DAY_MS:
+            return
+
+        def set_right() -> None:
+            clock.wall_ahead_ms -= jump_ms
+            self._world.say(node.name, f"has its clock set right, now {clock.wall_ahead_ms} ms ahead")
+
+        # Retention passes over one round after a jump. A clock that stays wrong is believed in the end.
+        self._world.later(self._random.randrange(100 * MS, 2_900 * MS), "clock set right", set_right)
 
     # ---- decisions ------------------------------------------------------------------------------
 

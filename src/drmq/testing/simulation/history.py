@@ -57,7 +57,9 @@ class History:
         self.final: dict[Place, dict[int, bytes]] = {}
         """What was there at the end."""
         self.start: dict[Place, int] = {}
-        """Where each partition began at the end: retention may have removed what was before."""
+        """Where each partition began at the end."""
+        self.short_lived: set[str] = set()
+        """Topics whose oldest records may be removed."""
         self.known_end: dict[Place, int] = {}
         """The highest end of each partition that any client was told of."""
         self.committed: dict[tuple[str, Place], int] = {}
@@ -147,6 +149,9 @@ class History:
 
     def violations(self) -> Iterator[tuple[str, str]]:
         """What is wrong with the final state, given all that was said before."""
+        for place, start in self.start.items():
+            if start > 0 and place.topic not in self.short_lived:
+                yield "no-acked-record-lost", f"{place} begins at {start}, and nothing was to be removed from it"
         for sent in self.sent.values():
             final = self.final.get(sent.place, {})
             if sent.outcome is Outcome.ACKED and sent.is_durable and sent.offset >= self.start.get(sent.place, 0):

@@ -9,6 +9,8 @@
   nodes;
 - **applied-committed**: nothing is applied before it is committed, and neither falls while a process lives;
 - **high-watermark-monotone**: a leader that serves begins no lower than any before it has served;
+- **restarts-keep-promises**: a process that comes back on the same disk has every entry that the one before it knew to
+  be durable, and its last term and vote;
 - **honest-messages**: no node gets a message that no node may send.
 
 At the end, **replicas-identical**: the committed bytes of all replicas, and the states that they amount to.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 from drmq.broker import Partition
@@ -26,6 +29,7 @@ from drmq.broker.states import MachineState
 from drmq.model import GroupId, NodeId, Offset, node_of
 from drmq.raft import AppendRequest, Configuration, LogIndex, Node, Role, Term, VoteRequest, VoteResponse
 from drmq.records import iter_batches
+from drmq.storage import Ballot
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.peers import Switchboard
 from drmq.testing.simulation.world import World
@@ -97,6 +101,15 @@ class _Seen:
         self.configuration: Configuration = raft.configuration
 
 
+class _Promise(NamedTuple):
+    """What a replica had made durable when its process ended."""
+
+    member: NodeId
+    last_index: LogIndex
+    last_term: Term | None
+    ballot: Ballot
+
+
 class Invariants:
     """Looks at every node after each of its events."""
 
@@ -105,10 +118,13 @@ class Invariants:
         self._nodes = nodes
         self._groups: dict[GroupId, _Group] = {}
         self._seen: dict[tuple[NodeId, GroupId], _Seen] = {}
+        self._promises: dict[tuple[NodeId, GroupId], _Promise] = {}
+        self._returned: set[SimulatedNode] = set()
         self.checks = 0
         board.watch = self._on_message
         for node in nodes:
             node.after_event = self.look
+            node.on_end = self._on_end
 
     def _group(self, group: GroupId) -> _Group:
         found = self._groups.get(group)
@@ -160,6 +176,11 @@ class Invariants:
         """Check everything that the event before may have changed on a node."""
         if not node.has_broker:
             return
+        if node.is_serving and node not in self._returned:
+            # All replicas that it still has are open. What it promised for others has gone with them.
+            self._returned.add(node)
+            for key in [key for key in self._promises if key[0] == node.node_id]:
+                del self._promises[key]
         host = node.broker.host
         if host.protocol_errors:
             self._world.break_rule("honest-messages", f"{node.name} was sent what no node sends")
@@ -170,10 +191,43 @@ class Invariants:
             seen = self._seen.get((node.node_id, group))
             if seen is None or seen.raft is not raft:
                 seen = self._seen[node.node_id, group] = _Seen(raft)
+                self._check_restart(node, partition, raft)
             state = (raft.term, raft.role, raft.commit_index, partition.high_watermark, partition.is_serving)
             if state != seen.state:
                 self._check(node, partition, raft, seen)
                 seen.state = state
+
+    def _on_end(self, node: SimulatedNode) -> None:
+        """A process ends. What it knows to be durable is what it may have told others."""
+        self._returned.discard(node)
+        if not node.has_broker:
+            return
+        for group, partition in node.broker.host._partitions.items():
+            raft = partition.replica.node
+            if raft is not None:
+                index = raft.durable_index
+                self._promises[node.node_id, group] = _Promise(
+                    raft.node_id, index, raft.term_at(index), partition.replica.ledger.ballot
+                )
+
+    def _check_restart(self, node: SimulatedNode, partition: Partition, raft: Node) -> None:
+        promise = self._promises.pop((node.node_id, partition.group), None)
+        if promise is None or promise.member != raft.node_id:
+            return
+        ballot = partition.replica.ledger.ballot
+        self._world.require(
+            ballot == promise.ballot or ballot.term > promise.ballot.term,
+            "restarts-keep-promises",
+            f"{node.name} {partition!r} comes back with {ballot}, and had {promise.ballot}",
+        )
+        here = raft.term_at(promise.last_index)
+        self._world.require(
+            raft.last_index >= promise.last_index
+            and (here == promise.last_term or here is None or promise.last_term is None),
+            "restarts-keep-promises",
+            f"{node.name} {partition!r} comes back with a log to {raft.last_index} and term {here} at "
+            f"{promise.last_index}, where it had term {promise.last_term}",
+        )
 
     def _check(self, node: SimulatedNode, partition: Partition, raft: Node, seen: _Seen) -> None:
         self.checks += 1
@@ -205,9 +259,7 @@ class Invariants:
     def _check_election(self, who: str, raft: Node, group: _Group) -> None:
         world = self._world
         known = group.leaders.setdefault(raft.term, raft.node_id)
-        world.require(
-            known == raft.node_id, "election-safety", f"{who} and member {known} both lead term {raft.term}"
-        )
+        world.require(known == raft.node_id, "election-safety", f"{who} and member {known} both lead term {raft.term}")
         index, term, committed_in = group.commit
         if committed_in < raft.term:
             here = raft.term_at(LogIndex(index))
@@ -355,15 +407,21 @@ def _described(partition: Partition) -> str:
     if raft is None:
         return f"{partition!r}: closed: {partition.failure}"
     configuration = raft.configuration
-    return (
-        f"{partition!r}: {raft.role.value} in term {raft.term} of {raft.leader_id}, log to "
-        f"{raft.last_index}, durable {raft.durable_index}, committed {raft.commit_index}, applied {raft.applied_index}, "
-        f"offsets {partition.start_offset} to {partition.high_watermark}, voters {sorted(configuration.voters)}"
-        + (f" before {sorted(configuration.voters_before)}" if configuration.is_joint else "")
-        + (f" learners {sorted(configuration.learners)}" if configuration.learners else "")
-        + (", asleep" if partition.replica.asleep else "")
-        + (f", failed: {partition.failure}" if partition.failure else "")
-    )
+    parts = [
+        f"{partition!r}: {raft.role.value} in term {raft.term} of {raft.leader_id}",
+        f"log to {raft.last_index}, durable {raft.durable_index}, committed {raft.commit_index}",
+        f"applied {raft.applied_index}, offsets {partition.start_offset} to {partition.high_watermark}",
+        f"voters {sorted(configuration.voters)}",
+    ]
+    if configuration.is_joint:
+        parts.append(f"before {sorted(configuration.voters_before)}")
+    if configuration.learners:
+        parts.append(f"learners {sorted(configuration.learners)}")
+    if partition.replica.asleep:
+        parts.append("asleep")
+    if partition.failure:
+        parts.append(f"failed: {partition.failure}")
+    return ", ".join(parts)
 
 
 def _digest(partition: Partition, start: int, end: int) -> str:

@@ -100,7 +100,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def turn(self) -> None:
         """Run what is ready now."""
-        if self.is_dead or self.is_paused:
+        if self._has_ended() or self.is_paused:
             return
         self._turn_is_due = True
         ready, timers, now_us = self._ready, self._timers, self._world.now_us
@@ -114,13 +114,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 handle = ready.popleft()
                 if not handle._cancelled:
                     handle._run()
-                    if self.is_dead or self.halts():
+                    if self._has_ended():
                         break
         finally:
             events._set_running_loop(None)
         self._turn_is_due = False
         self._after_turn()
-        if self.is_dead:
+        if self._has_ended():
             return
         if ready:
             self._wake()
@@ -128,6 +128,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             heappop(timers)
         if timers and (self._armed_us is None or timers[0][0] < self._armed_us):
             self._arm(timers[0][0])
+
+    def _has_ended(self) -> bool:
+        return self.is_dead or self.halts()
 
     # ---- life -----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 from drmq.broker import Broker, BrokerOptions, ClusterOptions, DiskLogs, PeerAddress
@@ -47,9 +48,7 @@ class NodeClock:
 class SimulatedNode:
     """A machine with a disk, on which a broker runs, or does not."""
 
-    def __init__(
-        self, world: World, board: Switchboard, node_id: int, founders: int, options: BrokerOptions
-    ) -> None:
+    def __init__(self, world: World, board: Switchboard, node_id: int, founders: int, options: BrokerOptions) -> None:
         self.world = world
         self.node_id = NodeId(node_id)
         self.name = f"node {node_id}"
@@ -69,6 +68,8 @@ class SimulatedNode:
         self.streams: dict[Stream, None] = {}
         self.after_event: Callable[[SimulatedNode], None] = lambda node: None
         """The invariants, looked at after each event of this node."""
+        self.on_end: Callable[[SimulatedNode], None] = lambda node: None
+        """A process ends, in whatever way."""
         self.on_dead: Callable[[SimulatedNode, str], None] = lambda node, reason: None
         """The node has died by itself: of a power cut that was planned for some write, or of an error."""
         self._board = board
@@ -103,7 +104,7 @@ class SimulatedNode:
         self.has_broker = False
         self.world.say(self.name, f"starts (life {self.life})")
         self._waiting = []
-        self.loop = SimulatedLoop(self.world, self.name, self._after_turn)
+        self.loop = SimulatedLoop(self.world, self.name, self._after_turn)  # type: ignore[abstract]
         self.loop.halts = lambda: self.files.is_off
         self.loop.listen = self._listen
         pool = SimulatedPool(self)
@@ -173,6 +174,7 @@ class SimulatedNode:
             self.on_dead(self, "power")
 
     def _end(self, *, silently: bool) -> None:
+        self.on_end(self)
         self.is_running = self.is_serving = self.is_stopping = False
         self.loop.die()
         if self.peers is not None and self._board.up.get(self.node_id) is self.peers:
@@ -273,10 +275,8 @@ class SimulatedNode:
             if self.loop.is_paused:
                 self._waiting.append((name, event))
                 return
-            try:
+            with suppress(PowerCut):
                 event()
-            except PowerCut:
-                pass
             if self.files.is_off:
                 self._lose_power()
 

@@ -157,7 +157,8 @@ class SimulatedPeers:
         self._request_count += 1
         number = self._request_count
         head, body, own_boot = encode_request(Request(number, kind)), b"".join(payload), self._identity().boot_id
-        future = peer.requests[number] = self._loop.create_future()
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        peer.requests[number] = future
         self._carry(
             node_id,
             peer.hello.boot_id,
@@ -184,9 +185,7 @@ class SimulatedPeers:
     @property
     def peers(self) -> Mapping[NodeId, PeerStatus]:
         return {
-            node_id: PeerStatus(
-                peer.host, peer.port, peer.is_up, 0, 0, peer.refusal, None, peer.hello, peer.heard_ms
-            )
+            node_id: PeerStatus(peer.host, peer.port, peer.is_up, 0, 0, peer.refusal, None, peer.hello, peer.heard_ms)
             for node_id, peer in self._peers.items()
         }
 

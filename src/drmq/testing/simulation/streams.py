@@ -1,8 +1,8 @@
 """Connections of clients, without sockets: bytes in order, late, held up by cuts, and broken by deaths.
 
-The server's side is the real `Connection`, on a transport made here. A cut holds bytes back, as TCP does, until it heals
-or somebody's patience ends. A process that dies breaks its connections soon; a machine without power says nothing, and
-the other side finds out when it asks again.
+The server's side is the real `Connection`, on a transport made here. A cut holds bytes back, as TCP does, until it
+heals or somebody's patience ends. A process that dies breaks its connections soon; a machine without power
+says nothing, and the other side finds out when it asks again.
 """
 
 from __future__ import annotations
@@ -81,19 +81,22 @@ class ServerTransport(asyncio.Transport):
         for data in arrived:
             self.receive(data)
 
+    def _is_held(self) -> bool:
+        return not self._is_reading
+
     def receive(self, data: bytes) -> None:
-        if not self._is_reading:
+        if self._is_held():
             self._arrived.append(data)
             return
         protocol = self._stream.protocol
         position = 0
         while position < len(data) and not self._stream.is_broken:
-            if not self._is_reading:
+            if self._is_held():
                 self._arrived.append(data[position:])
                 return
-            buffer = protocol.get_buffer(-1)
+            buffer = cast(memoryview, protocol.get_buffer(-1))
             count = min(len(buffer), len(data) - position)
-            cast(memoryview, buffer)[:count] = data[position : position + count]
+            buffer[:count] = data[position : position + count]
             protocol.buffer_updated(count)
             position += count
 

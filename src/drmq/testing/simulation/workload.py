@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -63,7 +62,7 @@ class Worker:
         self.is_stopping = False
         """No new work; what is begun is brought to its end."""
         self.successes = 0
-        self.pause_s = 0.1
+        self.pause_s = 0.25
 
     async def run(self) -> None:
         while not self.is_done:
@@ -140,9 +139,7 @@ class Producer(Worker):
             self._count += 1
             value = f"{self.name}:{self._count}:".encode() + bytes(random.randrange(150))
             sent.append(
-                self.history.on_send(
-                    self.place, value, is_durable=self._acks == -1, is_idempotent=self._is_idempotent
-                )
+                self.history.on_send(self.place, value, is_durable=self._acks == -1, is_idempotent=self._is_idempotent)
             )
         sequence = -1
         if self._is_idempotent:
@@ -158,7 +155,9 @@ class Producer(Worker):
 
     def _request(self, batch: _Batch) -> ProduceRequest:
         partition = ProduceRequestPartition(self.place.partition, batch.data)
-        return ProduceRequest(None, self._acks, 5_000, [ProduceRequestTopic(self.place.topic, partition_data=[partition])])
+        return ProduceRequest(
+            None, self._acks, 5_000, [ProduceRequestTopic(self.place.topic, partition_data=[partition])]
+        )
 
     async def _attempt(self) -> None:
         """Send everything that is not acknowledged, in order, and see what comes of it."""
@@ -216,7 +215,10 @@ class Consumer(Worker):
             partition_max_bytes=self.random.choice((200, 4_000, 100_000)),
         )
         request = FetchRequest(
-            max_wait_ms=300, min_bytes=1, max_bytes=1 << 20, topics=[FetchRequestTopic(self.place.topic, partitions=[partition])]
+            max_wait_ms=300,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            topics=[FetchRequestTopic(self.place.topic, partitions=[partition])],
         )
         try:
             answer = await self.client.ask(leader.node, request, _FETCH)
@@ -319,7 +321,9 @@ class Committer(Worker):
         self._next += 1
         offset = self.history.asked[key] = self._next
         partition = OffsetCommitRequestPartition(self.place.partition, offset, committed_metadata="")
-        request = OffsetCommitRequest(self.name, topics=[OffsetCommitRequestTopic(self.place.topic, partitions=[partition])])
+        request = OffsetCommitRequest(
+            self.name, topics=[OffsetCommitRequestTopic(self.place.topic, partitions=[partition])]
+        )
         answer = await self.client.ask(node, request, _COMMIT)
         error = self.check_code(answer.topics[0].partitions[0].error_code, "an offset commit")
         if error is not ErrorCode.NONE:
@@ -380,7 +384,10 @@ class Reader(Worker):
     async def _fetch(self, node: int, place: Place, position: int, final: dict[int, bytes]) -> int:
         partition = FetchRequestPartition(place.partition, fetch_offset=position, partition_max_bytes=1 << 20)
         request = FetchRequest(
-            max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[FetchRequestTopic(place.topic, partitions=[partition])]
+            max_wait_ms=100,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            topics=[FetchRequestTopic(place.topic, partitions=[partition])],
         )
         answer = await self.client.ask(node, request, _FETCH)
         result = answer.responses[0].partitions[0]
@@ -410,7 +417,5 @@ async def create_topic(
             pass
         await asyncio.sleep(0.2)
 
-
-Started = Callable[[], Awaitable[None]]
 
 __all__ = ["Committer", "Consumer", "EndWatcher", "Outcome", "Producer", "Reader", "Worker", "create_topic"]

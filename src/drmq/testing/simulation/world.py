@@ -83,6 +83,11 @@ class World:
         self._hash.update(text.encode())
 
     @property
+    def event_count(self) -> int:
+        """Events that have been asked for so far."""
+        return self._sequence
+
+    @property
     def hash(self) -> str:
         return self._hash.hexdigest()
 
