@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SPARK_READY := $(VENV)/.spark-ready
 SOURCES := src tests bench demo
 WORKERS ?= 2
 
@@ -21,6 +22,12 @@ $(READY): requirements/dev.txt pyproject.toml
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Spark is large, so it is set up only by the targets that run it.
+$(SPARK_READY): $(READY) requirements/spark.txt
+	@echo "Setting up Spark in $(VENV) (once; about a minute, 600 MB) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/spark.txt
 	@touch $@
 
 demo: $(READY) ## the main job end to end on real data: produce, consume in a group, kill -9, nothing lost

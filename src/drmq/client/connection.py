@@ -1,8 +1,9 @@
 """One connection to one broker: a request out, its answer back, all within a deadline.
 
-Blocking and one request at a time: an administration client has nothing to gain from more. The
-connection asks for the broker's versions once and then speaks the newest version of each API that
-both sides know.
+Blocking, and mostly one request at a time: an administration client has nothing to gain from more.
+Who reads a lot sends a request ahead with `send` and takes its answer later with `receive`; answers
+come in the order of the requests. The connection asks for the broker's versions once and then speaks
+the newest version of each API that both sides know.
 
 After any failure the connection is closed, because the position in the stream of answers is lost.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import socket
 import time
 from struct import Struct
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from drmq.client.errors import ClientError, DeadlineExceeded, Refused, Unreachable, refusal
 from drmq.model import ErrorCode
@@ -26,6 +27,7 @@ T = TypeVar("T")
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 """An answer that claims to be longer is not an answer: most likely this is not a Kafka port."""
 
+_RECEIVE_BYTES = 1 << 20
 _LENGTH = Struct(">i")
 
 
@@ -51,6 +53,14 @@ class Deadline:
                 advice="The broker may be overloaded or stopped; `drmq status` tells, `--timeout` waits longer.",
             )
         return left
+
+
+class Sent(NamedTuple):
+    """A request that is on its way: what is needed to understand its answer."""
+
+    api_key: int
+    version: int
+    correlation_id: int
 
 
 class Connection:
@@ -126,10 +136,17 @@ class Connection:
 
     def call(self, request: object, response_class: type[T], deadline: Deadline, version_max: int = 32767) -> T:
         """Send a request and wait for its answer. Raises `ClientError`; codes inside the answer are the caller's."""
-        version = self.version_of(type(request), version_max)
-        frame = self._exchange(request, version, deadline)
+        return self.receive(self.send(request, deadline, version_max), response_class, deadline)
+
+    def send(self, request: object, deadline: Deadline, version_max: int = 32767) -> Sent:
+        """Send a request without waiting for its answer, which `receive` must take next."""
+        return self._send(request, self.version_of(type(request), version_max), deadline)
+
+    def receive(self, sent: Sent, response_class: type[T], deadline: Deadline) -> T:
+        """The answer to the oldest request that has none. Raises `ClientError`."""
+        frame = self._receive_answer(sent, deadline)
         try:
-            _, answer = read_response(spec_of(type(request)).api_key, version, frame)
+            _, answer = read_response(sent.api_key, sent.version, frame)
         except ProtocolError as error:
             self.close()
             raise ClientError(f"The answer of {self.address} cannot be read: {error}") from None
@@ -138,32 +155,49 @@ class Connection:
 
     def _exchange(self, request: object, version: int, deadline: Deadline) -> memoryview:
         """The frame of the answer, without its size."""
+        return self._receive_answer(self._send(request, version, deadline), deadline)
+
+    def _send(self, request: object, version: int, deadline: Deadline) -> Sent:
         api_key = spec_of(type(request)).api_key
-        name = ApiKey(api_key).name
         self._correlation_id += 1
-        doing = f"asking {self.address} for {name}"
+        sent = Sent(api_key, version, self._correlation_id)
         try:
-            self._socket.settimeout(deadline.check(doing))
+            self._socket.settimeout(deadline.check(self._doing(sent)))
             self._socket.sendall(write_request(api_key, version, self._correlation_id, self._client_id, request))
-            frame = self._receive(deadline, doing)
-        except TimeoutError:
-            self.close()
-            deadline.check(doing)
-            raise Unreachable(f"{self.address} stopped answering", sent=True) from None
-        except OSError as error:
-            self.close()
-            raise Unreachable(
-                f"The connection to {self.address} broke while waiting for {name}: {error.strerror or error}",
-                sent=True,
-            ) from None
-        except ClientError:
-            self.close()
-            raise
+        except (OSError, ClientError) as error:
+            raise self._broken(sent, error, deadline) from None
+        return sent
+
+    def _receive_answer(self, sent: Sent, deadline: Deadline) -> memoryview:
+        try:
+            frame = self._receive(deadline, self._doing(sent))
+        except (OSError, ClientError) as error:
+            raise self._broken(sent, error, deadline) from None
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        if correlation_id != self._correlation_id:
+        if correlation_id != sent.correlation_id:
             self.close()
-            raise self._not_kafka(ValueError(f"answer {correlation_id} to request {self._correlation_id}"))
+            raise self._not_kafka(ValueError(f"answer {correlation_id} to request {sent.correlation_id}"))
         return frame
+
+    def _doing(self, sent: Sent) -> str:
+        return f"asking {self.address} for {ApiKey(sent.api_key).name}"
+
+    def _broken(self, sent: Sent, error: OSError | ClientError, deadline: Deadline) -> ClientError:
+        """What to raise for a failure in the middle of a request; the connection is closed."""
+        self.close()
+        if isinstance(error, ClientError):
+            return error
+        if isinstance(error, TimeoutError):
+            try:
+                deadline.check(self._doing(sent))
+            except DeadlineExceeded as exceeded:
+                return exceeded
+            return Unreachable(f"{self.address} stopped answering", sent=True)
+        return Unreachable(
+            f"The connection to {self.address} broke while waiting for {ApiKey(sent.api_key).name}: "
+            f"{error.strerror or error}",
+            sent=True,
+        )
 
     def _receive(self, deadline: Deadline, doing: str) -> memoryview:
         (length,) = _LENGTH.unpack(self._receive_exactly(4, deadline, doing))
@@ -172,17 +206,22 @@ class Connection:
         return memoryview(self._receive_exactly(length, deadline, doing))
 
     def _receive_exactly(self, count: int, deadline: Deadline, doing: str) -> bytearray:
-        received = bytearray()
-        while len(received) < count:
+        # Grown by the bytes that are there, and not at once by the length that a stranger claims.
+        received = bytearray(min(count, _RECEIVE_BYTES))
+        filled = 0
+        while filled < count:
+            if filled == len(received):
+                received += bytes(min(count, 2 * filled) - filled)
             self._socket.settimeout(deadline.check(doing))
-            chunk = self._socket.recv(min(count - len(received), 1 << 20))
-            if not chunk:
+            with memoryview(received) as view, view[filled:] as free:
+                size = self._socket.recv_into(free)
+            if not size:
                 raise Unreachable(
                     f"{self.address} closed the connection while {doing}",
                     sent=True,
                     advice="The broker stopped, or this is not a Kafka port.",
                 )
-            received += chunk
+            filled += size
         return received
 
     @property
