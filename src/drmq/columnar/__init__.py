@@ -1,77 +1,28 @@
-"""Record batches to columns, the plain way: one Python object per record.
+"""Record batches to columns: what a reader of millions of records needs, without an object per record.
 
-This stands in for the decoder proper, behind the same door: `iter_columns` walks the batches of a
-Fetch answer and yields pieces of bounded size, `arrow.record_batch` makes a pyarrow batch of each.
+`drmq.records` gives a `Record` for each record, which is right for a look-up and wrong for a table
+scan: in Python an object costs more than the hundred bytes it stands for. A columnar engine does not
+want objects anyway. It wants, per column, one run of bytes and one run of numbers that say where each
+value begins, which is Arrow's layout. This package goes from one to the other directly.
+
+The work has two halves. Per *batch*, in Python: walk the headers, drop what a reader must not see
+(control batches, aborted transactions), check the checksum, decompress within a limit (`walk`). Per
+*record*, in a builder: read the numbers, check each against the bytes that are there, copy key, value
+and headers into the columns. The builder exists twice: `_decoder.c`, and `pure`, which is the same
+in Python. Wherever the first could not be built the second serves, only slower. They are
+interchangeable down to the wording of an error; tests and a fuzzer hold them against each other and
+against `drmq.records`.
+
+Always true of what comes out: offsets increase and lie within what was asked for; every piece stays
+within its limits of rows and bytes, so that 32-bit offsets suffice; names of headers are UTF-8. Bytes
+that are not what they claim to be raise `InvalidBatch`, and only that.
+
+`arrow` makes a `pyarrow.RecordBatch` of it without copying. Nothing else here knows pyarrow, and
+importing this package imports neither it nor numpy.
 """
 
-from __future__ import annotations
+from drmq.columnar.columns import BytesColumn, Columns, HeadersColumn
+from drmq.columnar.implementation import IMPLEMENTATION
+from drmq.columnar.walk import decode, iter_columns
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-
-from drmq.records import Buffer, decode_batch, iter_batches
-
-IMPLEMENTATION = "pure"
-
-
-@dataclass(slots=True)
-class Columns:
-    """A piece: plain lists, all of the same length, and where reading goes on."""
-
-    next_offset: int
-    offset_list: list[int] = field(default_factory=list)
-    timestamp_list: list[int] = field(default_factory=list)
-    timestamp_type_list: list[int] = field(default_factory=list)
-    key_list: list[bytes | None] = field(default_factory=list)
-    value_list: list[bytes | None] = field(default_factory=list)
-    headers_list: list[list[tuple[str, bytes | None]] | None] | None = None
-
-    @property
-    def row_count(self) -> int:
-        return len(self.offset_list)
-
-
-def iter_columns(
-    data: Buffer,
-    *,
-    start_offset: int,
-    end_offset: int,
-    decompressed_size_max: int,
-    include_headers: bool = False,
-    want_key: bool = True,
-    want_value: bool = True,
-    aborted: Sequence[tuple[int, int]] = (),
-    rows_max: int = 65_536,
-    bytes_max: int = 16 * 2**20,
-) -> Iterator[Columns]:
-    """The records with `start_offset <= offset < end_offset`, in pieces; the last may be empty."""
-    piece = Columns(start_offset, headers_list=[] if include_headers else None)
-    size = 0
-    for position, header in iter_batches(data):
-        if header.base_offset >= end_offset:
-            piece.next_offset = end_offset
-            break
-        past = header.base_offset + header.last_offset_delta + 1
-        if past <= start_offset or header.is_control:
-            piece.next_offset = min(end_offset, max(piece.next_offset, past))
-            continue
-        batch = memoryview(data)[position : position + header.size]
-        for record in decode_batch(batch, decompressed_size_max=decompressed_size_max):
-            if not start_offset <= record.offset < end_offset:
-                continue
-            if piece.row_count >= rows_max or size >= bytes_max:
-                piece.next_offset = record.offset
-                yield piece
-                piece, size = Columns(record.offset, headers_list=[] if include_headers else None), 0
-            piece.offset_list.append(record.offset)
-            piece.timestamp_list.append(record.timestamp * 1000)
-            piece.timestamp_type_list.append(int(header.is_log_append_time))
-            piece.key_list.append(record.key if want_key else None)
-            piece.value_list.append(record.value if want_value else None)
-            if piece.headers_list is not None:
-                piece.headers_list.append(list(record.headers) or None)
-            size += len(record.key or b"") + len(record.value or b"")
-        piece.next_offset = min(end_offset, past)
-        if past >= end_offset:
-            break
-    yield piece
+__all__ = ["IMPLEMENTATION", "BytesColumn", "Columns", "HeadersColumn", "decode", "iter_columns"]

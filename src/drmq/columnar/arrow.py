@@ -1,52 +1,127 @@
-"""Pieces as pyarrow record batches, in the columns of Spark's Kafka source."""
+"""Columns as a `pyarrow.RecordBatch`, without copying: the shape in which Spark's Kafka source shows records.
+
+Names, order, types and nullability are those of that source, because Spark compares the first batch of
+a reader with the schema it announced, and because a job that worked on one should work on the other.
+
+pyarrow is imported by the functions: it takes half a second and many megabytes, and whoever imports
+`drmq.columnar` may not have it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from drmq.columnar import Columns
+from drmq.columnar.columns import BytesColumn, Columns, HeadersColumn
+
+if TYPE_CHECKING:
+    import pyarrow
 
 NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+"""Every column there is, in the order of Spark's Kafka source."""
+
+_NEVER_NULL = {"topic", "partition", "offset"}
 
 
-def schema(include_headers: bool, names: Sequence[str] | None = None) -> Any:
-    """The Arrow schema of `record_batch`."""
-    import pyarrow as pa
+def schema(*, include_headers: bool = False, names: Sequence[str] | None = None) -> pyarrow.Schema:
+    """The schema of the record batches; `names` picks columns and their order."""
+    import pyarrow
 
-    fields = {
-        "key": pa.field("key", pa.binary()),
-        "value": pa.field("value", pa.binary()),
-        "topic": pa.field("topic", pa.string(), nullable=False),
-        "partition": pa.field("partition", pa.int32(), nullable=False),
-        "offset": pa.field("offset", pa.int64(), nullable=False),
-        "timestamp": pa.field("timestamp", pa.timestamp("us", "UTC")),
-        "timestampType": pa.field("timestampType", pa.int32()),
-        "headers": pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    types = _types()
+    return pyarrow.schema(
+        [pyarrow.field(name, types[name], nullable=name not in _NEVER_NULL) for name in _chosen(include_headers, names)]
+    )
+
+
+def record_batch(
+    columns: Columns, *, topic: str, partition: int, names: Sequence[str] | None = None
+) -> pyarrow.RecordBatch:
+    """`columns`, which are of this partition, as a record batch that shares their memory.
+
+    `names` picks columns and their order; one that was not decoded raises `ValueError`.
+    """
+    import pyarrow
+
+    chosen = _chosen(columns.headers is not None, names)
+    arrays = [_array(columns, name, topic, partition) for name in chosen]
+    return pyarrow.RecordBatch.from_arrays(
+        arrays, schema=schema(include_headers=columns.headers is not None, names=chosen)
+    )
+
+
+def _chosen(include_headers: bool, names: Sequence[str] | None) -> Sequence[str]:
+    if names is None:
+        return NAMES if include_headers else NAMES[:-1]
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(NAMES)}")
+    return names
+
+
+def _types() -> dict[str, Any]:
+    import pyarrow
+
+    header = pyarrow.struct([pyarrow.field("key", pyarrow.string()), pyarrow.field("value", pyarrow.binary())])
+    return {
+        "key": pyarrow.binary(),
+        "value": pyarrow.binary(),
+        "topic": pyarrow.string(),
+        "partition": pyarrow.int32(),
+        "offset": pyarrow.int64(),
+        "timestamp": pyarrow.timestamp("us", tz="UTC"),
+        "timestampType": pyarrow.int32(),
+        "headers": pyarrow.list_(header),
     }
-    wanted = names if names is not None else NAMES if include_headers else NAMES[:-1]
-    return pa.schema([fields[name] for name in wanted])
 
 
-def record_batch(columns: Columns, *, topic: str, partition: int, names: Sequence[str] | None = None) -> Any:
-    """The piece with the columns that `names` picks, in their order."""
-    import pyarrow as pa
+def _array(columns: Columns, name: str, topic: str, partition: int) -> pyarrow.Array:
+    import pyarrow
 
-    count = columns.row_count
-    form = schema(columns.headers_list is not None, names)
-    headers = [
-        None if row is None else [{"key": key, "value": value} for key, value in row]
-        for row in columns.headers_list or []
+    kind, count = _types()[name], columns.row_count
+    if name == "topic":
+        return pyarrow.repeat(pyarrow.scalar(topic, kind), count)
+    if name == "partition":
+        return pyarrow.repeat(pyarrow.scalar(partition, kind), count)
+    if name == "offset":
+        return _from_buffers(kind, count, [None, columns.offsets], 0)
+    if name == "timestamp":
+        return _from_buffers(
+            kind, count, [columns.timestamp_validity, columns.timestamps], columns.timestamp_null_count
+        )
+    if name == "timestampType":
+        return _from_buffers(kind, count, [None, columns.timestamp_types], 0)
+    column = {"key": columns.key, "value": columns.value, "headers": columns.headers}[name]
+    if column is None:
+        raise ValueError(f"the column {name!r} was not decoded: ask `iter_columns` for it")
+    if isinstance(column, HeadersColumn):
+        return _headers(kind, count, column)
+    return _bytes(kind, count, column)
+
+
+def _bytes(kind: Any, count: int, column: BytesColumn) -> pyarrow.Array:
+    return _from_buffers(kind, count, [column.validity, column.offsets, column.data], column.null_count)
+
+
+def _headers(kind: Any, count: int, column: HeadersColumn) -> pyarrow.Array:
+    import pyarrow
+
+    header = kind.value_type
+    fields = [
+        _bytes(header.field("key").type, column.count, column.keys),
+        _bytes(header.field("value").type, column.count, column.values),
     ]
-    values: dict[str, Any] = {
-        "key": columns.key_list,
-        "value": columns.value_list,
-        "topic": [topic] * count,
-        "partition": [partition] * count,
-        "offset": columns.offset_list,
-        "timestamp": columns.timestamp_list,
-        "timestampType": columns.timestamp_type_list,
-        "headers": headers,
-    }
-    arrays = [pa.array(values[column.name], column.type) for column in form]
-    return pa.RecordBatch.from_arrays(arrays, schema=form)
+    structs = pyarrow.Array.from_buffers(header, column.count, [None], null_count=0, children=fields)
+    buffers = [_buffer(column.validity), _buffer(column.offsets)]
+    return pyarrow.Array.from_buffers(kind, count, buffers, null_count=column.null_count, children=[structs])
+
+
+def _from_buffers(kind: Any, count: int, views: list[memoryview | None], null_count: int) -> pyarrow.Array:
+    import pyarrow
+
+    return pyarrow.Array.from_buffers(kind, count, [_buffer(view) for view in views], null_count=null_count)
+
+
+def _buffer(view: memoryview | None) -> pyarrow.Buffer | None:
+    import pyarrow
+
+    return None if view is None else pyarrow.py_buffer(view)
