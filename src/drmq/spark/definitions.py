@@ -126,8 +126,8 @@ _ALL = (
     _read("errorColumn", "a name", "`_error`", "With `valueFormat=json`: why a value could not be parsed; null "
           "where it "
           "could. The row is there either way, with a null `value`."),
-    _batch("filterPushdown", "`true` or `false`", "`false`", "Use conditions on `topic`, `partition`, `offset` and "
-           "`timestamp` to read less. Needs `spark.sql.python.filterPushdown.enabled=true` in the session."),
+    _read("filter", "`offset >= 90 and key = 'DL'`", "none", "Only records that pass, decided before Spark sees them: "
+          "comparisons of `topic`, `partition`, `offset`, `timestamp` and `key`, joined with `and`."),
     _read("fetchBytes", "a number, or with `k`, `m`, `g`", "`8m`", "How much to ask a broker for at once. "
           "`kafka.max.partition.fetch.bytes` is the same."),
     _write("topic", "a name", "the column `topic`", "Where to write; counts before the column `topic`."),

@@ -66,9 +66,11 @@ _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTIT
 class Fetched:
     """Record batches as the broker sent them, perhaps with a part of another at the end.
 
+    Records before `position` do not count, though their batch is here: they were read before, or deleted.
     `aborted` names transactions to leave out: producer id and first offset.
     """
 
+    position: int
     records: memoryview
     aborted: tuple[tuple[int, int], ...]
 
@@ -135,11 +137,11 @@ class Fetcher:
                 if fail_on_data_loss:
                     raise self._gap(part, position)
                 return
-            empty_answers = 0
+            empty_answers, asked = 0, position
             position = max(position, reached)
             self._send_ahead(part, position, fetch_bytes)
             aborted = answer.aborted_transactions or []
-            yield Fetched(records, tuple((entry.producer_id, entry.first_offset) for entry in aborted))
+            yield Fetched(asked, records, tuple((entry.producer_id, entry.first_offset) for entry in aborted))
 
     def wait(self, places: dict[TopicPartition, int], wait_s: float) -> None:
         """Return when one of these partitions grows beyond its offset, or after `wait_s`.

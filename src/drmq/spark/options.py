@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -18,6 +17,8 @@ from drmq.model import TopicPartition
 from drmq.model.address import parse_bootstrap
 from drmq.spark.definitions import ALIASES, DEFINITIONS, READ_SETTINGS_WITHOUT_EFFECT, REFUSED_SETTINGS, Use
 from drmq.spark.errors import OptionsError
+from drmq.spark.filters import EVERYTHING, Filter, parse_filter
+from drmq.spark.times import time_ms
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class ReadOptions:
     read_committed: bool
     group_id: str | None
     fail_on_recreated: bool
-    filter_pushdown: bool
+    filter: Filter
     fetch_bytes: int
     table: TableOptions
 
@@ -120,7 +121,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         == "read_committed",
         group_id=given.get("groupId", None, _name),
         fail_on_recreated=given.get("onTopicRecreated", "fail", _one_of("fail", "earliest")) == "fail",
-        filter_pushdown=given.get("filterPushdown", False, _boolean),
+        filter=given.get("filter", EVERYTHING, parse_filter),
         fetch_bytes=given.get("fetchBytes", 8 << 20, _bytes),
         table=table,
     )
@@ -200,7 +201,7 @@ def _start(given: _Given, is_stream: bool) -> Where:
     default = Where("latest") if is_stream else Where("earliest")
     where = given.get("startingOffsets", default, lambda text: _where(text, ("earliest", "latest")))
     where = given.get("startingOffsetsByTimestamp", where, lambda text: Where("times", each=_per_partition(text, 0)))
-    where = given.get("startingTimestamp", where, lambda text: Where("time", _time_ms(text)))
+    where = given.get("startingTimestamp", where, lambda text: Where("time", time_ms(text)))
     if not is_stream and where.kind == "latest":
         given.problem(
             "`startingOffsets` is latest, so that a batch would be empty; use earliest, offsets or `startingTimestamp`."
@@ -213,7 +214,7 @@ def _end(given: _Given) -> Where:
     if EARLIEST in where.each.values():
         given.problem("`endingOffsets` has -2 (earliest), so that a batch would be empty; use offsets or -1 (latest).")
     where = given.get("endingOffsetsByTimestamp", where, lambda text: Where("times", each=_per_partition(text, 0)))
-    return given.get("endingTimestamp", where, lambda text: Where("time", _time_ms(text)))
+    return given.get("endingTimestamp", where, lambda text: Where("time", time_ms(text)))
 
 
 # ---- values ------------------------------------------------------------------------------------------
@@ -371,17 +372,6 @@ def _pattern(text: str) -> str:
     except re.error as error:
         raise ValueError(f"not a regular expression ({error})") from None
     return text
-
-
-def _time_ms(text: str) -> int:
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("allowed is a time in milliseconds since 1970, or like 2026-11-01T12:00:00Z") from None
-    # Without a zone a time would mean something else on every machine of a cluster.
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _where(text: str, words: tuple[str, ...]) -> Where:

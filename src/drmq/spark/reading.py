@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from drmq.spark.fetching import Fetcher, end_of_batches
+from drmq.spark.fetching import Fetcher
 from drmq.spark.offsets import Range
 from drmq.spark.options import ReadOptions
 from drmq.spark.table import TableShape
@@ -22,11 +22,9 @@ def read_range(options: ReadOptions, schema: Any, part: Range | None) -> Iterato
     """Arrow batches of all records of a range. None stands for a query that has nothing to read."""
     if part is None:
         return
-    shape = TableShape(options.table, schema)
-    position = part.start
+    shape = TableShape(options.table, schema, options.filter)
     for fetched in _fetcher(options).read(part, fail_on_data_loss=options.fail_on_data_loss):
-        yield from shape.batches(part, position, fetched)
-        position = max(position, end_of_batches(fetched.records) or 0)
+        yield from shape.batches(part, fetched)
 
 
 def _fetcher(options: ReadOptions) -> Fetcher:

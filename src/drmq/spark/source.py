@@ -4,8 +4,7 @@ Spark makes several instances of these in several processes, and they share noth
 planner's side (`partitions`, `latestOffset`, …) runs beside the driver; `read` runs in workers, with a
 `Range` from the planner in hand.
 
-Classes without `pushFilters` and with it are two: Spark fails every batch read of a reader that has
-it, unless the session allows push-down.
+There is no `pushFilters` on purpose: `filters` says why, and what there is instead.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class DrmqDataSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         options = read_options(self.options, is_stream=False)
         check_user_schema(schema, options.table)
-        return PushdownBatchReader(options, schema) if options.filter_pushdown else BatchReader(options, schema)
+        return BatchReader(options, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         options = read_options(self.options, is_stream=True)
@@ -79,25 +78,6 @@ class BatchReader(DataSourceReader):
         from drmq.spark.reading import read_range
 
         return read_range(self._options, self._schema, partition.value)
-
-
-class PushdownBatchReader(BatchReader):
-    """A batch reader that is told the query's conditions, and reads less where they allow it."""
-
-    def __init__(self, options: ReadOptions, schema: Any) -> None:
-        super().__init__(options, schema)
-        self._filters: list[Any] = []
-
-    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
-        self._filters = list(filters)
-        # All are handed back: they decide what is read, and Spark still decides which rows count.
-        return iter(filters)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        from drmq.spark.filters import conditions
-        from drmq.spark.planning import plan_batch
-
-        return [InputPartition(part) for part in plan_batch(self._options, conditions(self._filters))]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

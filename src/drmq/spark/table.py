@@ -11,6 +11,7 @@ from typing import Any
 
 from drmq.spark.errors import OptionsError
 from drmq.spark.fetching import Fetched
+from drmq.spark.filters import EVERYTHING, Filter
 from drmq.spark.offsets import Range
 from drmq.spark.options import COLUMNS, TableOptions
 
@@ -76,26 +77,30 @@ def _plain(name: str) -> str:
 class TableShape:
     """How the bytes of a partition become batches of the table. Made where it is used, in a worker."""
 
-    def __init__(self, options: TableOptions, schema: Any) -> None:
+    def __init__(self, options: TableOptions, schema: Any, passing: Filter = EVERYTHING) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._options = options
+        self._passing = passing
         self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
         self._is_json = options.value_format == "json" and bool(
             {"value", options.error_column}.intersection(options.columns)
         )
-        # The columns as they are in the log; a parsed value needs its bytes, whichever of its two columns is wanted.
-        raw = [name for name in options.columns if name in COLUMNS]
-        self._raw_names: Sequence[str] = [*raw, "value"] if self._is_json and "value" not in raw else raw
+        # The columns as they are in the log: also those that only the filter looks at, and the bytes of a value
+        # of which only the error is wanted.
+        needed = (*passing.row_columns, *(("value",) if self._is_json else ()))
+        names = [name for name in options.columns if name in COLUMNS]
+        self._raw_names: Sequence[str] = [*names, *(name for name in needed if name not in names)]
+        self._is_plain = not self._is_json and len(self._raw_names) == len(names)
 
-    def batches(self, part: Range, position: int, fetched: Fetched) -> Iterator[Any]:
-        """Arrow batches of the records of an answer that lie in the range, from `position` on."""
+    def batches(self, part: Range, fetched: Fetched) -> Iterator[Any]:
+        """Arrow batches of the records of an answer that lie in the range."""
         from drmq.columnar import iter_columns
         from drmq.columnar.arrow import record_batch
 
         pieces = iter_columns(
             fetched.records,
-            start_offset=position,
+            start_offset=min(fetched.position, part.end),
             end_offset=part.end,
             decompressed_size_max=DECOMPRESSED_BYTES_MAX,
             include_headers="headers" in self._raw_names,
@@ -108,17 +113,20 @@ class TableShape:
         for columns in pieces:
             if columns.row_count:
                 batch = record_batch(columns, topic=part.topic, partition=part.partition, names=self._raw_names)
-                yield self._parsed(batch) if self._is_json else batch
+                if self._passing.row_columns:
+                    batch = self._passing.passing(batch)
+                if batch.num_rows:
+                    yield batch if self._is_plain else self._shaped(batch)
 
-    def _parsed(self, batch: Any) -> Any:
-        """The batch with its value parsed."""
+    def _shaped(self, batch: Any) -> Any:
+        """The batch in the columns of the table, with its value parsed if it is to be."""
         import pyarrow as pa
 
         from drmq.spark.json_values import parse
 
-        value_type = self._value_type()
-        values, errors = parse(batch.column("value"), value_type)
-        made = {"value": values, self._options.error_column: errors}
+        made: dict[str, Any] = {}
+        if self._is_json:
+            made["value"], made[self._options.error_column] = parse(batch.column("value"), self._value_type())
         arrays = [made[name] if name in made else batch.column(name) for name in self._options.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
 
