@@ -9,7 +9,7 @@ SOURCES := src tests bench demo
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check unit conformance e2e soak bench fuzz lint types format docs lock clean tools
+.PHONY: help demo run test check unit conformance e2e spark-test soak bench fuzz lint types format docs lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
@@ -36,9 +36,13 @@ demo: $(READY) ## the main job end to end on real data: produce, consume in a gr
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
 
-test: $(READY) tools ## everything that protects the promises (about five minutes)
+test: $(SPARK_READY) tools ## everything that protects the promises (about ten minutes)
 	@$(MAKE) --no-print-directory lint types
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/spark
+	@$(MAKE) --no-print-directory spark-test
+
+spark-test: $(SPARK_READY) ## the Spark data source, in one shared local session (about five minutes)
+	@$(BIN)/python -m pytest -q tests/spark
 
 check: $(READY) ## fast: lint, types, layers, unit tests and scenario scripts
 	@$(MAKE) --no-print-directory lint types

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from drmq.model.address import Address
@@ -53,7 +53,8 @@ class FakeBroker:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
+        # A client may hang up at any time, also while an answer is on its way to it.
+        with suppress(ConnectionError), connection, connection.makefile("rb") as stream:
             while True:
                 start = stream.read(4)
                 if len(start) < 4:
