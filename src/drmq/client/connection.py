@@ -27,7 +27,6 @@ T = TypeVar("T")
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 """An answer that claims to be longer is not an answer: most likely this is not a Kafka port."""
 
-_RECEIVE_BYTES = 1 << 20
 _LENGTH = Struct(">i")
 
 
@@ -206,12 +205,11 @@ class Connection:
         return memoryview(self._receive_exactly(length, deadline, doing))
 
     def _receive_exactly(self, count: int, deadline: Deadline, doing: str) -> bytearray:
-        # Grown by the bytes that are there, and not at once by the length that a stranger claims.
-        received = bytearray(min(count, _RECEIVE_BYTES))
+        # Fresh memory is only promised by the system until it is written to, so a length that a stranger
+        # claims costs nothing before the bytes are there.
+        received = bytearray(count)
         filled = 0
         while filled < count:
-            if filled == len(received):
-                received += bytes(min(count, 2 * filled) - filled)
             self._socket.settimeout(deadline.check(doing))
             with memoryview(received) as view, view[filled:] as free:
                 size = self._socket.recv_into(free)
