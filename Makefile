@@ -9,7 +9,7 @@ SOURCES := src tests bench demo
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check unit conformance e2e spark-test soak bench fuzz lint types format docs lock clean tools
+.PHONY: help demo run test check unit conformance e2e spark-test soak bench spark-bench fuzz lint types format docs lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
@@ -30,8 +30,9 @@ $(SPARK_READY): $(READY) requirements/spark.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/spark.txt
 	@touch $@
 
-demo: $(READY) ## the main job end to end on real data: produce, consume in a group, kill -9, nothing lost
+demo: $(SPARK_READY) ## the main job end to end on real data: groups, then a Spark query; kill -9, nothing lost
 	@$(BIN)/python -m demo
+	@$(BIN)/python -m demo.spark
 
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
@@ -78,13 +79,19 @@ fuzz: $(READY) ## feed random bytes to every parser and to the port (COUNT=20000
 bench: $(READY) ## speed and memory beside a bare limit, Redis, NATS and, if it can be had, Kafka
 	@$(BIN)/python -m bench $(BENCH)
 
+spark-bench: $(SPARK_READY) ## Spark over topics beside ready-made batches and a plain consumer
+	@$(BIN)/python -m bench.spark $(BENCH)
+
 docs: $(READY) ## write the generated parts of docs/reference again
 	@$(BIN)/python -m drmq.server.docs
 
-lock: $(READY) ## pin dependencies anew in requirements/dev.txt
+lock: $(READY) ## pin dependencies anew in requirements
 	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header --no-emit-options \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev --extra bench \
 	  -o requirements/dev.txt pyproject.toml
+	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header --no-emit-options \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra spark -c requirements/dev.txt \
+	  -o requirements/spark.txt pyproject.toml
 
 # Two tools of the tests do not come from PyPI: kcat, a client, and strace, which makes system calls fail.
 # As root on Debian they are installed; elsewhere their tests are skipped with a reason that names the package.
