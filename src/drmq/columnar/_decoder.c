@@ -50,9 +50,14 @@ typedef struct {
     uint8_t *bytes;
     size_t size;
     size_t capacity;
+    size_t capacity_usual; /* enough nearly always, if not 0; see below */
 } Run;
 
-/* Room for `extra` more bytes. Doubles, so that appending is cheap on average. */
+/* Room for `extra` more bytes. Doubles, so that appending is cheap on average.
+ *
+ * But it stops at the usual capacity if that will do. A piece of 16 MiB would else sit in 32 MiB, and memory of
+ * that size malloc always asks from the kernel anew: every page of every piece would cost a page fault.
+ */
 static bool run_reserve(Run *run, size_t extra)
 {
     if (extra <= run->capacity - run->size) {
@@ -63,6 +68,9 @@ static bool run_reserve(Run *run, size_t extra)
     }
     size_t wanted = run->size + extra;
     size_t capacity = run->capacity > (size_t)PTRDIFF_MAX / 2 ? wanted : run->capacity * 2;
+    if (capacity > run->capacity_usual && run->capacity_usual >= wanted) {
+        capacity = run->capacity_usual;
+    }
     if (capacity < wanted) {
         capacity = wanted;
     }
@@ -569,17 +577,24 @@ static PyType_Spec block_spec = {
     .slots = block_slots,
 };
 
-/* A block that takes over the memory of `run`, as large as its content. */
+/* A block that takes over the memory of `run`.
+ *
+ * What it has too much is given back only if it is much. The next piece will ask for as much as this one did, and
+ * malloc has memory of that size at hand only if it once got back as much.
+ */
 static PyObject *take_run(State *state, Run *run)
 {
     Block *block = (Block *)PyType_GenericAlloc(state->block_type, 0);
     if (block == NULL) {
         return NULL;
     }
-    uint8_t *bytes = realloc(run->bytes, run->size > 0 ? run->size : 1);
-    if (bytes == NULL) {
-        Py_DECREF(block);
-        return PyErr_NoMemory();
+    uint8_t *bytes = run->bytes;
+    if (bytes == NULL || run->size < run->capacity / 2) {
+        bytes = realloc(bytes, run->size > 0 ? run->size : 1);
+        if (bytes == NULL) {
+            Py_DECREF(block);
+            return PyErr_NoMemory();
+        }
     }
     block->bytes = bytes;
     block->size = (Py_ssize_t)run->size;
@@ -694,6 +709,7 @@ static PyObject *builder_add(PyObject *object, PyObject *args)
     const uint8_t *at = start + position;
 
     self->is_busy = true;
+    self->key.data.capacity_usual = self->value.data.capacity_usual = (size_t)bounds.bytes_max;
     Py_BEGIN_ALLOW_THREADS
     if (done_count < batch.record_count
         && !reserve_rows(self, (size_t)(end - at), batch.record_count - done_count, &bounds)) {

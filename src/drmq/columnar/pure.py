@@ -18,6 +18,8 @@ _MICROSECONDS = 1000
 _VARINT_SHIFT_MAX = 63
 """Where the tenth byte of a number belongs: one bit of it is left."""
 
+_ZERO, _ONE = b"01"
+
 
 class _Fault(Exception):
     """Bad bytes, on the way from where they are noticed to `Builder.add`."""
@@ -165,6 +167,8 @@ class Builder:
 
 def _read_number(body: memoryview, at: int, end: int) -> tuple[int, int]:
     """The zigzag varint at `at`, and where it ends: at `end` at the latest."""
+    if at < end and (byte := body[at]) < 0x80:  # nearly always: a small delta, a short key
+        return (byte >> 1) ^ -(byte & 1), at + 1
     value = shift = 0
     while at < end:
         byte = body[at]
@@ -188,25 +192,24 @@ def _read_field(body: memoryview, at: int, end: int) -> tuple[memoryview | None,
 
 
 class _Validity:
-    """A bitmap that grows by one bit at a time."""
+    """A bitmap that grows by one bit at a time, kept as binary digits until it is taken."""
 
     def __init__(self) -> None:
         self.null_count = 0
-        self._bits = bytearray()
-        self._count = 0
+        self._digits = bytearray()
 
     def append(self, valid: bool) -> None:
-        bit = self._count & 7
-        if bit == 0:
-            self._bits.append(0)
         if valid:
-            self._bits[-1] |= 1 << bit
+            self._digits.append(_ONE)
         else:
+            self._digits.append(_ZERO)
             self.null_count += 1
-        self._count += 1
 
     def take(self) -> Buffer | None:
-        return bytes(self._bits) if self.null_count else None
+        if self.null_count == 0:
+            return None
+        self._digits.reverse()  # the first row is the lowest bit, and digits are read from the highest
+        return int(self._digits, 2).to_bytes((len(self._digits) + 7) // 8, "little")
 
 
 class _Bytes:

@@ -198,7 +198,11 @@ def test_twins(
         if added[0] > Outcome.PAST_END:
             break
         assert compiled.row_count == pure.row_count
-        assert as_columns(compiled.finish(), 0) == as_columns(pure.finish(), 0)
+        expected, found = pure.finish(), compiled.finish()
+        assert as_columns(found, 0) == as_columns(expected, 0)
+        assert found[-1] is not None
+        assert expected[-1] is not None
+        assert found[-1][-1] == expected[-1][-1], "whether all names are UTF-8"
         if added[0] != Outcome.FULL:
             break
         assert added[1] > place.position
@@ -239,6 +243,19 @@ def test_names_of_headers_become_utf8(both: tuple[type[Builder], type[Builder]],
         assert headers is not None
         flags.append(headers[-1])
     assert flags[0] == flags[1] == all(_is_utf8(name) for name in names)
+
+
+def test_a_bad_name_that_did_not_fit_leaves_no_trace(builder: type[Builder]) -> None:
+    """What was undone because the piece is full does not cost the piece a repair."""
+    good, bad = (
+        plain_record(0, headers=[(b"good", None)]),
+        plain_record(1, headers=[(b"\xff", None), (b"x" * 90, None)]),
+    )
+    one = builder(True, True, True)
+    assert one.add(good + bad, Place(), batch_of(2), EVERYTHING._replace(bytes_max=60))[0] == Outcome.FULL
+    headers = one.finish()[-1]
+    assert headers is not None
+    assert headers[-1]
 
 
 def _is_utf8(name: bytes) -> bool:
