@@ -128,7 +128,7 @@ _ALL = (
           "could. The row is there either way, with a null `value`."),
     _read("filter", "`offset >= 90 and key = 'DL'`", "none", "Only records that pass, decided before Spark sees them: "
           "comparisons of `topic`, `partition`, `offset`, `timestamp` and `key`, joined with `and`."),
-    _read("fetchBytes", "a number, or with `k`, `m`, `g`", "`8m`", "How much to ask a broker for at once. "
+    _read("fetchBytes", "a number, or with `k`, `m`, `g`", "`4m`", "How much to ask a broker for at once. "
           "`kafka.max.partition.fetch.bytes` is the same."),
     _write("topic", "a name", "the column `topic`", "Where to write; counts before the column `topic`."),
     _write("includeHeaders", "`true` or `false`", "`true`", "Whether a column `headers` is written."),

@@ -122,7 +122,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         group_id=given.get("groupId", None, _name),
         fail_on_recreated=given.get("onTopicRecreated", "fail", _one_of("fail", "earliest")) == "fail",
         filter=given.get("filter", EVERYTHING, parse_filter),
-        fetch_bytes=given.get("fetchBytes", 8 << 20, _bytes),
+        fetch_bytes=given.get("fetchBytes", 4 << 20, _bytes),
         table=table,
     )
     if (result.rows_per_trigger_min or 0) > (result.rows_per_trigger_max or _INT64_MAX):
