@@ -1,8 +1,8 @@
 """The reference pages, as far as they can be made from definitions.
 
 `python -m drmq.server.docs` rewrites what stands between the marks in `docs/reference/configuration.md`,
-`docs/reference/command-line.md` and `docs/reference/spark-options.md`; the prose around is written by hand. A test compares, so a setting
-or a command that is not in the manual does not pass.
+`docs/reference/command-line.md` and `docs/reference/spark-options.md`; the prose around is written by
+hand. A test compares, so a setting, a command or an option that is not in the manual does not pass.
 """
 
 from __future__ import annotations

@@ -188,6 +188,9 @@ class Fetcher:
         while True:
             try:
                 node = self._leader(part, deadline)
+                if self._ahead is not None and self._ahead[:3] != (node, part, position):
+                    self._forget_ahead()
+                    node = self._leader(part, deadline)
                 answer = self._ask(node, part, position, fetch_bytes, deadline)
                 code = error_code(answer.error_code)
                 if code is ErrorCode.NONE:
@@ -215,13 +218,7 @@ class Fetcher:
         self, node: Connection, part: Range, position: int, fetch_bytes: int, deadline: Deadline
     ) -> FetchResponsePartition:
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and (ahead.node, ahead.part, ahead.position) == (node, part, position):
-            sent = ahead.sent
-        else:
-            if ahead is not None:
-                ahead.node.close()
-                raise ClientError("a request was sent ahead that nobody needs", retriable=True)
-            sent = self._send(node, part, position, fetch_bytes, deadline)
+        sent = self._send(node, part, position, fetch_bytes, deadline) if ahead is None else ahead.sent
         answer = node.receive(sent, FetchResponse, deadline)
         if answer.error_code:
             raise Refused(error_code(answer.error_code), f"{node.address} refused a fetch")

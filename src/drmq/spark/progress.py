@@ -21,9 +21,10 @@ from drmq.spark.errors import DataLoss, TopicChanged
 from drmq.spark.fetching import Fetcher
 from drmq.spark.offsets import Position, from_json, limit_bytes, limit_rows, to_json
 from drmq.spark.options import ReadOptions
-from drmq.spark.view import View
+from drmq.spark.view import TopicView, View
 
 WAIT_S = 0.1
+_DOUBTS_S = (0.2, 0.5, 1.0)
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ class StreamProgress:
         self._moved_at = time.monotonic()
         self._published: Position | None = None
         self._publish_failure = ""
+        self._gone: set[str] = set()
+        """Topics that are missing for sure."""
 
     def close(self) -> None:
         self._view.close()
@@ -102,8 +105,8 @@ class StreamProgress:
 
     def _end(self, start: Position) -> Position:
         """Everything that can be read now, also in topics and partitions that `start` does not know."""
-        topics = self._view.topics()
-        self._check_topics(start)
+        topics = self._topics(start)
+        self._check_topics(start, topics)
         places = [place for place in self._view.places() if self._is_wanted(place)]
         ends = self._view.latest(places)
         ids = {name: view.topic_id for name, view in topics.items()}
@@ -138,8 +141,19 @@ class StreamProgress:
         same_topic = self._target.topic_ids.get(place.topic) == self._view.topics()[place.topic].topic_id
         return place in self._target.offsets and same_topic
 
-    def _check_topics(self, start: Position) -> None:
+    def _topics(self, start: Position) -> dict[str, TopicView]:
+        """The topics as they are. What is missing is asked for again: a broker that just started may not know it."""
         topics = self._view.topics()
+        for pause_s in _DOUBTS_S:
+            missing = start.topic_ids.keys() - topics.keys()
+            if missing <= self._gone:
+                return topics
+            time.sleep(pause_s)
+            topics = self._view.topics(fresh=True)
+        self._gone = start.topic_ids.keys() - topics.keys()
+        return topics
+
+    def _check_topics(self, start: Position, topics: dict[str, TopicView]) -> None:
         for name, topic_id in start.topic_ids.items():
             if name not in topics:
                 if self._options.fail_on_data_loss:

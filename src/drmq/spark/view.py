@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drmq.client import EARLIEST, LATEST, Admin, ClientError, Topic
+from drmq.client import EARLIEST, LATEST, Admin, ClientError, Deadline, OffsetAt, Topic
 from drmq.model import ErrorCode, TopicPartition, topic_id_text
 from drmq.spark.errors import DataLoss, OptionsError, TopicChanged
 from drmq.spark.offsets import Position
@@ -23,6 +23,7 @@ from drmq.spark.options import ReadOptions, Where
 TOPICS_AGE_S_MAX = 1.0
 SIZES_AGE_S_MAX = 5.0
 _SHOWN_MAX = 5
+_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +101,32 @@ class View:
 
     def earliest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that each partition still has."""
-        found = self._admin.topics.offsets(dict.fromkeys(places, EARLIEST))
+        found = self._offsets(dict.fromkeys(places, EARLIEST))
         return {place: at.offset for place, at in found.items()}
 
     def latest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last one that may be read, at the query's isolation level."""
-        asked = dict.fromkeys(places, LATEST)
-        found = self._admin.topics.offsets(asked, read_committed=self._options.read_committed)
+        found = self._offsets(dict.fromkeys(places, LATEST))
         return {place: at.offset for place, at in found.items()}
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose record is not older than a time in milliseconds; None where there is none."""
-        found = self._admin.topics.offsets(times)
+        found = self._offsets(times)
         return {place: at.offset if at.offset >= 0 else None for place, at in found.items()}
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
+        """Ask the leaders; a partition without one gets as long as any other call.
+
+        The client gives up on it after two seconds, for a person at a prompt. A query can wait for a node to restart.
+        """
+        deadline = Deadline(self._options.timeout_s)
+        while True:
+            try:
+                return self._admin.topics.offsets(wanted, read_committed=self._options.read_committed)
+            except ClientError as error:
+                if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or deadline.left_s() <= _PAUSE_S:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def record_sizes(self) -> dict[TopicPartition, float]:
         """The average bytes of each partition's records, on disk."""
