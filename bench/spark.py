@@ -47,6 +47,7 @@ CONSUMED_ROWS_MAX = 500_000
 
 BYTES_WRITTEN = 60_000_000
 MEMORY_BYTES = 5_000_000_000
+READY_MADE, CONSUMER, PRODUCER = "ready-made (a)", "consumer (b)", "producer (b)"
 TARGET_OF_READY, TARGET_OF_CONSUMER, TARGET_WORKER_MB = 0.7, 5.0, 300
 
 
@@ -58,7 +59,11 @@ class Result:
     size: str
     rows_per_second: float
     all_rows_per_second: list[float]
+    cpu_us_per_row: float
+    """Of all processes together: this one, the JVM, its Python workers and the broker."""
     ratios: dict[str, float] = field(default_factory=dict)
+    cpu_ratios: dict[str, float] = field(default_factory=dict)
+    """The same ratios by CPU time, which a busy machine disturbs less than it does rows per second."""
 
 
 class Bench:
@@ -76,18 +81,35 @@ class Bench:
     def port(self) -> int:
         return int(self.bootstrap.rpartition(":")[2])
 
-    def rate(self, name: str, size: str, rows: int, work: Callable[[], object], **beside: float) -> float:
-        """Rows per second of `work`, once cold and then warm; noted with its ratios."""
+    def rate(self, name: str, size: str, rows: int, work: Callable[[], object], *beside: Result) -> Result:
+        """Rows per second of `work`, once cold and then warm; noted with its ratios to what stands beside it."""
         work()
-        rates = []
+        rates, cpu = [], []
         for _ in range(self.repeat):
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), self._cpu_seconds()
             work()
             rates.append(rows / (time.perf_counter() - started))
-        best = max(rates)
-        self.results.append(Result(name, size, best, rates, {other: best / rate for other, rate in beside.items()}))
-        self.console.print(f"  {size:>6} {name:<28} {best:>12,.0f} rows/s")
-        return best
+            cpu.append((self._cpu_seconds() - cpu_started) / rows * 1e6)
+        result = Result(name, size, max(rates), rates, min(cpu))
+        for other in beside:
+            result.ratios[other.name] = result.rows_per_second / other.rows_per_second
+            result.cpu_ratios[other.name] = other.cpu_us_per_row / result.cpu_us_per_row
+        self.results.append(result)
+        self.console.print(
+            f"  {size:>6} {name:<20} {result.rows_per_second:>12,.0f} rows/s {result.cpu_us_per_row:>8.2f} us CPU/row"
+        )
+        return result
+
+    def _cpu_seconds(self) -> float:
+        """What this process and all below it, the broker, the JVM and its workers, have used so far."""
+        total = 0.0
+        for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+            try:
+                times = process.cpu_times()
+            except psutil.Error:
+                continue
+            total += float(times.user + times.system)
+        return total
 
     def fill(self, topic: str, record_size: int, total_bytes: int) -> int:
         """A topic of so many bytes; its number of records."""
@@ -120,31 +142,28 @@ class Bench:
         topic = f"bench-{size.lower()}"
         rows = self.fill(topic, record_size, self.bytes_per_topic)
         ready_rows = ready_made(self.spark, rows, record_size)
-        ready = self.rate("ready-made Arrow batches (a)", size, rows, lambda: aggregate(ready_rows))
+        ready = self.rate(READY_MADE, size, rows, lambda: aggregate(ready_rows))
         few = min(rows, CONSUMED_ROWS_MAX)
-        consumer = self.rate("confluent-kafka consumer (b)", size, few, lambda: self.consume(topic, few))
-        beside = {"of ready-made": ready, "of consumer": consumer}
-        self.rate("batch read", size, rows, lambda: aggregate(self.read(topic)), **beside)
+        consumer = self.rate(CONSUMER, size, few, lambda: self.consume(topic, few))
+        beside = (ready, consumer)
+        self.rate("batch read", size, rows, lambda: aggregate(self.read(topic)), *beside)
         only_value = {"columns": "value"}
-        self.rate("batch read, columns=value", size, rows, lambda: aggregate(self.read(topic, **only_value)), **beside)
-        self.rate("stream read, availableNow", size, rows, lambda: self.stream(topic), **beside)
+        self.rate("batch read, columns=value", size, rows, lambda: aggregate(self.read(topic, **only_value)), *beside)
+        self.rate("stream read, availableNow", size, rows, lambda: self.stream(topic), *beside)
         self.write(size, record_size)
 
     def write(self, size: str, record_size: int) -> None:
         rows = BYTES_WRITTEN // record_size
         target = f"written-{size.lower()}"
         create_topic(self.port, target, PARTITIONS)
-        produced = self.rate(
-            "confluent-kafka producer (b)", size, rows, lambda: self.produce(target, rows, record_size)
-        )
+        produced = self.rate(PRODUCER, size, rows, lambda: self.produce(target, rows, record_size))
         frame = self.spark.range(0, rows, 1, 2).selectExpr(f"repeat('x', {record_size}) value")
-        self.rate("write", size, rows, lambda: self.save(frame, target), **{"of producer": produced})
+        self.rate("write", size, rows, lambda: self.save(frame, target), produced)
         source = f"source-{size.lower()}"
         rows = self.fill(source, record_size, BYTES_WRITTEN)
         self.rate(
-            "topic to topic", size, rows, lambda: self.save(self.read(source, columns="key,value"), target),
-            **{"of producer": produced},
-        )  # fmt: skip
+            "topic to topic", size, rows, lambda: self.save(self.read(source, columns="key,value"), target), produced
+        )
 
     def save(self, frame: Any, topic: str) -> None:
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic}
@@ -324,7 +343,13 @@ def main(arguments: list[str] | None = None) -> int:
             }
             spark = spark_session("bench", master="local[2]", settings=settings)
             repeat = options.repeat or (1 if options.quick else 3)
-            bench = Bench(spark, f"127.0.0.1:{port}", is_quick=options.quick, repeat=repeat, console=console)
+            bench = Bench(
+                spark,
+                f"127.0.0.1:{port}",
+                is_quick=options.quick,
+                repeat=repeat,
+                console=console,
+            )
             for size in options.size or SIZES:
                 bench.run(size)
             empty = bench.empty_batch_ms()
@@ -348,17 +373,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _print(console: Console, results: list[Result], empty: dict[str, float], memory: float | None) -> None:
     table = Table(title="Spark over topics, local[2], warm, best of the repetitions")
-    for heading in ("records", "workload", "rows/s", "of (a)", "x (b)"):
+    for heading in ("records", "workload", "rows/s", "us CPU/row", "of (a)", "by CPU", "x (b)", "by CPU"):
         table.add_column(heading, justify="left" if heading in ("records", "workload") else "right")
     for result in results:
-        of_ready = result.ratios.get("of ready-made")
-        of_client = result.ratios.get("of consumer", result.ratios.get("of producer"))
+        cells = []
+        for names in ((READY_MADE,), (CONSUMER, PRODUCER)):
+            for ratios in (result.ratios, result.cpu_ratios):
+                found = next((ratios[name] for name in names if name in ratios), None)
+                cells.append("" if found is None else f"{found:.2f}" if found < 2 else f"{found:.1f}")
         table.add_row(
-            result.size,
-            result.name,
-            f"{result.rows_per_second:,.0f}",
-            "" if of_ready is None else f"{of_ready:.2f}",
-            "" if of_client is None else f"{of_client:.1f}",
+            result.size, result.name, f"{result.rows_per_second:,.0f}", f"{result.cpu_us_per_row:.2f}", *cells
         )
     console.print(table)
     console.print("a micro-batch of one record, ms: " + ", ".join(f"{name} {ms:.0f}" for name, ms in empty.items()))

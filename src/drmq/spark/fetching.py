@@ -113,6 +113,7 @@ class Fetcher:
 
     def _read(self, part: Range, fail_on_data_loss: bool) -> Iterator[Fetched]:
         position, fetch_bytes, empty_answers = part.start, self._fetch_bytes, 0
+        progress_deadline = Deadline(self._timeout_s)
         while position < part.end:
             try:
                 answer = self._fetch(part, position, fetch_bytes)
@@ -132,11 +133,15 @@ class Fetcher:
                     # Brokers send at least one whole batch; one that does not is asked for more.
                     fetch_bytes *= 2
                 empty_answers += 1
-                if self._is_behind(answer, part) or empty_answers <= _EMPTY_ANSWERS_MAX:
+                is_behind = self._is_behind(answer, part)
+                if is_behind and progress_deadline.left_s() <= 0:
+                    raise self._stuck(part, position, answer)
+                if is_behind or empty_answers <= _EMPTY_ANSWERS_MAX:
                     continue
                 if fail_on_data_loss:
                     raise self._gap(part, position)
                 return
+            progress_deadline = Deadline(self._timeout_s)
             empty_answers, asked = 0, position
             position = max(position, reached)
             self._send_ahead(part, position, fetch_bytes)
@@ -307,6 +312,14 @@ class Fetcher:
         """Whether the broker does not have the end of the range yet, as after a change of leader."""
         known = answer.last_stable_offset if self._read_committed else answer.high_watermark
         return 0 <= known < part.end
+
+    def _stuck(self, part: Range, position: int, answer: FetchResponsePartition) -> FetchFailed:
+        return FetchFailed(
+            f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} within "
+            f"{self._timeout_s:g} s: its leader can be read to {answer.last_stable_offset} of "
+            f"{answer.high_watermark} only, and the query was planned to {part.end}. `drmq status` shows whether "
+            "replicas are missing; a topic whose log was cut needs a new checkpoint."
+        )
 
     def _gap(self, part: Range, position: int) -> DataLoss:
         return DataLoss(

@@ -204,6 +204,13 @@ def test_an_offset_that_the_leader_does_not_have_yet(cluster: Cluster) -> None:
     assert cluster.read() == list(range(10))
 
 
+def test_a_leader_that_never_gets_there(cluster: Cluster) -> None:
+    """Every wait has an end, also one in which the broker answers all the time."""
+    cluster.answers = [cluster.log, *[lambda number, offset: empty(high_watermark=2)] * 10_000]
+    with pytest.raises(FetchFailed, match="can be read to 2 of 2 only, and the query was planned to 10"):
+        cluster.read(timeout_s=0.3)
+
+
 def test_a_hole_at_the_end(cluster: Cluster) -> None:
     """The log goes on, and still has nothing: gone for good."""
     cluster.answers = [cluster.log, *[lambda number, offset: empty()] * 4]
