@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK_READY := $(VENV)/.spark-ready
-SOURCES := src tests bench demo
+SOURCES := src tests bench demo chaos
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check unit conformance e2e spark-test soak bench spark-bench fuzz lint types format docs lock clean tools
+.PHONY: help demo run test check unit conformance e2e spark-test soak chaos simulate bench spark-bench fuzz lint types format docs \
+  lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
@@ -72,6 +73,13 @@ e2e: $(READY) tools ## real processes: kill -9, full disk, limits, command line
 
 soak: $(READY) ## the crash tests for much longer (MINUTES=10)
 	@DRMQ_SOAK_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -q -s tests/e2e/test_crash.py --timeout 0
+
+chaos: $(READY) tools ## a cluster under failures: every scenario, then mixtures (MINUTES=10 SEED=1)
+	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
+
+simulate: $(READY) ## simulated clusters through thousands of accidents (SEEDS=1000 FROM=0 NODES=3 SIM_MINUTES=2)
+	@$(BIN)/drmq simulate --seed $(or $(FROM),0) --seeds $(or $(SEEDS),1000) --nodes $(or $(NODES),3) \
+	  --minutes $(or $(SIM_MINUTES),2) --workers $(WORKERS)
 
 fuzz: $(READY) ## feed random bytes to every parser and to the port (COUNT=200000)
 	@for target in fuzz/fuzz_*.py; do echo "== $$target"; $(BIN)/python $$target --count $(or $(COUNT),200000) || exit 1; done

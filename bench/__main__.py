@@ -1,4 +1,4 @@
-"""The command line: `python -m bench`."""
+"""The command line: `python -m bench`, and `python -m bench cluster`."""
 
 import argparse
 import contextlib
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import lifecycle, machine, report, schedule, targets, workloads
+from bench.cluster import command as cluster
 from bench.process import ROOT
 from bench.systems import System, Unavailable
 from bench.systems.drmq import DrmqSystem
@@ -28,7 +29,11 @@ DISK_HEADROOM_BYTES = 8 * lifecycle.GIGABYTE
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure DRMQ, a bare limit, and peers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure DRMQ, a bare limit, and peers.",
+        epilog="`python -m bench cluster` measures three nodes; it follows a full run by itself.",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer workloads, once each: a minute or two")
     parser.add_argument("--only", default=",".join(NAMES), help=f"systems, comma-separated: {','.join(NAMES)}")
     names = ", ".join([*(w.name for w in workloads.ALL), LIFECYCLE])
@@ -139,7 +144,8 @@ def _stop(_signal: int, _frame: object) -> None:
 
 def main() -> int:
     """Run in a directory that is gone afterwards, however it ends."""
-    options = parse()
+    is_cluster = sys.argv[1:2] == ["cluster"]
+    options = cluster.parse(sys.argv[2:]) if is_cluster else parse()
     # Without this, a plain kill would leave the servers running and the data lying around.
     signal.signal(signal.SIGTERM, _stop)
     if options.directory is not None:
@@ -147,7 +153,12 @@ def main() -> int:
     say = Console(stderr=True)
     try:
         with tempfile.TemporaryDirectory(prefix="drmq-bench-", dir=options.directory) as name:
-            return run(options, Path(name).resolve(), say)
+            directory = Path(name).resolve()
+            if is_cluster:
+                return cluster.run(options, directory, say)
+            failed = run(options, directory, say)
+            is_full = not options.quick and not options.workload and set(options.only) == set(NAMES)
+            return max(failed, cluster.run(cluster.parse([]), directory, say)) if is_full else failed
     except KeyboardInterrupt:
         say.print("interrupted; servers are stopped and data is removed")
         return 130

@@ -80,11 +80,29 @@ class Limit:
                 while view:
                     view = view[os.write(self._file, view) :]
             os.fdatasync(self._file)
-            for item in taken:
-                self._free.put(item.buffer)
-                # A sender that left is noticed by its connection's own thread.
-                with contextlib.suppress(OSError):
-                    item.connection.sendall(item.acknowledgements)
+            self.on_synced(taken)
+
+    def on_received(self, item: Received) -> None:
+        """Whole frames have arrived, in the order of this call."""
+        with self._arrival:
+            self._waiting.append(item)
+            self._arrival.notify()
+
+    def on_synced(self, items: list[Received]) -> None:
+        """These are on disk."""
+        for item in items:
+            self.release(item)
+            self.acknowledge(item)
+
+    def release(self, item: Received) -> None:
+        """Let others use the buffer."""
+        self._free.put(item.buffer)
+
+    def acknowledge(self, item: Received) -> None:
+        """Answer every frame of `item`."""
+        # A sender that left is noticed by its connection's own thread.
+        with contextlib.suppress(OSError):
+            item.connection.sendall(item.acknowledgements)
 
     def _receive(self, connection: socket.socket) -> None:
         rest = b""
@@ -110,10 +128,7 @@ class Limit:
                     end, wanted = self._scan(connection, view, filled, acknowledgements)
                 rest = bytes(view[end:filled])
                 if acknowledgements:
-                    received = Received(connection, buffer, end, bytes(acknowledgements))
-                    with self._arrival:
-                        self._waiting.append(received)
-                        self._arrival.notify()
+                    self.on_received(Received(connection, buffer, end, bytes(acknowledgements)))
                 else:
                     self._free.put(buffer)
 

@@ -28,10 +28,15 @@ def describe(directory: Path) -> dict[str, object]:
         "python": platform.python_version(),
         "file_system": file_system(directory),
         "fdatasync_4k_seconds_p50": _sync_seconds(directory),
-        "load_average": os.getloadavg(),
+        "load_average": load_average(),
         "confluent_kafka": importlib.metadata.version("confluent-kafka"),
         "revision": _revision(),
     }
+
+
+def load_average() -> list[float]:
+    """How many programs wanted a core, over 1, 5 and 15 minutes."""
+    return [round(value, 1) for value in os.getloadavg()]
 
 
 def file_system(directory: Path) -> str:

@@ -7,6 +7,7 @@ says so, and begins only when told, so that neither side's preparation is measur
 
 import contextlib
 import json
+import random
 import select
 import signal
 import socket
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import psutil
 
@@ -26,6 +27,8 @@ from bench.clients import Report, Task
 ROOT = Path(__file__).resolve().parent.parent
 STOP_SECONDS_MAX = 20.0
 SAMPLE_SECONDS = 0.1
+FIXED_PORTS = range(20_000, 30_000)
+"""Below what kernels hand out by themselves."""
 
 
 class BenchError(Exception):
@@ -39,12 +42,40 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def fixed_port() -> int:
+    """A port for a server that will be killed and started again on it.
+
+    One from `free_port` could become the local end of somebody's connection in between.
+    """
+    for port in random.sample(FIXED_PORTS, 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise BenchError(f"found no free port from {FIXED_PORTS.start} to {FIXED_PORTS.stop}")
+
+
 @dataclass(frozen=True)
 class Usage:
     """CPU seconds since start and resident bytes of a process with its children."""
 
     cpu_seconds: float
     rss_bytes: int
+    cpu_seconds_each: tuple[float, ...] = ()
+    """Per node, where several servers are watched as one."""
+
+
+class Watched(Protocol):
+    """What a client runs against: a server, or several that make up a cluster."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    def usage(self) -> Usage:
+        """CPU time and memory now."""
+
+    def log_tail(self) -> str:
+        """Its last words, for messages."""
 
 
 class Server:
@@ -62,6 +93,11 @@ class Server:
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def name(self) -> str:
+        """The program."""
+        return self.command[0]
 
     def usage(self) -> Usage:
         """CPU time and memory now, summed over the process and its children."""
@@ -112,9 +148,11 @@ class Run:
     server_cpu_seconds: float
     server_rss_bytes: int
     server_rss_bytes_peak: int
+    server_cpu_seconds_each: tuple[float, ...] = ()
+    """Per node, for a cluster."""
 
 
-def run_client(module: str, task: Task, server: Server, grace_seconds: float = 60.0) -> Run:
+def run_client(module: str, task: Task, server: Watched, grace_seconds: float = 60.0) -> Run:
     """Let `bench.clients.<module>` do `task` against `server`, and measure both sides.
 
     The client stops by itself at the task's time limit; `grace_seconds` is for preparation and
@@ -147,9 +185,10 @@ def run_client(module: str, task: Task, server: Server, grace_seconds: float = 6
         return Run(
             Report(**json.loads(answer)), after.cpu_seconds - before.cpu_seconds, after.rss_bytes,
             max(peak[0], after.rss_bytes),
+            tuple(b - a for a, b in zip(before.cpu_seconds_each, after.cpu_seconds_each, strict=True)),
         )  # fmt: skip
     except psutil.NoSuchProcess as gone:
-        raise BenchError(f"{server.command[0]} ended during the measurement: {server.log_tail()}") from gone
+        raise BenchError(f"{server.name} ended during the measurement: {server.log_tail()}") from gone
     finally:
         done.set()
         client.kill()

@@ -1,4 +1,4 @@
-"""`python -m demo.spark`: a year of flights through a streaming query, with the broker killed in the middle.
+"""`python -m demo.spark`: a year of flights through a streaming query, with a leader killed in the middle.
 
 Flights arrive in the order in which they took off, so that those with a long delay come late; a watermark
 of ten days waits for them. A hundred flights of January come once more in December: too late, and not to be
@@ -24,13 +24,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from demo.cluster import Cluster
 from demo.flights import FLIGHT_COUNT, flights
-from demo.node import Node
 from demo.traffic import Sender, wait_until
 from demo.weather import weather
 from drmq.spark.session import spark_session
 
-PARTITIONS = 4
+NODES, PARTITIONS = 3, 4
 LATE_COUNT = 100
 ROWS_PER_BATCH = 40_000
 AHEAD_MAX = 80_000
@@ -50,21 +50,21 @@ Sums = dict[tuple[str, str], tuple[int, int, int, int]]
 def main() -> int:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="drmq-demo-") as directory:
-        node = Node(Path(directory) / "node")
-        console.print("[bold]1[/] starting a broker, loading a year of hourly weather")
-        node.up()
+        cluster = Cluster(Path(directory) / "nodes", NODES)
+        console.print("[bold]1[/] starting three nodes, loading a year of hourly weather")
+        cluster.up()
         try:
-            node.create_topic("flights", PARTITIONS)
-            node.create_topic("weather", 1)
-            node.create_topic("delays", 1)
-            hours = Sender(node.bootstrap_servers, "weather", weather())
+            cluster.create_topic("flights", PARTITIONS)
+            cluster.create_topic("weather", 1)
+            cluster.create_topic("delays", 1)
+            hours = Sender(cluster.bootstrap_servers, "weather", weather())
             hours.run()
-            return _tour(console, node, Path(directory) / "checkpoint", hours.sent)
+            return _tour(console, cluster, Path(directory) / "checkpoint", hours.sent)
         finally:
-            node.down()
+            cluster.down()
 
 
-def _tour(console: Console, node: Node, checkpoint: Path, weather_count: int) -> int:
+def _tour(console: Console, cluster: Cluster, checkpoint: Path, weather_count: int) -> int:
     console.print("[bold]2[/] starting Spark, local[2], in this process")
     started = time.monotonic()
     spark = spark_session("demo", master="local[2]", settings=QUIET)
@@ -73,13 +73,13 @@ def _tour(console: Console, node: Node, checkpoint: Path, weather_count: int) ->
             f"[bold]3[/] {FLIGHT_COUNT:,} flights as they took off, joined with {weather_count:,} hours of weather,"
         )
         console.print(f"  summed by week and airport, watermark {WATERMARK}; SIGKILL at half of them")
-        query = _query(spark, node.bootstrap_servers, checkpoint)
+        query = _query(spark, cluster.bootstrap_servers, checkpoint)
         try:
-            killed_at = _replay(console, node, query)
+            killed_at = _replay(console, cluster, query)
         finally:
             query.stop()
-        found, written = _written(spark, node.bootstrap_servers)
-        lag = _lag(node)
+        found, written = _written(spark, cluster.bootstrap_servers)
+        lag = _lag(cluster)
     finally:
         spark.stop()
     return _report(console, found, written, lag, killed_at, time.monotonic() - started)
@@ -156,7 +156,7 @@ def as_they_took_off() -> Iterator[tuple[bytes, bytes]]:
         yield key, value
 
 
-def _replay(console: Console, node: Node, query: Any) -> int:
+def _replay(console: Console, cluster: Cluster, query: Any) -> int:
     """Send everything, with a crash at half of it; wait until the query has closed every week."""
     rows = 0
 
@@ -168,7 +168,7 @@ def _replay(console: Console, node: Node, query: Any) -> int:
         return rows
 
     total = FLIGHT_COUNT + LATE_COUNT
-    sender = Sender(node.bootstrap_servers, "flights", _paced(as_they_took_off(), read))
+    sender = Sender(cluster.bootstrap_servers, "flights", _paced(as_they_took_off(), read))
     bar = Progress(
         TextColumn("  {task.description:<12}"),
         BarColumn(),
@@ -186,14 +186,15 @@ def _replay(console: Console, node: Node, query: Any) -> int:
         sender.start()
         wait_until(lambda: read() >= total // 2, PATIENCE_S, tick)
         killed_at = read()
-        pid = node.kill()
-        bar.console.print(f"  killed process {pid} with SIGKILL after {killed_at:,} flights")
-        died = time.monotonic()
-        node.up()
-        bar.console.print(f"  started it again: back after {time.monotonic() - died:.1f} s")
+        leader = cluster.leader_of("flights", 0)
+        pid = cluster.kill(leader)
+        bar.console.print(f"  killed node {leader} (process {pid}), which led a partition, after {killed_at:,} flights")
+        wait_until(lambda: read() >= killed_at + ROWS_PER_BATCH, PATIENCE_S, tick)
+        cluster.up()
+        bar.console.print(f"  started it again after {read():,} flights; the query never stopped")
         wait_until(lambda: not sender.is_alive() and read() >= total, PATIENCE_S, tick)
         tick()
-        _close_all_weeks(node, query)
+        _close_all_weeks(cluster, query)
     if sender.refused or len(sender.acknowledged) != total:
         raise SystemExit(f"{len(sender.refused)} flights were refused: {sender.refused[:1]}")
     return killed_at
@@ -206,10 +207,10 @@ def _paced(records: Iterator[tuple[bytes, bytes]], read: Callable[[], int]) -> I
         yield record
 
 
-def _close_all_weeks(node: Node, query: Any) -> None:
+def _close_all_weeks(cluster: Cluster, query: Any) -> None:
     """A record from the future to each partition, and then the batch without data that writes the last weeks."""
     value = json.dumps({"number": -1, "origin": "none", "time_hour": FAR_FUTURE}).encode()
-    Sender(node.bootstrap_servers, "flights", ((str(n).encode(), value) for n in range(20))).run()
+    Sender(cluster.bootstrap_servers, "flights", ((str(n).encode(), value) for n in range(20))).run()
 
     def is_closed() -> bool:
         watermark = (query.lastProgress.eventTime or {}).get("watermark", "") if query.lastProgress else ""
@@ -262,11 +263,11 @@ def _written(spark: Any, bootstrap: str) -> tuple[Sums, int]:
     return found, len(rows)
 
 
-def _lag(node: Node) -> int:
+def _lag(cluster: Cluster) -> int:
     """Flights that the group of the query has not read, as any tool for groups shows it."""
     from drmq.client import Admin
 
-    with Admin(node.bootstrap_servers) as admin:
+    with Admin(cluster.bootstrap_servers) as admin:
         committed = admin.groups.offsets("spark-demo")
         bounds = admin.topics.bounds(committed)
         return sum(bounds[place].end - at.offset for place, at in committed.items())

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
 from wire.samples import filled
 
 from drmq.wire import (
-    APIS,
+    KNOWN_APIS,
     Api,
     ApiKey,
     ProtocolError,
@@ -60,7 +60,7 @@ def feed_request(frame: bytes) -> bool:
     """Read a request as a broker does, and say whether it was one."""
     try:
         header = read_request_header(frame)
-        api = APIS.get(header.api_key)
+        api = KNOWN_APIS.get(header.api_key)
         if api is None or not api.serves(header.api_version):
             return False
         if api.key == ApiKey.PRODUCE:
@@ -90,7 +90,7 @@ def main(count: int, seed: int | None) -> None:
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     chance = random.Random(seed)
     print(f"seed {seed}")
-    cases = [(api, version) for api in APIS.values() for version in range(api.version_min, api.version_max + 1)]
+    cases = [(api, version) for api in KNOWN_APIS.values() for version in range(api.version_min, api.version_max + 1)]
     frames = accepted = 0
     while frames < count:
         api, version = chance.choice(cases)

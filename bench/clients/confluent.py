@@ -22,7 +22,7 @@ def produce(task: Task) -> Report:
     is_large = task.batching == "large"
     producer = Producer(
         {
-            "bootstrap.servers": f"127.0.0.1:{task.port}",
+            "bootstrap.servers": task.bootstrap_servers,
             "client.id": "bench",
             "acks": "all",
             "linger.ms": 20 if is_large else 0,
@@ -72,7 +72,7 @@ def consume(task: Task) -> Report:
     """Read every partition from its beginning, and verify how much arrived."""
     consumer = Consumer(
         {
-            "bootstrap.servers": f"127.0.0.1:{task.port}",
+            "bootstrap.servers": task.bootstrap_servers,
             "client.id": "bench",
             "group.id": "bench",
             "enable.auto.commit": False,

@@ -27,12 +27,24 @@ def subjects(task: Task) -> list[str]:
     return [f"{task.topic}-{partition}" for partition in range(task.partition_count)]
 
 
+def servers(task: Task) -> list[str]:
+    """The addresses of all nodes."""
+    return [f"nats://127.0.0.1:{port}" for port in task.ports]
+
+
+async def add_streams(stream: JetStreamContext, task: Task) -> None:
+    """Make the streams, or find them as they are wanted."""
+    for name in subjects(task):
+        await stream.add_stream(
+            name=name, subjects=[name], storage=StorageType.FILE, num_replicas=task.replica_count
+        )  # fmt: skip
+
+
 async def _produce(task: Task) -> Report:
     payloads, names = make_payloads(task.record_size), subjects(task)
-    connection = await nats.connect(f"nats://127.0.0.1:{task.port}")
+    connection = await nats.connect(servers(task))
     stream: JetStreamContext = connection.jetstream(timeout=30)
-    for name in names:
-        await stream.add_stream(name=name, subjects=[name], storage=StorageType.FILE)
+    await add_streams(stream, task)
     inbox = connection.new_inbox()
     answered = asyncio.Event()
     sent = acknowledged = 0
@@ -68,7 +80,7 @@ async def _produce(task: Task) -> Report:
 
 
 async def _consume(task: Task) -> Report:
-    connection = await nats.connect(f"nats://127.0.0.1:{task.port}", pending_size=64 * 1024 * 1024)
+    connection = await nats.connect(servers(task), pending_size=64 * 1024 * 1024)
     stream: JetStreamContext = connection.jetstream(timeout=30)
     done = asyncio.Event()
     records = size = 0

@@ -15,12 +15,14 @@ def answers(port: int) -> bool:
         return False
 
 
-def create_topic(port: int, topic: str, partition_count: int, config: dict[str, str] | None = None) -> None:
-    """Create `topic` with one replica, and wait until it exists."""
-    new = NewTopic(topic, num_partitions=partition_count, replication_factor=1, config=config or {})
+def create_topic(
+    port: int, topic: str, partition_count: int, config: dict[str, str] | None = None, replica_count: int = 1
+) -> None:
+    """Create `topic`, and wait until it exists."""
+    new = NewTopic(topic, num_partitions=partition_count, replication_factor=replica_count, config=config or {})
     admin = _admin(port)
     try:
-        admin.create_topics([new], operation_timeout=20.0, request_timeout=20.0)[topic].result(30.0)
+        admin.create_topics([new], operation_timeout=60.0, request_timeout=60.0)[topic].result(90.0)
     except KafkaException as failed:
         raise BenchError(f"cannot create a topic: {failed}") from failed
 

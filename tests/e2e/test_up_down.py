@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from drmq.server.local import process_is_ours
+from drmq.server.processes import process_is_ours
 from support.polling import eventually
 
 
@@ -32,7 +32,9 @@ def drmq(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[st
 def node(directory: Path) -> dict[str, Any]:
     """The only node in `cluster.json`."""
     (found,) = json.loads((directory / "cluster.json").read_text())["nodes"]
-    assert set(found) == {"id", "pid", "kafka", "data_dir"}
+    assert found.keys() >= {"id", "pid", "kafka", "host", "port", "peer_port", "data_dir", "log"}
+    assert found["kafka"] == f"{found['host']}:{found['port']}"
+    assert found["peer_port"] is None
     return dict(found)
 
 
@@ -135,12 +137,15 @@ def test_settings_reach_the_node(directory: Path, tmp_path: Path) -> None:
     assert done.stdout == "Created topic `seven` with 7 partitions.\n"
 
 
-def test_several_nodes_are_refused(directory: Path) -> None:
-    """Said plainly, as wrong usage."""
-    done = drmq("up", "--nodes", "3", "--data-dir", str(directory))
-    assert done.returncode == 64
-    assert "clusters come with a later version" in done.stderr
-    assert not directory.exists()
+def test_settings_are_remembered(directory: Path, tmp_path: Path) -> None:
+    """A node that is started again has the file of the first time."""
+    file = tmp_path / "node.toml"
+    file.write_text("[broker]\nnum_partitions = 7\n")
+    drmq("up", "--data-dir", str(directory), "--port", "0", "--config", str(file))
+    os.kill(node(directory)["pid"], signal.SIGKILL)
+    assert drmq("up", "--data-dir", str(directory)).returncode == 0
+    done = drmq("topic", "create", "seven", "-b", node(directory)["kafka"])
+    assert done.stdout == "Created topic `seven` with 7 partitions.\n"
 
 
 def test_down_leaves_a_stranger_alone(directory: Path) -> None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -80,6 +82,9 @@ class Harness:
         self._is_running = False
         try:
             self.run(self.broker.start())
+            self.broker.advertised = ("localhost", 9092)
+            self.run(self.broker.join())
+            self.settle()
         except BaseException:
             self.loop.close()
             raise
@@ -152,12 +157,20 @@ class Harness:
     @contextmanager
     def failing_shards(self, *shards: ShardDriver) -> Iterator[None]:
         """A stretch of time in which these shards, or all of them, cannot write to their logs."""
-        partitions = [shard.log.partition for shard in shards or self.broker.groups.shards]
+        with self.failing(*(shard.log.partition for shard in shards or self.broker.groups.shards.values())):
+            yield
+
+    @contextmanager
+    def failing(self, *partitions: Partition) -> Iterator[None]:
+        """A stretch of time in which the disk refuses these partitions. Then they begin again from what it holds."""
         for partition in partitions:
-            partition.failure = "the disk is gone"
+            self.call(partial(partition.replica._fail, "the disk is gone", is_final=True))
         yield
         for partition in partitions:
-            partition.failure = None
+            reloaded: Future[object] = Future()
+            reloaded.set_result(partition.reload(partition.log.end_offset))
+            self.call(partial(partition.replica._restart, reloaded))
+            assert partition.is_serving, partition
 
     # ---- requests -------------------------------------------------------------------------------
 

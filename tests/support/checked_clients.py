@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -74,6 +74,7 @@ class IdempotentProducer(CheckedClient):
         seed: int = 0,
         compression: str = "none",
         size_max: int = 600,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(name, bootstrap, history)
         self._places = places
@@ -92,6 +93,7 @@ class IdempotentProducer(CheckedClient):
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 20,
                 "logger": QUIET,
+                **(settings or {}),
             }
         )
 

@@ -1,6 +1,7 @@
-"""A broker that answers as a test tells it to: real sockets and real frames, no state.
+"""Brokers that answer as a test tells them to: real sockets and real frames, no state.
 
-Answers are functions from a request to a response, or to None to close the connection without a word.
+Answers are functions from a request to a response, or to None to close the connection without a word. A
+`FakeCluster` is several of them that tell the same about each other.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from drmq.model.address import Address
-from drmq.wire import APIS, ApiKey, read_request, read_request_header, write_response
+from drmq.wire import KNOWN_APIS, ApiKey, read_request, read_request_header, write_response
 from drmq.wire.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseApi
-from drmq.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
+from drmq.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
 Answer = Callable[[Any], Any]
 
@@ -25,8 +26,11 @@ class FakeBroker:
 
     def __init__(self, answers: dict[ApiKey, Answer], versions: dict[ApiKey, tuple[int, int]] | None = None) -> None:
         self.answers = answers
-        self.versions = versions or {ApiKey(key): (api.version_min, api.version_max) for key, api in APIS.items()}
+        self.versions = versions or {ApiKey(key): (api.version_min, api.version_max) for key, api in KNOWN_APIS.items()}
         self.seen: list[tuple[ApiKey, int]] = []
+        self._connections: list[socket.socket] = []
+        self._is_awake = threading.Event()
+        self._is_awake.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = Address("127.0.0.1", self._listener.getsockname()[1])
         self.answers.setdefault(ApiKey.METADATA, lambda request: self.metadata())
@@ -41,8 +45,27 @@ class FakeBroker:
             **more,
         )
 
+    def count(self, key: ApiKey) -> int:
+        """How many requests of an API have arrived."""
+        return [seen for seen, _ in self.seen].count(key)
+
+    def freeze(self) -> None:
+        """From now on take connections and requests and answer nothing, as a stopped process does."""
+        self._is_awake.clear()
+
+    def hang_up(self) -> None:
+        """Close all connections, as a broker that restarts does."""
+        while self._connections:
+            with suppress(OSError):
+                self._connections.pop().shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
+        with suppress(OSError):
+            # Closed alone, the socket would take one more connection for the thread that waits in `accept`.
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._is_awake.set()
+        self.hang_up()
 
     def _accept(self) -> None:
         while True:
@@ -50,6 +73,7 @@ class FakeBroker:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._connections.append(connection)
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -60,10 +84,13 @@ class FakeBroker:
                 if len(start) < 4:
                     return
                 frame = stream.read(struct.unpack(">i", start)[0])
+                self._is_awake.wait(30)
                 answer = self._answer(frame)
+                self._is_awake.wait(30)
                 if answer is None:
                     return
-                connection.sendall(answer)
+                with suppress(OSError):
+                    connection.sendall(answer)
 
     def _answer(self, frame: bytes) -> bytes | bytearray | None:
         header = read_request_header(frame)
@@ -98,3 +125,47 @@ def broker(
         yield fake
     finally:
         fake.close()
+
+
+class FakeCluster:
+    """Brokers 1 to n, whose metadata is what the fields here say at that moment."""
+
+    def __init__(self, brokers: list[FakeBroker]) -> None:
+        self.brokers = dict(enumerate(brokers, start=1))
+        self.controller_id = 1
+        self.topics: list[MetadataResponseTopic] = []
+        for fake in brokers:
+            fake.answers[ApiKey.METADATA] = lambda request: self.metadata()
+
+    def __getitem__(self, node_id: int) -> FakeBroker:
+        return self.brokers[node_id]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(str(fake.address) for fake in self.brokers.values())
+
+    def answer(self, key: ApiKey, answer: Answer) -> None:
+        """Let every broker answer an API in the same way."""
+        for fake in self.brokers.values():
+            fake.answers[key] = answer
+
+    def metadata(self) -> MetadataResponse:
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node_id, host=fake.address.host, port=fake.address.port)
+                for node_id, fake in self.brokers.items()
+            ],
+            controller_id=self.controller_id,
+            cluster_id="fake",
+            topics=self.topics,
+        )
+
+    def counts(self, key: ApiKey) -> list[int]:
+        """How many requests of an API each broker got."""
+        return [fake.count(key) for fake in self.brokers.values()]
+
+
+@contextmanager
+def fake_cluster(count: int) -> Iterator[FakeCluster]:
+    with ExitStack() as stack:
+        yield FakeCluster([stack.enter_context(broker()) for _ in range(count)])

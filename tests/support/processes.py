@@ -19,7 +19,7 @@ from types import TracebackType
 HOST = "127.0.0.1"
 
 # ApiVersions v0 with correlation id 0 and no client id: the smallest request that proves that the broker serves.
-_READY_PROBE = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+READY_PROBE = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 
 
 def free_port() -> int:
@@ -100,7 +100,7 @@ class BrokerProcess:
     def _answers(self) -> bool:
         try:
             with socket.create_connection((HOST, self.port), timeout=1.0) as connection:
-                connection.sendall(_READY_PROBE)
+                connection.sendall(READY_PROBE)
                 return len(connection.recv(4)) > 0
         except OSError:
             return False

@@ -1,9 +1,13 @@
-"""The broker: the one place where the pure cores meet disks, clocks and each other.
+"""The broker: the one place where the pure cores meet disks, clocks, the network and each other.
 
-`Broker` puts a node together. `PartitionTable` and `Partition` are the way of a record: checked,
-stamped, queued for the writer thread, acknowledged when durable, shown to readers. `TopicService`
-and `GroupCoordinator` drive the two state machines, catalog and groups, each on a log of its own
-(`MachineLog`). `ProducerTable` recognises a producer's retry.
+`Broker` puts a node together. The way of a record is `Partition` (offsets, producers, who waits), `Replica`
+(consensus on a log, a ledger and the network) and `EntryLog` (indexes and offsets), with `GroupHost` for what all
+replicas of a node share: time, messages, sleep. `PartitionTable` has the node's partitions, `states` what their logs
+amount to, `Maintenance` removes what is too old.
+
+State machines live on partitions of their own (`MachineLog`): `Metadata` with the catalog, `GroupCoordinator` with
+the groups. `Membership` is the node's place among others, `Controller` what only one node decides, `Assignments`
+what the catalog's decisions mean for this node's files and groups, `TopicService` what clients ask of topics.
 
 Everything here runs on one event loop and owns what it touches; what blocks runs on the writer
 thread or on a small pool. What a request looks like on the wire is `drmq.kafka`'s business.
@@ -17,16 +21,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from drmq.broker.options import BrokerOptions, ListenerOptions
+from drmq.broker.options import BrokerOptions, ClusterOptions, ListenerOptions, PeerAddress
 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
     from drmq.broker.clock import Clock, SystemClock
-    from drmq.broker.coordinator import GroupCoordinator, ShardDriver
+    from drmq.broker.coordinator import GroupCoordinator, Shard, ShardDriver
     from drmq.broker.logs import DiskLogs, LogStore, MemoryLogs
-    from drmq.broker.machine import StateUnreadable
     from drmq.broker.partition import Appended, Partition
     from drmq.broker.partitions import PartitionTable, StoppedPartition
+    from drmq.broker.pending import durable
+    from drmq.broker.states import StateUnreadable
     from drmq.broker.topics import TopicService
 
 __all__ = [
@@ -34,6 +39,7 @@ __all__ = [
     "Broker",
     "BrokerOptions",
     "Clock",
+    "ClusterOptions",
     "DiskLogs",
     "GroupCoordinator",
     "ListenerOptions",
@@ -41,11 +47,14 @@ __all__ = [
     "MemoryLogs",
     "Partition",
     "PartitionTable",
+    "PeerAddress",
+    "Shard",
     "ShardDriver",
     "StateUnreadable",
     "StoppedPartition",
     "SystemClock",
     "TopicService",
+    "durable",
 ]
 
 _HOMES = {
@@ -58,11 +67,13 @@ _HOMES = {
     "MemoryLogs": "logs",
     "Partition": "partition",
     "PartitionTable": "partitions",
+    "Shard": "coordinator",
     "ShardDriver": "coordinator",
-    "StateUnreadable": "machine",
+    "StateUnreadable": "states",
     "StoppedPartition": "partitions",
     "SystemClock": "clock",
     "TopicService": "topics",
+    "durable": "pending",
 }
 
 

@@ -1,8 +1,9 @@
 """The broker: one node's partitions, topics and groups, put together and kept in order.
 
-Starting: open the metadata log and replay it into the catalog; open every topic's logs; replay the
-group shards; then serve. Stopping is the reverse: whoever serves clients stops first, then waiting
-work ends, snapshots are saved, logs are closed and marked as clean.
+Starting is two steps. `start` opens what is on the disk and begins to talk to peers. `join` makes the node part of its
+cluster: it forms one, or joins one, registers, and brings its partitions to what the catalog says. Stopping is the
+reverse: leaders are handed over, whoever serves clients stops, waiting work ends, snapshots are saved, logs are
+closed and marked as clean.
 
 In between, maintenance runs once in a while: retention, snapshots, expiry of offsets. A round that
 fails is logged and the next one comes all the same.
@@ -11,77 +12,162 @@ fails is logged and the next one comes all the same.
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
-import secrets
-import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any, TypeVar
 
-from drmq.broker.clock import Clock, JumpDetector, SystemClock
+from drmq.broker.assignments import Assignments
+from drmq.broker.clock import Clock, SystemClock
+from drmq.broker.controller import Controller
 from drmq.broker.coordinator import GroupCoordinator
+from drmq.broker.group_host import GroupHost
 from drmq.broker.logs import LogStore
-from drmq.broker.machine import SNAPSHOT_NAME, KeyValue, MachineLog, StateUnreadable, encode_snapshot, load
-from drmq.broker.options import BrokerOptions
+from drmq.broker.machine import MachineLog
+from drmq.broker.maintenance import Maintenance
+from drmq.broker.membership import Buffer, Membership, NodeRemoved, Request
+from drmq.broker.metadata import METADATA_GROUP, METADATA_TOPIC, Metadata
+from drmq.broker.options import BrokerOptions, ClusterOptions
 from drmq.broker.partition import Partition
-from drmq.broker.partitions import PartitionTable, StoppedPartition, log_options
+from drmq.broker.partitions import PartitionTable, StoppedPartition
+from drmq.broker.pending import durable
+from drmq.broker.states import Machine, StateUnreadable
+from drmq.broker.surroundings import Surroundings
 from drmq.broker.topics import TopicService
 from drmq.broker.writer_bridge import WriterBridge
-from drmq.catalog import Catalog, Topic, TopicDefaults, decode_fact, effective, encode_fact
-from drmq.groups import GroupOptions, GroupShard, record_from_bytes, record_to_bytes
-from drmq.model import NodeId, Offset, TopicId
+from drmq.catalog import Catalog, Topic, TopicDefaults, effective
+from drmq.groups import GroupOptions
+from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId, member_id, node_of
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
+from drmq.raft import RaftOptions, Refusal
 from drmq.records import find_timestamp
-from drmq.storage import Log, StorageError, Writer
+from drmq.storage import StorageError
+from drmq.transport.peers import Network, NoNetwork, PeerError, PeerNetwork
 
 log = logging.getLogger("drmq.broker")
 
 T = TypeVar("T")
 
-METADATA_TOPIC = Topic(TopicId(bytes(15) + b"\x01"), CLUSTER_METADATA, 1)
-"""The topic of the metadata log. It stands outside the catalog, which is made from it."""
+PRODUCER_IDS_PER_BLOCK = 1_000
+"""Producer ids set aside by one record of the metadata log."""
 
 _OFFSET_EXPIRY_INTERVAL_S = 600.0
-_BLOCKING_THREADS = 4
+_MEMBERS_INTERVAL_S = 0.25
 _OWN_SEGMENT_BYTES = 16 * 1024 * 1024
+_HAND_OVER_S = 3.0
+_FORWARD_TIMEOUT_S = 30.0
 
 
 class Broker:
-    """One node. Make it, `start` it on a running loop, `stop` it; in between it answers the API layer."""
+    """One node. Make it, `start` it on a running loop, `join`, `stop`; in between it answers the API layer."""
 
     def __init__(
-        self, node_id: NodeId, store: LogStore, options: BrokerOptions | None = None, clock: Clock | None = None
+        self,
+        node_id: NodeId,
+        store: LogStore,
+        options: BrokerOptions | None = None,
+        clock: Clock | None = None,
+        cluster: ClusterOptions | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.node_id = node_id
         self.store = store
         self.options = options or BrokerOptions()
         self.clock = clock or SystemClock()
+        self.cluster = cluster or ClusterOptions()
         self.advertised: tuple[str, int] = ("localhost", 0)
         """Where clients are told to connect; set once the listener is bound."""
-        self._pool = ThreadPoolExecutor(_BLOCKING_THREADS, "drmq-blocking")
+        self._surroundings = surroundings or Surroundings()
+        self._random = self._surroundings.random
+        self._pool = self._surroundings.pool
         self._bridge = WriterBridge(self._on_writer_crashed)
-        self.writer = Writer(self._bridge)
-        self.partitions = PartitionTable(store, self.writer, self._pool, self.clock)
-        self.catalog = Catalog()
-        self.groups = GroupCoordinator(_group_options(self.options), self.clock)
-        self.topics: TopicService
-        self._jumps = JumpDetector(self.clock)
+        self.writer = self._surroundings.make_writer(self._bridge)
+        self.host = GroupHost(
+            node_id,
+            self.writer,
+            self._pool,
+            Random(self._random.getrandbits(64)),
+            _raft_options(self.options),
+            self.options.tick_ms / 1000,
+            self.options.reassignment_bytes_per_s,
+        )
+        self.metadata = Metadata(self.clock)
+        self.groups = GroupCoordinator(_group_options(self.options), self.clock, self._random)
+        self.partitions = PartitionTable(store, self.host, self.writer, self._pool, self.clock, self._machine_of)
+        self.topics = TopicService(self.metadata, self.host, _topic_defaults(self.options))
+        self.membership = Membership(
+            node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16)
+        )
+        self.controller = Controller(
+            node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id
+        )
+        self.assignments = Assignments(
+            node_id,
+            self.metadata,
+            self.partitions,
+            self.groups,
+            lambda topic, index: store.has_log(topic.name, topic.topic_id, index),
+            self.topics.config_of,
+            store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0),
+        )
+        self.maintenance = Maintenance(self.partitions, self.options, self.clock)
+        self.network: Network = NoNetwork()
+        self._producer_ids = range(0)
+        self._reserving = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self.on_fatal: Callable[[BaseException], None] = lambda error: None
         """Called when the node cannot go on; the server ends the process."""
+        self.serve_forwarded: Callable[[memoryview], Awaitable[Sequence[Buffer]]]
+        """Carries out a request that another node passed on; set by whoever serves clients."""
+        self._wire()
+
+    def _wire(self) -> None:
+        """Connect the parts that must hear of each other."""
+        machine = self.metadata.machine
+        machine.on_changed = self._on_catalog_changed
+        machine.on_lead = self._on_lead
+        self.partitions.on_role = self.assignments.on_role
+        self.partitions.on_trimmed = self.maintenance.on_trimmed
+        self.groups.deleted_topics = lambda: set(self.catalog.deleted.values()) - self.catalog.topics.keys()
+        self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name])
+        self.topics.stopped = self._why_stopped
+        self.assignments.on_reassigned = self._on_reassigned
+        self.controller.elect = self.elect
+        self.membership.handlers.update(
+            {
+                Request.REGISTER: self._serve_register,
+                Request.FORWARD: self._serve_forward,
+                Request.AUTO_CREATE: self._serve_auto_create,
+                Request.RESERVE_IDS: self._serve_reserve_ids,
+                Request.REASSIGNED: self._serve_reassigned,
+                Request.ELECT: self._serve_elect,
+            }
+        )
 
     @property
     def cluster_id(self) -> str:
-        return self.store.cluster_id
+        return self.store.cluster_id or ""
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.metadata.catalog
+
+    @property
+    def is_controller(self) -> bool:
+        return self.metadata.is_controller
 
     # ---- starting -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open everything and begin to serve. Raises `StateUnreadable` and other `DrmqError`s."""
+        """Open what is on the disk and the way to the peers. Raises `StateUnreadable` and other `DrmqError`s."""
         try:
             await self._open()
         except BaseException:
             # Nothing was served, so nothing needs saving: let go of the threads and the directory.
+            self.host.stop()
+            await self._close_network()
             self.writer.stop()
             self._pool.shutdown()
             self.store.close()
@@ -89,91 +175,244 @@ class Broker:
 
     async def _open(self) -> None:
         self._bridge.attach(asyncio.get_running_loop(), self.partitions)
-        self.partitions.on_recovered = self._on_partition_recovered
-        metadata = self._open_metadata()
-        defaults = TopicDefaults(
-            max_message_bytes=self.options.message_bytes_max,
-            retention_ms=self.options.retention_ms,
-            retention_bytes=self.options.retention_bytes,
-            segment_bytes=self.options.segment_bytes,
-            segment_ms=self.options.segment_ms,
-        )
-        self.topics = TopicService(self.catalog, MachineLog(metadata), self.partitions, defaults, self.clock)
-        self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name])
-        for topic in list(self.catalog.topics.values()):
-            self.partitions.open(topic, self.topics.config_of(topic))
+        self.partitions.member = member_id(self.node_id, self.store.incarnation)
+        self.assignments.load()
         self.writer.start()
-        if CONSUMER_OFFSETS not in self.catalog.topics:
-            await self.topics.create(
-                CONSUMER_OFFSETS,
-                self.new_topic_id(),
-                self.options.offsets_topic_partitions,
-                {"retention.ms": "-1", "segment.bytes": str(_OWN_SEGMENT_BYTES)},
-                internal=True,
-            )
-        for slot in self.partitions.slots(CONSUMER_OFFSETS):
-            if isinstance(slot, StoppedPartition):
-                raise StateUnreadable(f"the state of consumer groups cannot be read: {slot.reason}")
-            self.groups.add_shard(self._load_shard(slot), MachineLog(slot))
-        # A crash may have come between a deletion and the moment when groups forget the topic.
-        deleted = {topic.name for topic in self.catalog.purges_pending.values()}
-        self.groups.forget_topics(deleted - self.catalog.topics.keys())
-        await self.topics.finish_deletions()
-        self._tasks = [
-            asyncio.create_task(self._repeat(self.options.retention_check_interval_ms / 1000, self.maintain)),
-            asyncio.create_task(self._repeat(_OFFSET_EXPIRY_INTERVAL_S, self._expire_offsets)),
-        ]
-
-    def _open_metadata(self) -> Partition:
-        config = effective({}, TopicDefaults(retention_ms=-1, segment_bytes=_OWN_SEGMENT_BYTES))
-        has_log = self.store.has_log(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
-        if not has_log and self.store.has_topics():
+        self.host.start()
+        topic = METADATA_TOPIC
+        is_there = self.store.has_log(topic.name, topic.topic_id, 0)
+        if is_there and not self.store.has_topics() and not self.store.was_used(topic.name, topic.topic_id, 0):
+            # The node's first start ended before it was anybody.
+            self.store.remove_partition(topic.name, topic.topic_id, 0)
+            is_there = False
+        if is_there:
+            self._publish_metadata(self._open_metadata())
+        elif self.store.has_topics():
             raise StateUnreadable(
                 f"{self.store.location} holds topics, but the metadata log that describes them is gone; "
                 "restore internal/ from a backup, or start with an empty directory"
             )
-        opener = self.store.open_log if has_log else self.store.create_log
+        if self.cluster.peer_port is not None:
+            await self._open_network()
+
+    async def _open_network(self) -> None:
+        network, port = await self._surroundings.open_network(
+            self.membership.identity, self.membership, self.clock, self.cluster.peer_host, self.cluster.peer_port or 0
+        )
+        self.use_network(network, port)
+
+    def use_network(self, network: Network, port: int) -> None:
+        """Talk to peers through this."""
+        self.network = self.host.network = self.membership.network = network
+        self.membership.peer_address = (self.membership.peer_address[0], port)
+        self.membership.dial_first_peers()
+
+    def _open_metadata(self) -> Partition:
         try:
-            opened = opener(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0, log_options(config))
-            self.catalog = self._load_catalog(opened)
-        except StorageError as error:
+            return self.partitions.open(METADATA_TOPIC, 0, self._metadata_config())
+        except (StorageError, OSError) as error:
             raise StateUnreadable(f"the metadata log cannot be read: {error}") from error
-        return self.partitions.adopt(METADATA_TOPIC, opened, config)
 
-    def _load_catalog(self, metadata: Log) -> Catalog:
-        catalog = Catalog()
-        snapshots = self.store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
-        load(metadata, snapshots, lambda key, value: catalog.replay(decode_fact(value or b"{}")))
-        return catalog
+    def _metadata_config(self) -> Any:
+        return effective({}, TopicDefaults(retention_ms=-1, segment_bytes=_OWN_SEGMENT_BYTES))
 
-    def _load_shard(self, partition: Partition) -> GroupShard:
-        shard = GroupShard(self.groups.options, _new_member_id)
-        snapshots = self.store.snapshots(partition.topic, partition.topic_id, partition.index)
-        load(partition.log, snapshots, lambda key, value: shard.replay(record_from_bytes(key, value)))
-        return shard
+    def _publish_metadata(self, partition: Partition) -> None:
+        self.metadata.attach(partition)
+        self.partitions.publish(partition)
+
+    def _make_metadata(self, members: Sequence[MemberId]) -> None:
+        self._publish_metadata(self.partitions.make(METADATA_TOPIC, 0, self._metadata_config(), members))
+
+    def _machine_of(self, topic: Topic, index: int) -> Machine | None:
+        if topic.name == CLUSTER_METADATA:
+            return self.metadata.machine
+        return self.groups.make_shard() if topic.name == CONSUMER_OFFSETS else None
+
+    # ---- joining --------------------------------------------------------------------------------
+
+    async def join(self) -> None:
+        """Become part of the cluster. Returns when this node's partitions are what the catalog says."""
+        if not hasattr(self.metadata, "log"):
+            await self._find_place()
+        registered = await self.membership.register(self.advertised, self._register_locally)
+        if self.store.cluster_id is None:
+            self.store.identify(registered["cluster_id"], registered["incarnation"])
+        if (self.store.cluster_id, self.store.incarnation) != (registered["cluster_id"], registered["incarnation"]):
+            raise DrmqError(
+                f"{self.store.location} is incarnation {self.store.incarnation} of node {self.node_id} in cluster "
+                f"{self.store.cluster_id}, but the cluster knows a newer one ({registered['incarnation']}); "
+                "start with an empty data directory"
+            )
+        while self.metadata.applied_offset < registered["offset"]:
+            await asyncio.sleep(0.002)
+        self.membership.follow_catalog()
+        self.assignments.on_changed(
+            {topic_id for topic_id, _ in self.store.found()} | self.catalog.topics_by_id.keys()
+        )
+        await self.assignments.settled()
+        if self.is_alone and CONSUMER_OFFSETS not in self.catalog.topics:
+            await self.create_offsets_topic()
+        while any(partition.replica.is_alone and not partition.is_serving for partition in self.partitions):
+            # Nobody else is needed to lead these, so no client should have to come twice.
+            await self.host.next_leader_news(0.05)
+        self._tasks = [
+            asyncio.create_task(self._repeat(self.options.retention_check_interval_ms / 1000, self.maintain)),
+            asyncio.create_task(self._repeat(_OFFSET_EXPIRY_INTERVAL_S, self._expire_offsets)),
+            asyncio.create_task(self._repeat(_MEMBERS_INTERVAL_S, self.assignments.change_members)),
+            asyncio.create_task(self.controller.run()),
+        ]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is a cluster of its own."""
+        return self.cluster.peer_port is None
+
+    async def _find_place(self) -> None:
+        """On a fresh node: found a cluster, alone or with all first peers, or join the one that is there."""
+        others = [node_id for node_id in self.cluster.peers if node_id != self.node_id]
+        if others and await self.membership.find_cluster():
+            registered = await self.membership.register(self.advertised, self._register_locally)
+            self.store.identify(registered["cluster_id"], registered["incarnation"])
+            self.partitions.member = member_id(self.node_id, registered["incarnation"])
+            self._make_metadata(())
+            log.info("joined cluster %s as node %d", registered["cluster_id"], self.node_id)
+            return
+        self._make_metadata([member_id(node_id, 0) for node_id in sorted([self.node_id, *others])])
+        if self.node_id < min(others, default=self.node_id + 1):
+            self.metadata.log.partition.replica.campaign()
+
+    async def _register_locally(self) -> dict[str, Any]:
+        fields = self.membership.registration(self.advertised)
+        return self._registered(await self.controller.register(self.node_id, fields))
+
+    def _registered(self, broker: Any) -> dict[str, Any]:
+        return {
+            "cluster_id": self.catalog.cluster_id,
+            "incarnation": broker.incarnation,
+            "offset": self.metadata.next_offset,
+        }
+
+    def _on_lead(self) -> None:
+        self.controller.on_lead()
+        self.membership.notice_change()
+
+    def _on_catalog_changed(self, topics: set[TopicId]) -> None:
+        """Committed facts have changed the catalog."""
+        self.partitions.catalog = self.catalog
+        cluster_id = self.catalog.cluster_id
+        if cluster_id is not None:
+            if self.store.cluster_id is None:
+                self.store.identify(cluster_id, self.store.incarnation)
+            elif self.store.cluster_id != cluster_id:
+                self.on_fatal(
+                    DrmqError(
+                        f"{self.store.location} belongs to cluster {self.store.cluster_id}, "
+                        f"and its metadata is that of {cluster_id}"
+                    )
+                )
+                return
+        registered = self.catalog.brokers.get(self.node_id)
+        if registered is None and self.node_id in self.catalog.former_brokers and self._tasks:
+            text = f"node {self.node_id} was removed from cluster {cluster_id}; its data is not needed any more"
+            self.on_fatal(NodeRemoved(text))
+            return
+        if registered is not None and registered.directory_id != self.store.directory_id and self._tasks:
+            self.on_fatal(DrmqError(f"another process has taken the place of node {self.node_id} in the cluster"))
+            return
+        self.membership.follow_catalog()
+        deleted = [self.catalog.deleted[topic_id] for topic_id in topics if topic_id in self.catalog.deleted]
+        self.groups.forget_topics(set(deleted) - self.catalog.topics.keys())
+        self.host.forget_topics(topic_id for topic_id in topics if topic_id in self.catalog.deleted)
+        self.assignments.on_changed(topics)
+
+    def _why_stopped(self, group: GroupId) -> str | None:
+        slot = self.partitions.slots(group.topic_id).get(group.partition)
+        return slot.reason if isinstance(slot, StoppedPartition) else None
 
     # ---- stopping -------------------------------------------------------------------------------
+
+    async def hand_over(self) -> None:
+        """Give up leading, so that clients find a leader at once; a while at most."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _HAND_OVER_S
+        asked: set[Partition] = set()
+        while loop.time() < deadline:
+            led = [partition for partition in self.partitions if partition.is_leader and len(partition.in_sync) > 1]
+            if not led:
+                return
+            for partition in led:
+                if partition not in asked and self._hand_over(partition):
+                    asked.add(partition)
+            await asyncio.sleep(0.01)
+
+    def _hand_over(self, partition: Partition) -> bool:
+        node = partition.replica.node
+        if node is None:
+            return True
+        peers = {member: peer for member, peer in node.progress().items() if peer.votes and peer.caught_up}
+        best = max(sorted(peers), key=lambda member: peers[member].match, default=None)
+        return best is None or self._transfer(partition, best)
+
+    def _transfer(self, partition: Partition, member: NodeId) -> bool:
+        try:
+            partition.replica.transfer(member)
+        except Refusal as refusal:
+            log.debug("%r is not handed over: %s", partition, refusal)
+            return False
+        return True
 
     async def stop(self) -> None:
         """End in order: background work, waiting answers, snapshots, logs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.assignments.stop()
+        await self.maintenance.stop()
         self.groups.stop()
         for partition in self.partitions:
             try:
-                await self.partitions.save_producers(partition, force=True)
+                await self.maintenance.save_producers(partition, force=True)
             except (StorageError, OSError) as error:
                 log.warning("no snapshot of the producers of %r: %s", partition, error)
-        await self._save_machines(force=True)
-        await asyncio.to_thread(self._close_logs)
+        for machine in self._machines():
+            await self.maintenance.save_machine(machine)
+        self.host.stop()
+        await self._close_network()
+        for partition in self.partitions:
+            partition.replica.stop()
+        await self._close_logs()
 
-    def _close_logs(self) -> None:
+    def abandon(self) -> None:
+        """Take part in nothing any more, at once."""
+        self.host.stop()
+        for partition in self.partitions:
+            partition.replica.stop()
+        for task in self._tasks:
+            task.cancel()
+
+    async def let_go(self) -> None:
+        """After `abandon`: end the threads and give the files back, as they are."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.assignments.stop()
+        await self._close_network()
+        await asyncio.to_thread(self.writer.stop)
+        self._pool.shutdown()
+        self.store.close()
+
+    async def _close_network(self) -> None:
+        if isinstance(self.network, PeerNetwork):
+            await self.network.close()
+
+    async def _close_logs(self) -> None:
         for partition in self.partitions:
             try:
-                self.writer.run(partition.log, partition.log.close).result()
+                await self.partitions.on_writer(partition, partition.log.close)
+                await self.partitions.on_writer(partition, partition.replica.ledger.close)
             except (StorageError, OSError) as error:
                 log.error("%r was not closed cleanly: %s", partition, error)
+        await asyncio.to_thread(self._end_threads)
+
+    def _end_threads(self) -> None:
         self.writer.stop()
         self._pool.shutdown()
         self.store.close()
@@ -194,99 +433,161 @@ class Broker:
             except Exception:
                 log.exception("a round of maintenance failed; the next one comes in %.0f s", interval_s)
 
+    def _machines(self) -> list[MachineLog]:
+        machines = [shard.log for shard in self.groups.shards.values()]
+        return [self.metadata.log, *machines] if hasattr(self.metadata, "log") else machines
+
     async def maintain(self) -> None:
         """One round of retention and snapshots over all partitions."""
-        now_ms = self.clock.wall_ms()
-        if self._jumps.has_jumped():
-            log.warning("the clock was set to another time; nothing expires in this round of retention")
-            return
-        for partition in self.partitions:
-            if partition.failure is not None or partition.topic == CLUSTER_METADATA:
-                continue
-            try:
-                if partition.topic != CONSUMER_OFFSETS:
-                    await self._retain(partition, now_ms)
-                partition.producers.forget_idle(now_ms - self.options.producer_expiry_ms)
-                await self.partitions.save_producers(partition)
-            except (StorageError, OSError) as error:
-                # Its topic was deleted in the meantime, or its disk fails: the others must not wait for it.
-                log.warning("maintenance of %r failed: %s", partition, error)
-        await self._save_machines()
-
-    async def _retain(self, partition: Partition, now_ms: int) -> None:
-        config, kept = partition.config, partition.log
-
-        def apply() -> int:
-            kept.maybe_roll(now_ms)
-            return kept.apply_retention(now_ms, config.retention_ms, config.retention_bytes)
-
-        if config.retention_ms < 0 and config.retention_bytes < 0:
-            await self.partitions.on_writer(partition, lambda: kept.maybe_roll(now_ms))
-            return
-        # What retention removes cannot be walked any more to rebuild the producers' table.
-        await self.partitions.save_producers(partition, force=len(partition.producers) > 0)
-        freed = await self.partitions.on_writer(partition, apply)
-        if freed:
-            log.info("retention freed %d segments of %r; it starts at %d now", freed, partition, kept.start_offset)
-
-    async def _save_machines(self, *, force: bool = False) -> None:
-        """Snapshot state machines whose logs have grown, and drop what the snapshots cover."""
-        if force or self.topics.machine.wants_snapshot:
-            await self._save_machine(self.topics.machine, [encode_fact(fact) for fact in self.catalog.snapshot()])
-        for shard in self.groups.shards:
-            if force or shard.log.wants_snapshot:
-                records = [record_to_bytes(record) for record in shard.shard.snapshot()]
-                await self._save_machine(shard.log, records)
-
-    async def _save_machine(self, machine: MachineLog, records: Sequence[KeyValue]) -> None:
-        partition = machine.partition
-        if partition.failure is not None:
-            return
-        offset = partition.next_offset
-        snapshots = self.store.snapshots(partition.topic, partition.topic_id, partition.index)
-
-        def save() -> None:
-            if partition.log.end_offset < offset:
-                return  # an append failed; the machine is about to be loaded anew
-            # Flushed first: a snapshot of records that a crash can still undo would invent them.
-            partition.log.flush()
-            snapshots.save(SNAPSHOT_NAME, offset, encode_snapshot(records))
-            # The log is kept from the older of the two snapshots on: should the newer one be damaged,
-            # the older one and the log still amount to everything.
-            partition.log.drop_prefix(min(snapshots.offsets(SNAPSHOT_NAME), default=Offset(0)))
-
-        try:
-            await self.partitions.on_writer(partition, save)
-        except (StorageError, OSError) as error:
-            log.warning("no snapshot of %r: %s", partition, error)
-            return
-        machine.on_snapshot_saved()
+        await self.maintenance.round(self._machines())
 
     def _expire_offsets(self) -> None:
         self.groups.expire_offsets()
 
-    def _on_partition_recovered(self, partition: Partition) -> None:
-        """A state machine's log lost its unwritten tail: the machine goes back to what the log holds."""
-        if partition.topic == CONSUMER_OFFSETS:
-            self.groups.shards[partition.index].restart(self._load_shard(partition), self.clock.monotonic_ms())
-        elif partition.topic == CLUSTER_METADATA:
-            self.catalog = self._load_catalog(partition.log)
-            self.topics.restart(self.catalog)
+    # ---- what nodes ask each other --------------------------------------------------------------
+
+    async def _serve_register(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        broker = await self.controller.register(peer, json.loads(bytes(payload)))
+        return (json.dumps(self._registered(broker)).encode(),)
+
+    async def _serve_forward(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        if not self.is_controller:
+            raise self.metadata.not_controller()
+        answer = await self.serve_forwarded(payload)
+        return (self.metadata.next_offset.to_bytes(8, "big"), *answer)
+
+    async def forward(self, frame: memoryview) -> memoryview:
+        """Have the controller carry out a client's request; its answer, once this node knows what it knows."""
+        answer = await self.membership.ask_controller(Request.FORWARD, (frame,), _FORWARD_TIMEOUT_S)
+        await self.caught_up(Offset(int.from_bytes(answer[:8], "big")))
+        return memoryview(answer)[8:]
+
+    async def caught_up(self, offset: Offset) -> None:
+        """Wait until this node has applied the metadata log up to `offset`; a while at most."""
+        for _ in range(500):
+            if self.metadata.applied_offset >= offset:
+                return
+            await asyncio.sleep(0.004)
+
+    async def auto_create(self, name: str) -> None:
+        """Create a topic with the defaults, because a client has asked for it. Raises `ApiError`."""
+        if self.is_controller:
+            await self._create_asked_for(name)
+            return
+        answer = await self.membership.ask_controller(Request.AUTO_CREATE, (name.encode(),), _FORWARD_TIMEOUT_S)
+        await self.caught_up(Offset(int.from_bytes(answer, "big")))
+
+    async def create_offsets_topic(self) -> None:
+        """Make the topic that consumer groups live on. Raises `ApiError`."""
+        await self.auto_create(CONSUMER_OFFSETS)
+
+    async def _serve_auto_create(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        if not self.is_controller:
+            raise self.metadata.not_controller()
+        await self._create_asked_for(bytes(payload).decode())
+        return (self.metadata.next_offset.to_bytes(8, "big"),)
+
+    async def _create_asked_for(self, name: str) -> None:
+        internal = name == CONSUMER_OFFSETS
+        count = self.options.offsets_topic_partitions if internal else self.options.num_partitions
+        configs = {"retention.ms": "-1", "segment.bytes": str(_OWN_SEGMENT_BYTES)} if internal else {}
+        try:
+            await self.topics.create(name, self.new_topic_id(), count, configs, internal=internal)
+        except ApiError as error:
+            # Someone else may have created it in the meantime, which is as good.
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    async def new_producer_id(self) -> int:
+        """An id that no producer of this cluster ever had."""
+        async with self._reserving:
+            if not self._producer_ids:
+                if self.is_controller:
+                    first = await self._reserve_ids()
+                else:
+                    answer = await self.membership.ask_controller(Request.RESERVE_IDS, (), _FORWARD_TIMEOUT_S)
+                    first = int.from_bytes(answer, "big")
+                self._producer_ids = range(first, first + PRODUCER_IDS_PER_BLOCK)
+            producer_id = self._producer_ids[0]
+            self._producer_ids = self._producer_ids[1:]
+            return producer_id
+
+    async def _reserve_ids(self) -> int:
+        first = self.catalog.next_producer_id
+        self.metadata.append(self.catalog.reserve_producer_ids(PRODUCER_IDS_PER_BLOCK))
+        await self.metadata.committed("a block of producer ids")
+        return first
+
+    async def _serve_reserve_ids(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        return ((await self._reserve_ids()).to_bytes(8, "big"),)
+
+    async def _on_reassigned(self, group: GroupId) -> None:
+        """This node leads a partition that has the members it was to have."""
+        payload = group.topic_id + group.partition.to_bytes(4, "big")
+        try:
+            if self.is_controller:
+                await self._serve_reassigned(self.node_id, memoryview(payload))
+            else:
+                await self.membership.ask_controller(Request.REASSIGNED, (payload,), _FORWARD_TIMEOUT_S)
+        except ApiError as error:
+            log.info("the controller does not know yet that %s has moved: %s", group, error.message)
+
+    async def _serve_reassigned(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        group = _group(payload)
+        topic = self.catalog.topics_by_id.get(group.topic_id)
+        if topic is not None and group in self.catalog.reassignments:
+            self.metadata.append(self.catalog.finish_reassignment(topic, group.partition))
+            await self.metadata.committed(f"the reassignment of {topic.name}-{group.partition}")
+        return ()
+
+    def elect(self, group: GroupId, node_id: NodeId) -> None:
+        """Have a partition's leader hand over to `node_id`, if that can be done now."""
+        notice = self.host.leaders.get(group)
+        if notice is None or notice.leader == node_id:
+            return
+        payload = group.topic_id + group.partition.to_bytes(4, "big") + node_id.to_bytes(4, "big")
+        if notice.leader == self.node_id:
+            self._elect(payload)
+            return
+
+        async def ask() -> None:
+            try:
+                await self.network.request(notice.leader, Request.ELECT, (payload,), 5.0)
+            except PeerError as error:
+                log.info("node %d was not asked to hand over: %s", notice.leader, error)
+
+        task = asyncio.ensure_future(ask())
+        self._tasks.append(task)
+        task.add_done_callback(lambda done: self._tasks.remove(done) if done in self._tasks else None)
+
+    def _elect(self, payload: bytes) -> None:
+        group, node_id = _group(memoryview(payload)), NodeId(int.from_bytes(payload[20:24], "big"))
+        partition = self.host.get(group)
+        node = partition.replica.node if partition is not None else None
+        if partition is None or node is None or not partition.is_leader:
+            return
+        for member in node.configuration.voters:
+            if node_of(member) == node_id:
+                self._transfer(partition, member)
+
+    async def _serve_elect(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        self._elect(bytes(payload))
+        return ()
 
     # ---- questions that need a look into the log ------------------------------------------------
 
     async def offset_at_time(self, partition: Partition, timestamp: int) -> tuple[Offset, int] | None:
         """Offset and time of the first visible record that is not older than `timestamp`."""
-        searched, up_to = partition.log, partition.high_watermark
+        searched, up_to, start = partition.log, partition.high_watermark, partition.start_offset
 
         def search() -> tuple[Offset, int] | None:
             batch = searched.batch_at_time(timestamp, up_to)
             if batch is None:
                 return None
             found = find_timestamp(batch.data, timestamp, self.options.decompressed_bytes_max)
-            if found is None or found[0] >= searched.start_offset:
+            if found is None or found[0] >= start:
                 return found
-            return searched.start_offset, found[1]
+            return start, found[1]
 
         return await self.blocking(search)
 
@@ -306,17 +607,41 @@ class Broker:
         return await self.blocking(search)
 
     async def delete_records(self, partition: Partition, before: Offset) -> Offset:
-        """Remove the records below `before`, durably; the new start of the log."""
-        await self.partitions.save_producers(partition, force=len(partition.producers) > 0)
-        await self.partitions.on_writer(partition, lambda: partition.log.drop_prefix(before))
-        return partition.log.start_offset
+        """Remove the records below `before` on all replicas; the new start of the log. Raises `ApiError`."""
+        await durable(lambda done: partition.trim(before, done), f"the deletion of records of {partition!r}")
+        return partition.start_offset
 
     async def blocking(self, function: Callable[[], T]) -> T:
         """Run something that may wait for the disk, on the small pool for such work."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     def new_topic_id(self) -> TopicId:
-        return TopicId(uuid.uuid4().bytes)
+        return TopicId(self._random.randbytes(16))
+
+    def _new_cluster_id(self) -> str:
+        return base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
+
+
+def _group(payload: memoryview) -> GroupId:
+    return GroupId(TopicId(bytes(payload[:16])), int.from_bytes(payload[16:20], "big"))
+
+
+def _raft_options(options: BrokerOptions) -> RaftOptions:
+    return RaftOptions(
+        election_timeout_ticks=max(3, options.election_timeout_ms // options.tick_ms),
+        heartbeat_ticks=max(1, options.raft_heartbeat_ms // options.tick_ms),
+    )
+
+
+def _topic_defaults(options: BrokerOptions) -> TopicDefaults:
+    return TopicDefaults(
+        max_message_bytes=options.message_bytes_max,
+        retention_ms=options.retention_ms,
+        retention_bytes=options.retention_bytes,
+        segment_bytes=options.segment_bytes,
+        segment_ms=options.segment_ms,
+        min_insync_replicas=options.min_insync_replicas,
+    )
 
 
 def _group_options(options: BrokerOptions) -> GroupOptions:
@@ -330,5 +655,4 @@ def _group_options(options: BrokerOptions) -> GroupOptions:
     )
 
 
-def _new_member_id(client_id: str) -> str:
-    return f"{client_id}-{secrets.token_hex(16)}"
+__all__ = ["METADATA_GROUP", "Broker"]

@@ -1,46 +1,130 @@
 """The group coordinator's driver: shards of groups, each on a partition of `__consumer_offsets`.
 
 The decisions are all in `drmq.groups`. This module hands requests in, appends the records that
-come out, keeps one timer per shard, and holds each answer until the log below it is durable.
+come out, keeps one timer per shard, and holds each answer until the log below it is committed.
+
+A shard is led where its partition is led. Every replica replays its records, so that another can take over at
+once; what is not in the records (who is connected, whose heartbeat is due) goes with the leader, and members are
+given their full time anew.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import count
+from random import Random
 
 from crc32c import crc32c
 
 from drmq.broker.clock import Clock
 from drmq.broker.machine import MachineLog
-from drmq.groups import GroupOptions, GroupRequest, GroupResponse, GroupShard, Step, record_to_bytes
+from drmq.broker.partition import Partition
+from drmq.broker.states import KeyValue, MachineState
+from drmq.groups import (
+    DescribeGroupsRequest,
+    GroupOptions,
+    GroupRequest,
+    GroupResponse,
+    GroupShard,
+    ListGroupsRequest,
+    OffsetFetchRequest,
+    Step,
+    record_from_bytes,
+    record_to_bytes,
+)
 from drmq.model import ApiError, ErrorCode
+
+_REFUSALS = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR}
+
+_READS = (OffsetFetchRequest, DescribeGroupsRequest, ListGroupsRequest)
 
 Respond = Callable[[GroupResponse | ErrorCode], None]
 """Takes the answer, or the code of a failure to make it durable."""
 
 
-class ShardDriver:
-    """One shard, its log and its timer."""
+class AbsentShard:
+    """In place of a shard that is on other nodes, or nowhere yet: says so."""
 
-    def __init__(self, shard: GroupShard, log: MachineLog, clock: Clock, tickets: Iterable[int]) -> None:
-        self.shard = shard
-        self.log = log
+    def __init__(self, code: ErrorCode) -> None:
+        self._code = code
+
+    def handle(self, request: GroupRequest, respond: Respond) -> int:
+        respond(self._code)
+        return -1
+
+
+class ShardDriver:
+    """One shard, its log and its timer. Implements `states.Machine`."""
+
+    log: MachineLog
+    """Set once the partition exists that this machine lives on."""
+
+    def __init__(
+        self,
+        new_shard: Callable[[], GroupShard],
+        clock: Clock,
+        tickets: Iterable[int],
+        deleted_topics: Callable[[], Collection[str]],
+    ) -> None:
+        self._new_shard = new_shard
+        self._deleted_topics = deleted_topics
+        self.shard = new_shard()
         self._clock = clock
         self._tickets = iter(tickets)
         self._waiting: dict[int, Respond] = {}
         self._timer: asyncio.TimerHandle | None = None
 
+    # ---- the machine ----------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        self.shard.replay(record_from_bytes(key, value))
+
+    def reset(self) -> None:
+        self.shard = self._new_shard()
+
+    def snapshot(self) -> Iterable[KeyValue]:
+        return (record_to_bytes(record) for record in self.shard.snapshot())
+
+    def on_lead(self) -> None:
+        self.shard.become_leader(self._clock.monotonic_ms())
+        # Whoever led before may have ended before it forgot them.
+        self._carry_out(self.shard.forget_topics(self._deleted_topics()))
+
+    def on_follow(self) -> None:
+        """Another node coordinates these groups from now on, or soon."""
+        self._stop_timer()
+        self.shard.resign()
+        self._refuse(ErrorCode.NOT_COORDINATOR)
+
+    def on_applied(self) -> None:
+        return
+
+    # ---- requests -------------------------------------------------------------------------------
+
     def handle(self, request: GroupRequest, respond: Respond) -> int:
         """Hand a request in; the ticket under which its answer will come."""
         ticket = next(self._tickets)
-        if self.log.partition.failure is not None:
-            respond(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if not self.log.leads:
+            failed = self.log.partition.failure is not None
+            respond(ErrorCode.COORDINATOR_NOT_AVAILABLE if failed else ErrorCode.NOT_COORDINATOR)
             return ticket
+        if isinstance(request, _READS) and not self.log.partition.replica.is_alone:
+            # Another node may lead by now, and have answered commits that are not here.
+            self.log.partition.confirm_leadership(lambda error: self._read(ticket, request, respond, error))
+        else:
+            self._handle(ticket, request, respond)
+        return ticket
+
+    def _read(self, ticket: int, request: GroupRequest, respond: Respond, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            self._handle(ticket, request, respond)
+        else:
+            respond(_REFUSALS.get(error, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def _handle(self, ticket: int, request: GroupRequest, respond: Respond) -> None:
         self._waiting[ticket] = respond
         self._carry_out(self.shard.handle(ticket, request, self._clock.monotonic_ms(), self._clock.wall_ms()))
-        return ticket
 
     def on_disconnect(self, tickets: Iterable[int]) -> None:
         gone = [ticket for ticket in tickets if self._waiting.pop(ticket, None) is not None]
@@ -48,33 +132,31 @@ class ShardDriver:
             self._carry_out(self.shard.on_disconnect(gone, self._clock.monotonic_ms(), self._clock.wall_ms()))
 
     def expire_offsets(self) -> None:
-        self._carry_out(self.shard.expire_offsets(self._clock.wall_ms()))
+        if self.log.leads:
+            self._carry_out(self.shard.expire_offsets(self._clock.wall_ms()))
 
     def forget_topics(self, topics: Iterable[str]) -> None:
-        self._carry_out(self.shard.forget_topics(set(topics)))
+        if self.log.leads:
+            self._carry_out(self.shard.forget_topics(set(topics)))
 
     def stop(self) -> None:
+        self._stop_timer()
+        if self.log.leads:
+            self._carry_out(self.shard.resign())
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._carry_out(self.shard.resign())
-
-    def restart(self, shard: GroupShard, now_ms: int) -> None:
-        """Go on with a shard that was loaded anew, after the log lost what it had not written."""
-        self.stop()
-        shard.become_leader(now_ms)
-        self.shard = shard
-        self._set_timer()
 
     def _carry_out(self, step: Step) -> None:
         if step.records:
             try:
-                self.log.append((record_to_bytes(record) for record in step.records), self._clock.wall_ms())
+                self.log.append([record_to_bytes(record) for record in step.records], self._clock.wall_ms())
             except ApiError:
-                self._refuse()
+                # Nothing that was just decided is true.
+                self._refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
-            for record in step.records:
-                self.shard.replay(record)
         if step.answers:
             self.log.when_durable(lambda error: self._answer(step, error))
         self._set_timer()
@@ -83,19 +165,16 @@ class ShardDriver:
         for ticket, response in step.answers:
             respond = self._waiting.pop(ticket, None)
             if respond is not None:
-                # The log below an answer could not be made durable: the client must not hear it.
-                respond(response if error is ErrorCode.NONE else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                # The log below an answer was not committed: the client must not hear it.
+                respond(response if error is ErrorCode.NONE else _REFUSALS.get(error, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-    def _refuse(self) -> None:
-        """The log takes no records: nothing that was just decided is true. `restart` follows."""
+    def _refuse(self, code: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, {}
         for respond in waiting.values():
-            respond(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            respond(code)
 
     def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         deadline = self.shard.next_deadline()
         if deadline is not None:
             delay_s = max(0, deadline - self._clock.monotonic_ms()) / 1000
@@ -103,40 +182,74 @@ class ShardDriver:
 
     def _on_timer(self) -> None:
         self._timer = None
+        if not self.log.leads:
+            return
         self._carry_out(self.shard.on_deadline(self._clock.monotonic_ms(), self._clock.wall_ms()))
 
 
-class GroupCoordinator:
-    """All shards, and which group belongs to which."""
+Shard = ShardDriver | AbsentShard
 
-    def __init__(self, options: GroupOptions, clock: Clock) -> None:
+_ELSEWHERE = AbsentShard(ErrorCode.NOT_COORDINATOR)
+_NOWHERE = AbsentShard(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class GroupCoordinator:
+    """The shards on this node, and which group belongs to which."""
+
+    def __init__(self, options: GroupOptions, clock: Clock, random: Random) -> None:
         self.options = options
-        self.shards: list[ShardDriver] = []
+        self.shards: dict[int, ShardDriver] = {}
+        """By partition of `__consumer_offsets`; those led elsewhere are here too, and follow."""
+        self.shard_count = 0
+        """Partitions of `__consumer_offsets`; 0 while there is none."""
+        self.deleted_topics: Callable[[], Collection[str]] = lambda: ()
+        """Names of topics that were there and are not any more."""
         self._clock = clock
+        self._random = random
         self._tickets = count()
 
-    def add_shard(self, shard: GroupShard, log: MachineLog) -> None:
-        """Begin to lead a shard whose log has been replayed."""
-        shard.become_leader(self._clock.monotonic_ms())
-        self.shards.append(ShardDriver(shard, log, self._clock, self._tickets))
+    def make_shard(self) -> ShardDriver:
+        """A machine for a partition of `__consumer_offsets` that is about to be opened."""
+        return ShardDriver(
+            lambda: GroupShard(self.options, self._new_member_id),
+            self._clock,
+            self._tickets,
+            lambda: self.deleted_topics(),
+        )
 
-    def shard_of(self, group_id: str) -> ShardDriver:
+    def add_shard(self, partition: Partition) -> None:
+        """Serve the groups of a partition, as soon as it leads."""
+        assert isinstance(partition.state, MachineState)
+        assert isinstance(partition.state.machine, ShardDriver)
+        partition.state.machine.log = MachineLog(partition)
+        self.shards[partition.index] = partition.state.machine
+
+    def remove_shard(self, index: int) -> None:
+        self.shards.pop(index, None)
+
+    def index_of(self, group_id: str) -> int:
+        """The partition that a group belongs to."""
         # The upper half of the checksum: names that differ in a digit at their end share its lowest bits.
-        return self.shards[(crc32c(group_id.encode()) >> 16) % len(self.shards)]
+        return (crc32c(group_id.encode()) >> 16) % max(1, self.shard_count)
 
-    def handle(self, group_id: str, request: GroupRequest, respond: Respond) -> tuple[ShardDriver, int]:
-        shard = self.shard_of(group_id)
-        return shard, shard.handle(request, respond)
+    def shard_of(self, group_id: str) -> Shard:
+        """Where requests about a group go."""
+        shard = self.shards.get(self.index_of(group_id)) if self.shard_count else None
+        return shard or (_ELSEWHERE if self.shard_count else _NOWHERE)
 
     def forget_topics(self, topics: Iterable[str]) -> None:
         names = set(topics)
-        for shard in self.shards:
-            shard.forget_topics(names)
+        if names:
+            for shard in self.shards.values():
+                shard.forget_topics(names)
 
     def expire_offsets(self) -> None:
-        for shard in self.shards:
+        for shard in self.shards.values():
             shard.expire_offsets()
 
     def stop(self) -> None:
-        for shard in self.shards:
+        for shard in self.shards.values():
             shard.stop()
+
+    def _new_member_id(self, client_id: str) -> str:
+        return f"{client_id}-{self._random.randbytes(16).hex()}"

@@ -14,17 +14,31 @@ from drmq.model import Offset, TopicId
 from drmq.model.names import CLUSTER_METADATA
 from drmq.records import Buffer
 from drmq.storage import (
+    NO_VOTE,
     OS_FILES,
+    Ballot,
     DataDirectory,
     Files,
+    Ledger,
+    LedgerBase,
+    LedgerLike,
+    LedgerMissing,
     Log,
     LogCorrupt,
     LogOptions,
+    MemoryLedger,
     MemoryLog,
     SegmentLog,
     Snapshot,
     SnapshotStore,
+    StorageError,
+    holds_records,
+    remove_log_files,
 )
+from drmq.storage.files import remove_tree
+
+
+NO_BALLOT = Ballot(0, NO_VOTE)
 
 
 class Snapshots(Protocol):
@@ -42,11 +56,27 @@ class Snapshots(Protocol):
 class LogStore(Protocol):
     """Creates, opens and removes the logs of partitions."""
 
-    cluster_id: str
     location: str
     """What to call the place: the data directory's path, or a word for memory."""
+    directory_id: str
+    """A random name of this very directory, so that an empty one is not taken for the one it replaces."""
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Whose logs these are; None as long as no cluster has been formed or joined."""
+
+    @property
+    def incarnation(self) -> int:
+        """Which life of the node this directory is."""
+
+    def identify(self, cluster_id: str, incarnation: int) -> None:
+        """Durably note the cluster that this node belongs to, and who it is there."""
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool: ...
+
+    def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
+        """Whether a log and its ledger hold anything: a record, an entry, a vote. Not so where a crash came
+        before they were whole."""
 
     def has_topics(self) -> bool:
         """Whether there is a log of any topic at all."""
@@ -57,7 +87,22 @@ class LogStore(Protocol):
     def open_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
         """The log that is there. One that should be there and is not held records: `LogCorrupt`."""
 
+    def reset_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions, offset: Offset) -> Log:
+        """In place of whatever is there, an empty log that begins at `offset`."""
+
+    def create_ledger(self, topic: str, topic_id: TopicId, index: int, base: LedgerBase) -> LedgerLike:
+        """A new ledger beside a log. It is on the disk before this returns."""
+
+    def open_ledger(self, topic: str, topic_id: TopicId, index: int) -> LedgerLike:
+        """The ledger that is there. Raises `LedgerMissing`, `LedgerCorrupt`."""
+
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> Snapshots: ...
+
+    def found(self) -> list[tuple[TopicId, int]]:
+        """Every partition of a topic that there are files of."""
+
+    def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
+        """Remove whatever is there of a partition that was never used."""
 
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
         """Remove whatever is left of a topic."""
@@ -74,9 +119,20 @@ class DiskLogs:
     def __init__(self, directory: DataDirectory, files: Files = OS_FILES) -> None:
         self._directory = directory
         self._files = files
-        self.cluster_id = directory.cluster_id
         self.location = directory.path
+        self.directory_id = directory.directory_id
         directory.remove_deleted()
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._directory.cluster_id
+
+    @property
+    def incarnation(self) -> int:
+        return self._directory.incarnation
+
+    def identify(self, cluster_id: str, incarnation: int) -> None:
+        self._directory.identify(cluster_id, incarnation)
 
     def _path(self, topic: str, topic_id: TopicId, index: int) -> str:
         if topic == CLUSTER_METADATA:
@@ -85,6 +141,18 @@ class DiskLogs:
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool:
         return self._files.is_directory(self._path(topic, topic_id, index))
+
+    def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
+        path = self._path(topic, topic_id, index)
+        try:
+            ledger = Ledger.open(path, self._files)
+        except LedgerMissing:
+            return holds_records(path, self._files)
+        except StorageError:
+            return True
+        is_new = ledger.ballot == NO_BALLOT and not ledger.entries and ledger.base.index == 0
+        ledger.close()
+        return not is_new or holds_records(path, self._files)
 
     def has_topics(self) -> bool:
         return bool(self._directory.scan())
@@ -98,8 +166,25 @@ class DiskLogs:
             raise LogCorrupt(path, 0, 0, "the directory of this partition is gone")
         return SegmentLog(path, options, self._files)
 
+    def reset_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions, offset: Offset) -> Log:
+        path = self._path(topic, topic_id, index)
+        remove_log_files(path, self._files)
+        return SegmentLog(path, options, self._files, offset)
+
+    def create_ledger(self, topic: str, topic_id: TopicId, index: int, base: LedgerBase) -> LedgerLike:
+        return Ledger.create(self._path(topic, topic_id, index), base, self._files)
+
+    def open_ledger(self, topic: str, topic_id: TopicId, index: int) -> LedgerLike:
+        return Ledger.open(self._path(topic, topic_id, index), self._files)
+
+    def found(self) -> list[tuple[TopicId, int]]:
+        return [(location.topic_id, location.partition) for location in self._directory.scan()]
+
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> SnapshotStore:
         return SnapshotStore(self._path(topic, topic_id, index), self._files)
+
+    def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
+        remove_tree(self._files, self._path(topic, topic_id, index))
 
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
         self._directory.delete_topic(topic, topic_id)
@@ -116,10 +201,16 @@ class MemoryLogs:
     """Logs in memory: for tests that need a broker and no disk. Everything is gone at the end."""
 
     def __init__(self) -> None:
-        self.cluster_id = secrets.token_urlsafe(16)
         self.location = "memory"
+        self.directory_id = secrets.token_hex(16)
+        self.cluster_id: str | None = None
+        self.incarnation = 0
+        self._snapshots: dict[tuple[TopicId, int], MemorySnapshots] = {}
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool:
+        return False
+
+    def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
         return False
 
     def has_topics(self) -> bool:
@@ -131,11 +222,30 @@ class MemoryLogs:
     def open_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
         raise LogCorrupt(topic, 0, 0, "memory keeps nothing over a restart")
 
+    def reset_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions, offset: Offset) -> Log:
+        raise LogCorrupt(topic, 0, 0, "memory keeps nothing over a restart")
+
+    def create_ledger(self, topic: str, topic_id: TopicId, index: int, base: LedgerBase) -> LedgerLike:
+        return MemoryLedger(base)
+
+    def open_ledger(self, topic: str, topic_id: TopicId, index: int) -> LedgerLike:
+        raise LogCorrupt(topic, 0, 0, "memory keeps nothing over a restart")
+
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> Snapshots:
-        return _NoSnapshots()
+        return self._snapshots.setdefault((topic_id, index), MemorySnapshots())
+
+    def found(self) -> list[tuple[TopicId, int]]:
+        return []
+
+    def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
+        return
+
+    def identify(self, cluster_id: str, incarnation: int) -> None:
+        self.cluster_id, self.incarnation = cluster_id, incarnation
 
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
-        return
+        for key in [key for key in self._snapshots if key[0] == topic_id]:
+            del self._snapshots[key]
 
     def disk_bytes(self) -> tuple[int, int]:
         return -1, -1
@@ -144,17 +254,28 @@ class MemoryLogs:
         return
 
 
-class _NoSnapshots:
-    """Nothing in memory outlives the process, so there is nobody to load a snapshot."""
+class MemorySnapshots:
+    """Snapshots that live as long as the process; implements `Snapshots`."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[Offset, bytes]] = {}
 
     def save(self, prefix: str, offset: Offset, payload: Buffer) -> None:
-        return
+        kept = self._kept.setdefault(prefix, {})
+        kept[offset] = bytes(payload)
+        for old in sorted(kept)[:-2]:
+            del kept[old]
 
     def load_latest(self, prefix: str, not_after: Offset | None = None) -> Snapshot | None:
+        for offset in reversed(self.offsets(prefix)):
+            if not_after is None or offset <= not_after:
+                return Snapshot(offset, self._kept[prefix][offset])
         return None
 
     def offsets(self, prefix: str) -> list[Offset]:
-        return []
+        return sorted(self._kept.get(prefix, ()))
 
     def remove_after(self, prefix: str, offset: Offset) -> None:
-        return
+        for found in self.offsets(prefix):
+            if found > offset:
+                del self._kept[prefix][found]

@@ -7,9 +7,11 @@ option is written down twice. Options are checked when they are made, so code th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
+from drmq.model import NodeId
 from drmq.model.options import (
     INT32_MAX,
     Bytes,
@@ -26,7 +28,16 @@ from drmq.model.options import (
 )
 from drmq.transport.limits import ListenerOptions
 
-__all__ = ["BrokerOptions", "InvalidOption", "ListenerOptions", "Range", "check_ranges", "option_types"]
+__all__ = [
+    "BrokerOptions",
+    "ClusterOptions",
+    "InvalidOption",
+    "ListenerOptions",
+    "PeerAddress",
+    "Range",
+    "check_ranges",
+    "option_types",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +98,85 @@ class BrokerOptions:
     queued_bytes_max: Bytes = 67_108_864
     """Bytes waiting for the disk at which the broker stops reading from producers until they are written."""
 
+    uncommitted_bytes_max: Bytes = 268_435_456
+    """Bytes waiting for followers, over all partitions that a node leads, at which it stops reading from producers
+    until a majority has them. One partition alone takes up to 64 MiB, and refuses more with REQUEST_TIMED_OUT."""
+
     decompressed_bytes_max: Bytes = 268_435_456
     """The most that one batch may decompress to where the broker must look inside it (time look-ups)."""
 
     producer_expiry_ms: Milliseconds = 86_400_000
     """How long an idle idempotent producer's sequence numbers are remembered."""
 
+    min_insync_replicas: Count = 1
+    """Replicas that must have a record before acks=all is answered, beyond the majority that always must; the
+    default of `min.insync.replicas` for topics. More than the replicas of a topic refuses all its writes."""
+
+    tick_ms: Milliseconds = 100
+    """The beat of consensus, in ms. Shorter finds dead leaders sooner and costs more while nothing happens."""
+
+    election_timeout_ms: Milliseconds = 1_000
+    """How long a leader may be silent before the others elect a new one: between this and twice this. Too short, and
+    a slow disk or a busy processor looks like a dead node. The same on all nodes."""
+
+    raft_heartbeat_ms: Milliseconds = 200
+    """How often a leader is heard of by its followers. A third of `election_timeout_ms` at most."""
+
+    broker_session_timeout_ms: Milliseconds = 6_000
+    """How long a node may be silent before the controller takes it for gone: clients are no longer sent there, and
+    no new partition is placed there."""
+
+    leader_balance_interval_ms: Milliseconds = 30_000
+    """How often leaders are handed back to the replicas that should lead. A node that comes back gets its share then."""
+
+    reassignment_bytes_per_s: Bytes = 33_554_432
+    """The most that a leader sends to a replica that is being added, in bytes per second."""
+
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.raft_heartbeat_ms * 3 > self.election_timeout_ms:
+            raise InvalidOption(
+                "raft_heartbeat_ms",
+                f"{self.raft_heartbeat_ms} is more than a third of election_timeout_ms ({self.election_timeout_ms})",
+            )
+        if self.tick_ms > self.raft_heartbeat_ms:
+            raise InvalidOption(
+                "tick_ms", f"{self.tick_ms} is more than raft_heartbeat_ms ({self.raft_heartbeat_ms})"
+            )
         if self.group_session_timeout_min_ms > self.group_session_timeout_max_ms:
             raise InvalidOption(
                 "group_session_timeout_min_ms",
                 f"{self.group_session_timeout_min_ms} is more than group_session_timeout_max_ms "
                 f"({self.group_session_timeout_max_ms})",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Where another node of the cluster is: its clients' port, and the port for its peers."""
+
+    host: str
+    port: int
+    peer_port: int
+
+
+ROLES = ("broker", "controller")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """A node's place in a cluster. Without peers a node is a cluster of its own."""
+
+    peers: Mapping[NodeId, PeerAddress] = field(default_factory=dict)
+    """The other nodes to begin with. For a new cluster: all others that vote, the same everywhere. For a node that
+    joins: any that are up."""
+    peer_host: str = "127.0.0.1"
+    """The address on which to listen for peers."""
+    peer_port: int | None = None
+    """The port on which to listen for peers; None for no listener at all, 0 for any free port."""
+    advertised_peer_host: str | None = None
+    """Where peers are told to connect; None for `peer_host`."""
+    rack: str | None = None
+    """Where the node stands. Replicas of a partition are spread over racks; clients read from their own."""
+    roles: tuple[str, ...] = ROLES
+    """What the node does: `broker` serves clients, `controller` votes about the cluster's metadata."""

@@ -1,33 +1,37 @@
-"""One partition: offsets given out, batches queued for the disk, readers and writers woken.
+"""One partition as its clients see it: offsets given out, batches committed, readers and writers woken.
 
-A partition lives on the event loop and never touches a file there: it checks a batch, stamps it,
-hands it to the `Writer` thread, and hears back when it is written and when it is durable. Between
-those moments three offsets describe it:
+A partition lives on the event loop and never touches a file there. On the leader it checks a batch, stamps it
+with an offset and the leader's term, and proposes it to its replica group (`Replica`), which writes it here and
+on the followers. Between then and the end these offsets describe it:
 
-    high_watermark  <=  log.end_offset  <=  next_offset
-    durable, visible    written             given out, perhaps still queued
+    start_offset  <=  high_watermark  <=  log.end_offset  <=  next_offset
+    oldest kept       committed, visible   written here       given out
 
-Readers see what is below the high watermark, whatever the producer asked for: `acks` decides when a
-producer hears, never what a consumer sees. With one replica, durable on this disk is durable on a
-majority.
+Readers see what is below the high watermark, whatever the producer asked for: `acks` decides when a producer
+hears, never what a consumer sees. Committed means durable on a majority; with one replica, that is this disk.
 
-When an append fails, everything queued behind it fails too, since its offsets are void; the
-producers' table is then rebuilt from the log, and the partition goes on. When a sync fails, the
-partition takes no more appends until the broker is restarted: what the disk holds is not known.
+Only the leader takes appends and answers about the end of the log, and the latter only once it has committed
+something in its own term: before that it cannot know how far its predecessor had come. When it loses the lead,
+everyone who waits is told that the outcome is open.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from drmq.broker.entries import encode_trim
 from drmq.broker.producers import ProducerTable
 from drmq.catalog import TimestampType, TopicConfig
-from drmq.model import ApiError, ErrorCode, LeaderEpoch, Offset, TopicId
+from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, node_of
 from drmq.model.names import is_internal
+from drmq.raft import IndexRange, Leadership, LogIndex, NotLeader, Refusal, Role, SnapshotMeta, TransferInProgress
 from drmq.records import BatchHeader, InvalidBatch, check_batch, read_header, stamp, stamp_append_time
-from drmq.storage import Log, Writer
+from drmq.storage import Log
+
+if TYPE_CHECKING:
+    from drmq.broker.replica import Replica
 
 Done = Callable[[ErrorCode], None]
 
@@ -47,29 +51,83 @@ class ProgressWatcher(Protocol):
     def on_progress(self, partition: Partition) -> None: ...
 
 
+class PartitionState(Protocol):
+    """What a partition's log amounts to beside its records, and how that is kept: see `states`."""
+
+    def reload(self, end_offset: Offset) -> object:
+        """On the writer thread: the state of a log that ends at `end_offset`."""
+
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None: ...
+
+    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool: ...
+
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object: ...
+
+    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None: ...
+
+    def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
+        """Batches of another leader are in the log."""
+
+    def on_reloaded(self, partition: Partition, reloaded: object) -> None:
+        """The log was cut or replaced: take this for what it amounts to."""
+
+    def on_leadership(self, partition: Partition) -> None:
+        """The partition has begun or ceased to lead, or to know what is committed."""
+
+    def on_committed(self, partition: Partition, committed: IndexRange) -> None:
+        """The high watermark has moved. Calls `replica.on_applied` when all of it is applied."""
+
+
+class PartitionEvents(Protocol):
+    """Whom a partition tells what others must know."""
+
+    uncommitted_bytes: int
+    """What all partitions that this node leads have taken and not committed; each adds its own."""
+
+    def on_leadership_changed(self, partition: Partition) -> None: ...
+
+    def on_trim(self, partition: Partition, offset: Offset) -> None: ...
+
+    def on_partition_failed(self, partition: Partition, reason: str) -> None: ...
+
+
 class Partition:
-    """The leader of one partition. Owned by the broker; every method runs on the event loop."""
+    """One replica of one partition. Owned by the broker; every method runs on the event loop."""
 
     __slots__ = (
-        "_flush_waiters",
+        "_ack_waiters",
+        "_events",
         "_in_flight",
+        "_trim_waiters",
+        "_uncommitted_bytes",
         "_watchers",
         "_write_waiters",
-        "_writer",
+        "acked_offset",
         "committed_bytes",
         "config",
         "failure",
+        "group",
         "high_watermark",
+        "in_sync",
         "index",
         "is_closed",
         "is_internal",
+        "is_leader",
+        "is_serving",
+        "leader",
         "leader_epoch",
         "log",
         "next_offset",
+        "notice_version",
         "producers",
+        "replica",
+        "state",
         "topic",
         "topic_id",
+        "trimmed_to",
     )
+
+    replica: Replica
 
     def __init__(
         self,
@@ -77,59 +135,83 @@ class Partition:
         topic_id: TopicId,
         index: int,
         log: Log,
-        writer: Writer,
         config: TopicConfig,
         producers: ProducerTable,
+        state: PartitionState,
+        events: PartitionEvents,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
+        self.group = GroupId(topic_id, index)
         self.is_closed = False
         self.is_internal = is_internal(topic)
         self.log = log
         self.config = config
         self.producers = producers
+        self.state = state
+        self.leader: NodeId | None = None
+        """The node that leads, as far as this replica knows."""
         self.leader_epoch = LeaderEpoch(0)
+        self.is_leader = False
+        self.is_serving = False
+        """Whether this is a leader that knows what is committed."""
+        self.in_sync: tuple[NodeId, ...] = ()
+        """On the leader: the nodes that have, or soon will have, all of the log."""
+        self.notice_version = 0
         self.next_offset = log.end_offset
-        self.high_watermark = log.flushed_offset
+        self.high_watermark = log.start_offset
+        self.acked_offset = log.start_offset
+        """How far acks=all is fulfilled: committed, and on as many replicas as the topic asks for."""
+        self.trimmed_to = Offset(0)
         self.committed_bytes = 0
         """Bytes that became visible since the start; parked fetches count by it."""
         self.failure: str | None = None
         """Why appends are refused, if they are."""
-        self._writer = writer
+        self._events = events
         self._in_flight: deque[tuple[Offset, int]] = deque()
+        self._uncommitted_bytes = 0
+        """On the leader: the sizes in `_in_flight`."""
         self._write_waiters: deque[tuple[Offset, Done]] = deque()
-        self._flush_waiters: deque[tuple[Offset, Done]] = deque()
-        self._watchers: set[ProgressWatcher] = set()
+        self._ack_waiters: deque[tuple[Offset, Done]] = deque()
+        self._trim_waiters: list[tuple[Offset, Done]] = []
+        self._watchers: dict[ProgressWatcher, None] = {}
 
     def __repr__(self) -> str:
         return f"Partition({self.topic}-{self.index})"
 
     # ---- writing --------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, now_ms: int, *, wants_written: bool = False) -> Appended:
-        """Check a producer's batch, give it offsets and queue it for the disk.
+    def append(
+        self, batch: memoryview, now_ms: int, *, wants_written: bool = False, wants_all: bool = False
+    ) -> Appended:
+        """Check a producer's batch, give it offsets and propose it.
 
-        `wants_written` must be set if `when_written` is going to be asked about it. The batch is
-        changed in place and must not be touched by the caller again. Raises `ApiError` with nothing
-        changed.
+        `wants_written` must be set if `when_written` is going to be asked about it, `wants_all` if the
+        producer counts on `min.insync.replicas`. The batch is changed in place and must not be touched by
+        the caller again. Raises `ApiError` with nothing changed.
         """
-        if self.failure is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
+        self._check_leads()
         if self.is_internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self.topic} is one of DRMQ's own topics")
         try:
             header = check_batch(batch)
         except InvalidBatch as error:
             raise ApiError(error.code, str(error)) from error
-        size_max = self.config.max_message_bytes
-        if len(batch) > size_max:
+        config = self.config
+        if len(batch) > config.max_message_bytes:
             raise ApiError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"a batch of {len(batch)} bytes; {self.topic} takes {size_max} (max.message.bytes)",
+                f"a batch of {len(batch)} bytes; {self.topic} takes {config.max_message_bytes} (max.message.bytes)",
             )
         if header.is_transactional:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not offered")
+        if wants_all and len(self.in_sync) < config.min_insync_replicas:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic}-{self.index} has {len(self.in_sync)} replicas in sync, "
+                f"and min.insync.replicas asks for {config.min_insync_replicas}",
+            )
         if header.producer_id >= 0:
             if header.base_sequence < 0:
                 raise ApiError(ErrorCode.INVALID_RECORD, "a batch with a producer id has no sequence number")
@@ -137,7 +219,7 @@ class Partition:
             if repeat is not None:
                 return Appended(repeat.base_offset, repeat.next_offset, -1)
         append_time_ms = -1
-        if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
             append_time_ms = now_ms
             stamp_append_time(batch, now_ms)
             header = read_header(batch)
@@ -145,9 +227,20 @@ class Partition:
 
     def append_own(self, batch: bytearray) -> Appended:
         """Append a batch that the broker itself made: a state machine's records."""
+        self._check_leads()
+        return self._place(memoryview(batch), read_header(batch), 0, -1, False)
+
+    def _check_leads(self) -> None:
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
-        return self._place(memoryview(batch), read_header(batch), 0, -1, False)
+        # Whoever hands over refuses all batches alike, before it looks at their numbers. Refusing one and calling the
+        # next out of order would make its producer begin anew, and send again what may have been written.
+        if not self.is_leader or self.replica.is_handing_over:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads())
+
+    def _who_leads(self) -> str:
+        leader = "no node, at the moment" if self.leader is None else f"node {self.leader}"
+        return f"{self.topic}-{self.index} is led by {leader}"
 
     def _place(
         self, batch: memoryview, header: BatchHeader, now_ms: int, append_time_ms: int, wants_written: bool
@@ -156,92 +249,248 @@ class Partition:
         stamp(batch, base_offset, self.leader_epoch)
         # The quick way to make a named tuple: this runs for every batch.
         header = tuple.__new__(BatchHeader, (base_offset, header[1], self.leader_epoch, *header[3:]))
+        try:
+            self.replica.propose(header, batch, wants_written)
+        except (NotLeader, TransferInProgress) as refusal:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads()) from refusal
+        except Refusal as refusal:
+            # More waits for the followers than may: the client tries again, later.
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{self.topic}-{self.index}: {refusal}") from refusal
         if header.producer_id >= 0:
             self.producers.apply(header, now_ms)
         next_offset = self.next_offset = header.next_offset
-        self._in_flight.append((next_offset, len(batch)))
-        self._writer.submit(self.log, header, batch, wants_written)
+        size = len(batch)
+        self._in_flight.append((next_offset, size))
+        self._uncommitted_bytes += size
+        self._events.uncommitted_bytes += size
         return Appended(base_offset, next_offset, append_time_ms)
 
+    def trim(self, offset: Offset, done: Done) -> None:
+        """Have the records below `offset` removed on all replicas. Raises `ApiError` with nothing changed."""
+        self._check_leads()
+        try:
+            self.replica.propose_own(encode_trim(offset))
+        except Refusal as refusal:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads()) from refusal
+        self._trim_waiters.append((offset, done))
+
     def when_written(self, next_offset: Offset, done: Done) -> None:
-        """Call `done` once everything below `next_offset` is in the log, durable or not."""
+        """Call `done` once everything below `next_offset` is in this log, durable or not."""
         if self.log.end_offset >= next_offset and not self._write_waiters:
             done(ErrorCode.NONE)
-        elif self.failure is not None:
-            done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            self._write_waiters.append((next_offset, done))
+            self._wait(self._write_waiters, next_offset, done)
 
     def when_durable(self, next_offset: Offset, done: Done) -> None:
-        """Call `done` once everything below `next_offset` is on the disk: committed."""
-        if self.high_watermark >= next_offset:
+        """Call `done` once everything below `next_offset` is committed, on as many replicas as are asked for."""
+        if self.acked_offset >= next_offset:
             done(ErrorCode.NONE)
-        elif self.failure is not None:
+        else:
+            self._wait(self._ack_waiters, next_offset, done)
+
+    def _wait(self, waiters: deque[tuple[Offset, Done]], next_offset: Offset, done: Done) -> None:
+        if self.failure is not None:
             # Its offsets may be void by now. Nobody may wait for them: other batches will get them.
             done(ErrorCode.KAFKA_STORAGE_ERROR)
+        elif not self.is_leader:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
-            self._flush_waiters.append((next_offset, done))
+            waiters.append((next_offset, done))
 
-    # ---- what the writer reports ----------------------------------------------------------------
+    # ---- what the writer and the replica report -------------------------------------------------
 
     def on_written(self, end_offset: Offset) -> None:
         _release(self._write_waiters, end_offset)
 
     def on_flushed(self, flushed_offset: Offset) -> None:
-        _release(self._write_waiters, flushed_offset)
-        in_flight = self._in_flight
-        while in_flight and in_flight[0][0] <= flushed_offset:
-            self.committed_bytes += in_flight.popleft()[1]
-        self.high_watermark = flushed_offset
-        _release(self._flush_waiters, flushed_offset)
-        if self._watchers:
-            for watcher in tuple(self._watchers):
-                watcher.on_progress(self)
+        if self._write_waiters:
+            _release(self._write_waiters, flushed_offset)
+        self.replica.on_flushed(flushed_offset)
 
     def on_failed(self, reason: str, end_offset: Offset) -> None:
-        """Nothing at or beyond `end_offset` was kept: refuse appends, and tell everyone who waits for that."""
-        self.failure = reason
-        for waiters in (self._write_waiters, self._flush_waiters):
-            all_waiters = list(waiters)
-            waiters.clear()
-            for next_offset, done in all_waiters:
-                if next_offset <= self.high_watermark:
-                    # A retry of a durable batch, which stood behind newer ones. Nothing else would wake it.
-                    done(ErrorCode.NONE)
-                elif next_offset <= end_offset:
-                    waiters.append((next_offset, done))
-                else:
-                    done(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.replica.on_failed(reason, end_offset)
 
-    def recover(self, producers: ProducerTable) -> None:
-        """Go on after a failed append, from what the log holds."""
-        self.failure = None
-        self.producers = producers
-        self.next_offset = self.log.end_offset
-        while self._in_flight and self._in_flight[-1][0] > self.next_offset:
+    def on_leadership(self, leadership: Leadership) -> None:
+        was_leader, self.is_leader = self.is_leader, leadership.role is Role.LEADER
+        self.leader_epoch = LeaderEpoch(leadership.term)
+        self.leader = None if leadership.leader is None else node_of(leadership.leader)
+        if self.is_leader and not was_leader:
+            self.next_offset = self.replica.queued_offset
+            self.is_serving = False
+            self.in_sync = () if self.leader is None else (self.leader,)
+        elif was_leader and not self.is_leader:
+            self._stop_leading(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._count_uncommitted()
+        self._events.on_leadership_changed(self)
+        self.state.on_leadership(self)
+
+    def _stop_leading(self, code: ErrorCode) -> None:
+        """Whatever was appended here may be committed by the next leader, or not."""
+        self.is_leader = self.is_serving = False
+        self.in_sync = ()
+        self._count_uncommitted()
+        for waiters in (self._write_waiters, self._ack_waiters):
+            while waiters:
+                waiters.popleft()[1](code)
+        trims, self._trim_waiters = self._trim_waiters, []
+        for _, done in trims:
+            done(code)
+        self._wake()
+
+    def _count_uncommitted(self) -> None:
+        """After anything but an append or a commit: count what waits, on the leader only."""
+        size = sum(size for _, size in self._in_flight) if self.is_leader else 0
+        self._events.uncommitted_bytes += size - self._uncommitted_bytes
+        self._uncommitted_bytes = size
+
+    def on_appended(self, headers: Sequence[BatchHeader]) -> None:
+        """Batches of another leader are in this log."""
+        self.state.on_appended(self, headers)
+        self._in_flight.extend((header.next_offset, header.size) for header in headers)
+        self.next_offset = headers[-1].next_offset
+
+    def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
+        if next_offset > self.high_watermark:
+            in_flight = self._in_flight
+            size = 0
+            while in_flight and in_flight[0][0] <= next_offset:
+                size += in_flight.popleft()[1]
+            self.committed_bytes += size
+            if self.is_leader:
+                self._uncommitted_bytes -= size
+                self._events.uncommitted_bytes -= size
+            self.high_watermark = next_offset
+            self.update_acked()
+            self._wake()
+        self.state.on_committed(self, committed)
+        if self.is_leader and not self.is_serving:
+            node = self.replica.node
+            if node is not None and node.knows_commit:
+                self.is_serving = True
+                self.state.on_leadership(self)
+                self._events.on_leadership_changed(self)
+
+    def update_acked(self) -> None:
+        """Tell producers that have waited for enough replicas."""
+        acked = self.high_watermark
+        if self.is_leader and self.config.min_insync_replicas > 1:
+            acked = min(acked, self.replica.offset_on(self.config.min_insync_replicas))
+        if acked > self.acked_offset:
+            self.acked_offset = acked
+        if self._ack_waiters:
+            _release(self._ack_waiters, self.acked_offset)
+
+    def set_in_sync(self, in_sync: tuple[NodeId, ...]) -> bool:
+        """On the leader: who keeps up; True if that is news."""
+        if in_sync == self.in_sync:
+            return False
+        self.in_sync = in_sync
+        if len(in_sync) < self.config.min_insync_replicas:
+            # Appended, and perhaps committed, but not on as many replicas as were asked for.
+            while self._ack_waiters:
+                self._ack_waiters.popleft()[1](ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return True
+
+    def on_trim(self, offset: Offset) -> None:
+        self.trimmed_to = max(self.trimmed_to, min(offset, self.next_offset))
+        self._events.on_trim(self, offset)
+        waiting, self._trim_waiters = self._trim_waiters, []
+        for wanted, done in waiting:
+            if wanted <= self.trimmed_to:
+                done(ErrorCode.NONE)
+            else:
+                self._trim_waiters.append((wanted, done))
+
+    def reload(self, end_offset: Offset) -> object:
+        return self.state.reload(end_offset)
+
+    def on_truncated(self, end_offset: Offset, reloaded: object) -> None:
+        assert end_offset >= self.high_watermark, (self, end_offset, self.high_watermark)
+        self.next_offset = end_offset
+        while self._in_flight and self._in_flight[-1][0] > end_offset:
             self._in_flight.pop()
+        self._count_uncommitted()
+        self.state.on_reloaded(self, reloaded)
+
+    def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
+        """The disk refused something: refuse appends until the replica has begun again."""
+        self.failure = reason
+        self._stop_leading(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.state.on_leadership(self)
+        self._events.on_partition_failed(self, reason)
+
+    def on_replica_restarted(self, reloaded: object) -> None:
+        self.failure = None
+        self.next_offset = self.log.end_offset
+        self._in_flight.clear()
+        self.state.on_reloaded(self, reloaded)
+
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
+        return self.state.snapshot_bytes(meta)
+
+    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
+        return self.state.check_snapshot(meta, data)
+
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
+        return self.state.save_snapshot(meta, data)
+
+    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        self.state.finish_snapshot(meta, data)
+
+    def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
+        self.next_offset = self.high_watermark = self.log.end_offset
+        self._in_flight.clear()
+        self.state.on_reloaded(self, reloaded)
+        self._wake()
 
     # ---- reading --------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> Offset:
-        return self.log.start_offset
+        return max(self.log.start_offset, self.trimmed_to)
+
+    def check_serving(self) -> None:
+        """Raise `ApiError` unless this is a leader that knows what is committed."""
+        if not self.is_serving:
+            code = ErrorCode.KAFKA_STORAGE_ERROR if self.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise ApiError(code, self.failure or self._who_leads())
+
+    def confirm_leadership(self, done: Done) -> None:
+        """Call `done` once a majority has confirmed that nobody else leads: what is known here is fresh."""
+
+        def confirmed(index: LogIndex | None) -> None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER if index is None else ErrorCode.NONE)
+
+        if not self.is_serving:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if self.replica.is_alone:
+            done(ErrorCode.NONE)
+            return
+        try:
+            self.replica.read_index(confirmed)
+        except NotLeader:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        except Refusal:
+            done(ErrorCode.REQUEST_TIMED_OUT)
 
     def watch(self, watcher: ProgressWatcher) -> None:
-        self._watchers.add(watcher)
+        self._watchers[watcher] = None
 
     def unwatch(self, watcher: ProgressWatcher) -> None:
-        self._watchers.discard(watcher)
+        self._watchers.pop(watcher, None)
+
+    def _wake(self) -> None:
+        if self._watchers:
+            for watcher in tuple(self._watchers):
+                watcher.on_progress(self)
 
     def close(self) -> None:
         """The topic is gone or the broker stops: nobody waits any longer."""
         self.is_closed = True
         self.failure = f"{self.topic}-{self.index} is closed"
-        for waiters in (self._write_waiters, self._flush_waiters):
-            while waiters:
-                waiters.popleft()[1](ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for watcher in tuple(self._watchers):
-            watcher.on_progress(self)
+        self._stop_leading(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.replica.stop()
 
 
 def _release(waiters: deque[tuple[Offset, Done]], reached: Offset) -> None:

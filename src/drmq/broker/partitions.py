@@ -1,35 +1,46 @@
-"""The partitions that this node leads, and the making and unmaking of their logs.
+"""The replicas on this node, and the making and unmaking of their files.
 
 Everything that may block runs on the writer thread or a small pool; the table itself belongs to the
 event loop. The writer's reports arrive here and go to the partition whose log they are about.
 
-A partition whose log cannot be opened (acknowledged bytes are damaged, or its directory is gone) is
-*stopped*: it answers every request with the reason, its neighbours go on.
+A partition whose files cannot be opened (acknowledged bytes are damaged, or its directory is gone) is
+*stopped*: it answers every request with the reason, its neighbours go on. It takes no part in its group: a
+replica that has forgotten what it promised would do harm there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from drmq.broker.clock import Clock
-from drmq.broker.logs import LogStore, Snapshots
+from drmq.broker.entries import EntryLog
+from drmq.broker.group_host import GroupHost
+from drmq.broker.logs import LogStore
 from drmq.broker.partition import Partition
 from drmq.broker.producers import ProducerTable
-from drmq.catalog import Topic, TopicConfig
-from drmq.model import ApiError, ErrorCode, Offset, TopicId
-from drmq.storage import Log, LogOptions, StorageError, Writer
+from drmq.broker.replica import Replica
+from drmq.broker.states import (
+    INSTALL_SNAPSHOT,
+    Machine,
+    MachineState,
+    MessageState,
+    base_of,
+    load_producers,
+    unpack_snapshot,
+)
+from drmq.catalog import Catalog, Topic, TopicConfig
+from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId
+from drmq.raft import NO_INDEX, NO_TERM, Configuration, configuration_to_bytes
+from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
 
 log = logging.getLogger("drmq.broker")
 
 T = TypeVar("T")
-PRODUCERS_SNAPSHOT = "producers"
-PRODUCERS_SNAPSHOT_AFTER_BYTES = 64 * 1024 * 1024
-"""Log since the last snapshot of the producers' table that makes a new one worth its write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,8 @@ class StoppedPartition:
 
 
 Slot = Partition | StoppedPartition
+MachineOf = Callable[[Topic, int], Machine | None]
+"""The state machine that lives on a partition, if it is one of the broker's own."""
 
 
 def log_options(config: TopicConfig) -> LogOptions:
@@ -53,161 +66,200 @@ def log_options(config: TopicConfig) -> LogOptions:
     )
 
 
-def load_producers(log: Log, snapshots: Snapshots, end: Offset, now_ms: int) -> ProducerTable:
-    """The producers' table as of `end`, the log's end: the newest snapshot, and the headers after it.
-
-    When those batches came is not written down, so their producers count as seen now.
-    """
-    # A snapshot beyond the end tells of batches that were lost. It goes before others take their offsets.
-    snapshots.remove_after(PRODUCERS_SNAPSHOT, end)
-    snapshot = snapshots.load_latest(PRODUCERS_SNAPSHOT, not_after=end)
-    table = ProducerTable() if snapshot is None else ProducerTable.from_bytes(snapshot.payload)
-    start = log.start_offset if snapshot is None else max(snapshot.offset, log.start_offset)
-    for header, _ in log.headers(start, end):
-        if header.base_offset >= start:
-            table.apply(header, now_ms)
-    return table
-
-
 class PartitionTable:
-    """Partitions by topic name and by topic id."""
+    """The partitions on this node by topic name and by topic id. Implements `partition.PartitionEvents`."""
 
-    def __init__(self, store: LogStore, writer: Writer, pool: Executor, clock: Clock) -> None:
+    def __init__(
+        self, store: LogStore, host: GroupHost, writer: Writer, pool: Executor, clock: Clock, machine_of: MachineOf
+    ) -> None:
+        self.catalog = Catalog()
+        """What exists, here or elsewhere; set by the broker."""
+        self.on_role: Callable[[Partition], None] = lambda partition: None
+        """Called when a partition's role, term, leader or readiness to serve has changed."""
+        self.on_trimmed: Callable[[Partition], None] = lambda partition: None
+        """Called when a partition has records to remove."""
+        self.uncommitted_bytes = 0
+        """What producers have sent to partitions led here and a majority does not have yet."""
         self._store = store
+        self._host = host
         self._clock = clock
         self._writer = writer
         self._pool = pool
-        self._by_name: dict[str, list[Slot]] = {}
-        self._by_id: dict[TopicId, list[Slot]] = {}
+        self._machine_of = machine_of
+        self._by_name: dict[str, dict[int, Slot]] = {}
+        self._by_id: dict[TopicId, dict[int, Slot]] = {}
         self._by_log: dict[Log, Partition] = {}
-        self._saved: dict[Partition, tuple[int, int]] = {}
-        """Per partition, bytes written and offset reached when its producers were last saved."""
-        self._recoveries: set[asyncio.Task[None]] = set()
-        """Held, because an event loop alone does not keep a task alive."""
-        self.on_recovered: Callable[[Partition], None] = lambda partition: None
-        """Called when a partition goes on after a failed append, so that a state machine on it can reload."""
 
     # ---- looking up -----------------------------------------------------------------------------
 
     def by_name(self, topic: str, index: int) -> Partition:
         slots = self._by_name.get(topic)
-        if slots is None or not 0 <= index < len(slots):
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
-        return _serving(slots[index])
+        slot = slots.get(index) if slots is not None else None
+        if slot is None:
+            known = self.catalog.topics.get(topic)
+            if known is None or not 0 <= index < known.partition_count:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other nodes")
+        return _serving(slot)
 
     def by_id(self, topic_id: TopicId, index: int) -> Partition:
         slots = self._by_id.get(topic_id)
-        if slots is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id.hex()}")
-        if not 0 <= index < len(slots):
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index}")
-        return _serving(slots[index])
+        slot = slots.get(index) if slots is not None else None
+        if slot is None:
+            known = self.catalog.topics_by_id.get(topic_id)
+            if known is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id.hex()}")
+            if not 0 <= index < known.partition_count:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index}")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{known.name}-{index} is on other nodes")
+        return _serving(slot)
 
-    def slots(self, topic: str) -> Sequence[Slot]:
-        """All partitions of a topic in order, stopped ones included; empty for an unknown topic."""
-        return self._by_name.get(topic, ())
+    def slots(self, topic_id: TopicId) -> Mapping[int, Slot]:
+        """The partitions of a topic on this node, stopped ones included."""
+        return self._by_id.get(topic_id, {})
 
     def __iter__(self) -> Iterator[Partition]:
         for slots in list(self._by_id.values()):
-            for slot in slots:
+            for slot in list(slots.values()):
                 if isinstance(slot, Partition):
                     yield slot
 
-    # ---- making and unmaking --------------------------------------------------------------------
+    # ---- making and opening ---------------------------------------------------------------------
 
-    async def create(self, topic: Topic, first_index: int, config: TopicConfig) -> list[Partition]:
-        """New partitions of a topic from `first_index` on, with empty logs, not yet visible to anyone."""
-        options = log_options(config)
+    def make(
+        self, topic: Topic, index: int, config: TopicConfig, members: Iterable[MemberId], *, over: bool = False
+    ) -> Partition:
+        """A new replica with empty files, not yet part of its group. Blocks.
 
-        def make_logs() -> list[Log]:
-            made: list[Log] = []
-            try:
-                for index in range(first_index, topic.partition_count):
-                    made.append(self._store.create_log(topic.name, topic.topic_id, index, options))
-            except (StorageError, OSError):
-                self._delete_logs(topic, first_index, made)
-                raise
-            return made
+        `members` are those with whom its group begins; none for a replica that joins one. `over` puts it in
+        the place of files that were never used.
+        """
+        configuration = Configuration.of(members)
+        base = LedgerBase(NO_INDEX, NO_TERM, Offset(0), configuration_to_bytes(configuration))
+        if over:
+            self._store.remove_partition(topic.name, topic.topic_id, index)
+        made = self._store.create_log(topic.name, topic.topic_id, index, log_options(config))
+        try:
+            ledger = self._store.create_ledger(topic.name, topic.topic_id, index, base)
+        except (StorageError, OSError):
+            made.delete()
+            raise
+        return self._assemble(topic, index, config, made, ledger)
 
-        logs = await self._in_pool(make_logs)
-        return [
-            Partition(topic.name, topic.topic_id, index, made, self._writer, config, ProducerTable())
-            for index, made in enumerate(logs, first_index)
-        ]
+    def was_used(self, topic: Topic, index: int) -> bool:
+        """Whether the files of a replica hold anything that must not get lost. Blocks."""
+        return self._store.was_used(topic.name, topic.topic_id, index)
 
-    def open(self, topic: Topic, config: TopicConfig) -> None:
-        """Open the logs of a topic and publish its partitions. Blocks; used before the broker serves."""
-        slots: list[Slot] = []
-        for index in range(topic.partition_count):
-            try:
-                slots.append(self._open_one(topic, index, config))
-            except (StorageError, OSError) as error:
-                log.error("partition %s-%d is stopped: %s", topic.name, index, error)
-                slots.append(StoppedPartition(topic.name, index, str(error)))
-        self._publish_slots(topic, slots)
+    def open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
+        """The replica whose files are there. Blocks. Raises `StorageError` or `OSError` where it cannot be used."""
+        name, topic_id = topic.name, topic.topic_id
+        snapshots = self._store.snapshots(name, topic_id, index)
+        install = snapshots.load_latest(INSTALL_SNAPSHOT)
+        if install is None:
+            opened = self._store.open_log(name, topic_id, index, log_options(config))
+            ledger = self._store.open_ledger(name, topic_id, index)
+            _check_together(opened, ledger)
+            return self._assemble(topic, index, config, opened, ledger)
+        # The node died while a snapshot took the place of what it had. That is done again, from the beginning.
+        meta, body = unpack_snapshot(install.payload)
+        opened = self._store.reset_log(name, topic_id, index, log_options(config), install.offset)
+        ledger = self._store.open_ledger(name, topic_id, index)
+        ledger.reset(base_of(meta))
+        state = self._state(topic, index, opened)
+        state.finish_snapshot(meta, body)
+        return self._assemble(topic, index, config, opened, ledger)
 
-    def _open_one(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
-        opened = self._store.open_log(topic.name, topic.topic_id, index, log_options(config))
+    def _state(self, topic: Topic, index: int, opened: Log) -> MachineState | MessageState:
         snapshots = self._store.snapshots(topic.name, topic.topic_id, index)
-        producers = load_producers(opened, snapshots, opened.end_offset, self._clock.wall_ms())
-        return Partition(topic.name, topic.topic_id, index, opened, self._writer, config, producers)
+        machine = self._machine_of(topic, index)
+        if machine is None:
+            return MessageState(opened, snapshots, self._clock)
+        return MachineState(opened, snapshots, machine)
 
-    def adopt(self, topic: Topic, opened: Log, config: TopicConfig) -> Partition:
-        """Serve a one-partition topic from a log that is open already."""
-        partition = Partition(topic.name, topic.topic_id, 0, opened, self._writer, config, ProducerTable())
-        self._publish_slots(topic, [partition])
+    def _assemble(self, topic: Topic, index: int, config: TopicConfig, opened: Log, ledger: LedgerLike) -> Partition:
+        state = self._state(topic, index, opened)
+        producers, snapshot = ProducerTable(), None
+        if isinstance(state, MachineState):
+            snapshot = state.load()
+        else:
+            producers = load_producers(opened, state.snapshots, opened.end_offset, self._clock.wall_ms())
+        partition = Partition(topic.name, topic.topic_id, index, opened, config, producers, state, self)
+        entries = EntryLog(opened, ledger.base, ledger.entries, snapshot)
+        member = self.member
+        partition.replica = Replica(partition.group, member, entries, ledger, self._host, partition)
+        if isinstance(state, MachineState):
+            partition.high_watermark = partition.acked_offset = state.applied_offset
         return partition
 
-    def publish(self, topic: Topic, partitions: Sequence[Partition]) -> None:
-        """Make new partitions visible, behind those that the topic already has."""
-        self._publish_slots(topic, [*self._by_id.get(topic.topic_id, []), *partitions])
+    member: MemberId
+    """Who this node is in its groups; set by the broker before anything is made or opened."""
 
-    def _publish_slots(self, topic: Topic, slots: list[Slot]) -> None:
-        self._by_name[topic.name] = self._by_id[topic.topic_id] = slots
-        for slot in slots:
-            if isinstance(slot, Partition):
-                self._by_log[slot.log] = slot
+    def publish(self, partition: Partition) -> None:
+        """Serve a partition, and have it take part in its group."""
+        self._put(partition.topic, partition.topic_id, partition.index, partition)
+        self._by_log[partition.log] = partition
+        self._host.add(partition)
 
-    def withdraw(self, topic: Topic) -> list[Partition]:
-        """Make a deleted topic's partitions invisible and end all waiting on them."""
-        slots = self._by_id.pop(topic.topic_id, [])
-        if self._by_name.get(topic.name) is slots:
-            del self._by_name[topic.name]
-        partitions = [slot for slot in slots if isinstance(slot, Partition)]
-        for partition in partitions:
-            partition.close()
-        return partitions
+    def publish_stopped(self, topic: Topic, index: int, reason: str) -> None:
+        log.error("partition %s-%d is stopped: %s", topic.name, index, reason)
+        self._put(topic.name, topic.topic_id, index, StoppedPartition(topic.name, index, reason))
 
-    async def remove(self, topic: Topic, partitions: Sequence[Partition]) -> None:
-        """Delete the logs of a withdrawn topic and whatever its directory still holds."""
-        for partition in partitions:
-            await self.on_writer(partition, partition.log.delete)
-            self._by_log.pop(partition.log, None)
-            self._saved.pop(partition, None)
-        await self._in_pool(lambda: self._store.remove_topic(topic.name, topic.topic_id))
+    def _put(self, name: str, topic_id: TopicId, index: int, slot: Slot) -> None:
+        slots = self._by_id.setdefault(topic_id, {})
+        self._by_name[name] = slots
+        slots[index] = slot
 
-    async def discard(self, topic: Topic, partitions: Sequence[Partition]) -> None:
-        """Undo `create`: nobody has seen these partitions."""
-        first_index = partitions[0].index
-        logs = [partition.log for partition in partitions]
-        await self._in_pool(lambda: self._delete_logs(topic, first_index, logs))
+    # ---- unmaking -------------------------------------------------------------------------------
 
-    def _delete_logs(self, topic: Topic, first_index: int, logs: Sequence[Log]) -> None:
-        """Remove new logs again, as far as the disk lets us: they are empty and nobody knows them."""
-        try:
-            for made in logs:
-                made.delete()
-            if first_index == 0:
-                self._store.remove_topic(topic.name, topic.topic_id)
-        except (StorageError, OSError) as error:
-            log.warning("files of topic %s, which was not created, are still there: %s", topic.name, error)
+    def withdraw(self, group: GroupId) -> Partition | None:
+        """Serve a partition no longer, and end all waiting on it."""
+        slots = self._by_id.get(group.topic_id, {})
+        slot = slots.pop(group.partition, None)
+        if not slots:
+            self._by_id.pop(group.topic_id, None)
+            for name in [name for name, of_name in self._by_name.items() if of_name is slots]:
+                del self._by_name[name]
+        if not isinstance(slot, Partition):
+            return None
+        self._host.remove(slot)
+        slot.close()
+        return slot
+
+    async def remove(self, partition: Partition) -> None:
+        """Delete the files of a withdrawn partition."""
+
+        def delete() -> None:
+            partition.replica.ledger.close()
+            partition.log.delete()
+
+        await self.on_writer(partition, delete)
+        self._by_log.pop(partition.log, None)
+
+    async def remove_topic(self, topic_id: TopicId, name: str) -> None:
+        """Delete whatever is left of a deleted topic."""
+        await self.in_pool(lambda: self._store.remove_topic(name, topic_id))
 
     def set_config(self, topic: Topic, config: TopicConfig) -> None:
         """Let new settings take effect on a topic's partitions."""
-        for slot in self._by_id.get(topic.topic_id, []):
+        for slot in self._by_id.get(topic.topic_id, {}).values():
             if isinstance(slot, Partition):
                 slot.config = config
                 slot.log.options = log_options(config)
+
+    # ---- what partitions tell -------------------------------------------------------------------
+
+    def on_leadership_changed(self, partition: Partition) -> None:
+        if partition.is_serving:
+            self._host.look_at(partition)
+            self._host.announce(partition)
+        self.on_role(partition)
+
+    def on_trim(self, partition: Partition, offset: Offset) -> None:
+        self.on_trimmed(partition)
+
+    def on_partition_failed(self, partition: Partition, reason: str) -> None:
+        repeat = {"repeat_key": f"refused {partition!r}"}
+        log.error("partition %s-%d refuses appends: %s", partition.topic, partition.index, reason, extra=repeat)
 
     # ---- what the writer reports, on the event loop ---------------------------------------------
 
@@ -225,70 +277,8 @@ class PartitionTable:
 
     def on_failed(self, failed: Log, error: Exception, end_offset: Offset) -> None:
         partition = self._by_log.get(failed)
-        if partition is None:
-            return
-        # On a full disk every attempt of every producer comes this way.
-        repeat = {"repeat_key": f"refused {partition!r}"}
-        log.error("partition %s-%d refuses appends: %s", partition.topic, partition.index, error, extra=repeat)
-        first_failure = partition.failure is None
-        partition.on_failed(str(error), end_offset)
-        if first_failure and not failed.is_fenced:
-            task = asyncio.ensure_future(self._recover(partition))
-            self._recoveries.add(task)
-            task.add_done_callback(self._recoveries.discard)
-
-    async def _recover(self, partition: Partition) -> None:
-        """After a failed append, begin again from what the log really holds."""
-        snapshots = self._store.snapshots(partition.topic, partition.topic_id, partition.index)
-
-        def reload() -> ProducerTable:
-            # On the writer thread, so behind every append that was queued on void offsets.
-            partition.log.flush()
-            return load_producers(partition.log, snapshots, partition.log.end_offset, self._clock.wall_ms())
-
-        try:
-            producers = await self.on_writer(partition, reload)
-        except (StorageError, OSError) as error:
-            partition.on_failed(str(error), partition.high_watermark)
-            return
-        self._writer.resume(partition.log)
-        partition.recover(producers)
-        partition.on_flushed(partition.log.flushed_offset)
-        try:
-            self.on_recovered(partition)
-        except Exception as error:
-            # Whoever lives on this log could not go back to what it holds, so nothing may build on it.
-            log.exception("partition %s-%d stays closed to appends", partition.topic, partition.index)
-            partition.on_failed(str(error), partition.high_watermark)
-        else:
-            repeat = {"repeat_key": f"recovered {partition!r}"}
-            log.info("partition %s-%d takes appends again", partition.topic, partition.index, extra=repeat)
-
-    # ---- snapshots of the producers' tables -----------------------------------------------------
-
-    async def save_producers(self, partition: Partition, *, force: bool = False) -> None:
-        """Save the producers' table if enough was written since the last time, so that a start stays quick."""
-        saved_bytes, saved_offset = self._saved.get(partition, (0, -1))
-        written = partition.committed_bytes
-        if not force and written - saved_bytes < PRODUCERS_SNAPSHOT_AFTER_BYTES:
-            return
-        if partition.failure is not None or saved_offset == partition.next_offset:
-            return
-        payload, offset = partition.producers.to_bytes(), partition.next_offset
-        snapshots = self._store.snapshots(partition.topic, partition.topic_id, partition.index)
-
-        def save() -> bool:
-            # On the writer thread, so after the batches that the table speaks of, unless their append failed.
-            if partition.log.end_offset < offset:
-                return False
-            # Flushed first: a crash that took those batches would make this snapshot void, and what an
-            # older one rests on may be removed next, by retention or on request.
-            partition.log.flush()
-            snapshots.save(PRODUCERS_SNAPSHOT, offset, payload)
-            return True
-
-        if await self.on_writer(partition, save):
-            self._saved[partition] = (written, offset)
+        if partition is not None:
+            partition.on_failed(str(error), end_offset)
 
     # ---- threads --------------------------------------------------------------------------------
 
@@ -296,8 +286,25 @@ class PartitionTable:
         """Run something on the writer thread, in order with the partition's appends."""
         return await asyncio.wrap_future(self._writer.run(partition.log, function))
 
-    async def _in_pool(self, function: Callable[[], T]) -> T:
+    async def in_pool(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+
+def _check_together(opened: Log, ledger: LedgerLike) -> None:
+    """A log and its ledger must tell one story: a crash leaves a prefix of it, nothing else."""
+    base = ledger.base
+    known = ledger.entries[-1].offset if ledger.entries else base.offset
+    if opened.end_offset < known:
+        raise LogCorrupt(
+            opened.name, 0, opened.end_offset, f"it ends at {opened.end_offset}, but its ledger knows offset {known}"
+        )
+    if opened.start_offset > base.offset:
+        raise LogCorrupt(
+            opened.name, 0, opened.start_offset, f"its ledger says that it begins at {base.offset}, and that is gone"
+        )
+    if opened.start_offset < base.offset:
+        # Stopped between the two steps of forgetting the oldest records.
+        opened.drop_prefix(Offset(base.offset))
 
 
 def _serving(slot: Slot) -> Partition:

@@ -1,59 +1,79 @@
-"""Topics and their settings as a replicated state machine.
+"""The cluster as a replicated state machine: its brokers, its topics, and which broker keeps what.
 
 Each operation checks its input against the present state and returns the facts that carry it
 out, or raises `ApiError` and changes nothing. `replay` is the only method that writes. Whoever
 drives the catalog appends the facts to the metadata log, replays them, and answers once they are
-durable. So every replica, and every restart, comes to the same state.
+committed. So every node, and every restart, comes to the same state. An operation that finds things
+as they should be returns no facts: there is nothing to wait for.
 
-`replay` accepts any fact in any state: a fact about a topic that is not there (because an earlier
-one of the same batch removed it) changes nothing.
+`replay` accepts any fact in any state: a fact about a topic or a node that is not there (because an
+earlier one removed it) changes nothing.
+
+Who is up, who leads and who is in sync is not here: that changes by itself and is the drivers' to
+know. Only what follows from it is a fact: a broker is fenced, a reassignment is finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from drmq.catalog.brokers import Broker, check_registration, registration
+from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
+    BrokerDrainCancelled,
+    BrokerDraining,
+    BrokerFact,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerRemoved,
+    BrokerUnfenced,
+    ClusterCreated,
     Fact,
     PartitionsAdded,
     ProducerIdsReserved,
+    ReassignmentCancelled,
+    ReassignmentFinished,
+    ReassignmentStarted,
     TopicConfigsSet,
     TopicCreated,
     TopicDeleted,
-    TopicPurged,
+    TopicFact,
 )
 from drmq.catalog.topic_configs import DEFINITIONS, check_config
-from drmq.model import ApiError, ErrorCode, TopicId
+from drmq.catalog.topics import Assignment, Topic, check_new_replicas, check_replicas, listed
+from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, TopicId, member_id
 from drmq.model.names import check_topic_name, is_internal
 
 PARTITIONS_MAX = 10_000
 """Partitions that one topic may have: each costs a directory and open files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic as it is now. Replaced, never changed."""
-
-    topic_id: TopicId
-    name: str
-    partition_count: int
-    configs: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def is_internal(self) -> bool:
-        return is_internal(self.name)
+DELETED_TOPICS_MAX = 100_000
+"""Deleted topics that are remembered, so that a node that was away knows which of its files it may remove."""
+REPLICATION_FACTOR_DEFAULT = 3
+"""Replicas of a topic that asks for none in particular, where there are brokers enough: one may fail."""
+_NAMED_MAX = 3
 
 
 class Catalog:
-    """All topics by name and by id, and the next producer id. Belongs to one driver."""
+    """The brokers, all topics by name and by id, and the next producer id. Belongs to one driver."""
 
     def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.brokers: dict[NodeId, Broker] = {}
+        self.former_brokers: dict[NodeId, Broker] = {}
+        """Removed nodes as they were, so that one that comes again gets an incarnation it never had."""
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
-        self.purges_pending: dict[TopicId, Topic] = {}
-        """Deleted topics whose files are not yet known to be gone."""
+        self.deleted: dict[TopicId, str] = {}
+        """The names of topics that are gone, oldest first. A node removes its files of them."""
+        self.reassignments: dict[GroupId, tuple[NodeId, ...]] = {}
+        """Partitions that are to move, and where to, in the order in which it was asked for. The first is being
+        carried out, one at a time: each copies a whole partition over the network. One that was cancelled meanwhile
+        is here until the partition has returned."""
         self.next_producer_id = 0
+        self._hosted: dict[NodeId, dict[GroupId, None]] = {}
+        self._firsts: Counter[NodeId] = Counter()
 
     # ---- questions ------------------------------------------------------------------------------
 
@@ -70,12 +90,145 @@ class Catalog:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id.hex()}")
         return topic
 
-    # ---- operations: facts out, nothing changed -------------------------------------------------
+    def broker(self, node_id: NodeId) -> Broker:
+        """The broker of this id, or `ApiError` (BROKER_ID_NOT_REGISTERED)."""
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            there = f"there are {listed(self.brokers)}" if self.brokers else "there is none yet"
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}; {there}")
+        return broker
+
+    def assignment(self, group: GroupId) -> Assignment | None:
+        """Which nodes keep this partition, or None if there is no such partition."""
+        topic = self.topics_by_id.get(group.topic_id)
+        if topic is None or not 0 <= group.partition < topic.partition_count:
+            return None
+        return topic.partitions[group.partition]
+
+    def assignments(self) -> dict[GroupId, Assignment]:
+        """All partitions of all topics."""
+        return {
+            GroupId(topic.topic_id, partition): assignment
+            for topic in self.topics_by_id.values()
+            for partition, assignment in enumerate(topic.partitions)
+        }
+
+    def partitions_on(self, node_id: NodeId) -> list[GroupId]:
+        """The partitions that this node keeps, or will keep when a reassignment is through."""
+        return list(self._hosted.get(node_id, ()))
+
+    def members(self, nodes: Iterable[NodeId]) -> tuple[MemberId, ...]:
+        """What these nodes are called in replica groups in their present, or last, life."""
+        return tuple(self._member(node) for node in nodes)
+
+    def loads(self) -> dict[NodeId, Load]:
+        """How much each broker keeps."""
+        return {node: Load(len(self._hosted.get(node, ())), self._firsts[node]) for node in self.brokers}
+
+    # ---- operations on the cluster: facts out, nothing changed ----------------------------------
+
+    def create_cluster(self, cluster_id: str) -> list[Fact]:
+        """Name the cluster, once and for ever."""
+        if self.cluster_id == cluster_id:
+            return []
+        if self.cluster_id is not None:
+            raise ApiError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"this is cluster {self.cluster_id}, and it cannot become {cluster_id}; "
+                "a node of another cluster joins with an empty data directory",
+            )
+        return [ClusterCreated(cluster_id)]
+
+    def register_broker(
+        self,
+        node_id: NodeId,
+        directory_id: str,
+        *,
+        host: str,
+        port: int,
+        peer_host: str,
+        peer_port: int,
+        rack: str | None = None,
+        roles: Sequence[str] = ("broker", "controller"),
+    ) -> list[Fact]:
+        """A node says that it is there: new, as before, at new addresses, or with a new disk.
+
+        A new broker counts as up. One that is known stays fenced until `unfence`.
+        """
+        known = self.brokers.get(node_id)
+        last = known or self.former_brokers.get(node_id)
+        incarnation = 0 if last is None else last.incarnation
+        if last is not None and (last is not known or last.directory_id != directory_id):
+            incarnation += 1
+        fact = BrokerRegistered(
+            node_id, incarnation, directory_id, host, port, peer_host, peer_port, rack, sorted(roles)
+        )
+        check_registration(fact, self.brokers.values())
+        return [] if known is not None and registration(known) == fact else [fact]
+
+    def fence(self, node_id: NodeId) -> list[Fact]:
+        return [] if self.broker(node_id).fenced else [BrokerFenced(node_id)]
+
+    def unfence(self, node_id: NodeId) -> list[Fact]:
+        return [BrokerUnfenced(node_id)] if self.broker(node_id).fenced else []
+
+    def drain(self, node_id: NodeId) -> list[Fact]:
+        """Let a broker's partitions move away, so that it can be removed. `balance` says where to."""
+        if self.broker(node_id).draining:
+            return []
+        takers = {broker.node_id for broker in self.brokers.values() if broker.takes_replicas} - {node_id}
+        stuck = []
+        for group in self.partitions_on(node_id):
+            planned = self.topics_by_id[group.topic_id].partitions[group.partition].planned
+            leaving = {node for node in planned if node == node_id or self._is_draining(node)}
+            if node_id in leaving and len(takers.difference(planned)) < len(leaving):
+                stuck.append(group)
+        if stuck:
+            up = f"{len(takers)} other broker{' is' if len(takers) == 1 else 's are'} up and staying"
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"node {node_id} cannot be drained: {self._named(stuck)} would have fewer replicas, since {up}; "
+                "add a broker first, or reassign these partitions to fewer replicas",
+            )
+        return [BrokerDraining(node_id)]
+
+    def cancel_drain(self, node_id: NodeId) -> list[Fact]:
+        """Let a broker stay. Reassignments away from it that were started go on unless they are cancelled."""
+        return [BrokerDrainCancelled(node_id)] if self.broker(node_id).draining else []
+
+    def remove_broker(self, node_id: NodeId) -> list[Fact]:
+        """Take a broker that keeps nothing any more out of the cluster."""
+        broker = self.broker(node_id)
+        kept = self.partitions_on(node_id)
+        if not kept:
+            return [BrokerRemoved(node_id)]
+        problem = f"node {node_id} cannot be removed: {self._named(kept)} {'is' if len(kept) == 1 else 'are'} on it"
+        if not any(node_id in self.topics_by_id[group.topic_id].partitions[group.partition].planned for group in kept):
+            raise ApiError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"{problem}, on the way to others; wait until the move is through",
+            )
+        step = "rebalance, so that it is moved away, and wait" if broker.draining else "drain it first"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{problem}; {step}")
+
+    # ---- operations on topics -------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, topic_id: TopicId, partition_count: int, configs: Mapping[str, str | None], *, internal: bool
+        self,
+        name: str,
+        topic_id: TopicId,
+        partition_count: int,
+        configs: Mapping[str, str | None],
+        *,
+        internal: bool,
+        replication_factor: int = -1,
+        replicas: Sequence[Sequence[NodeId]] | None = None,
     ) -> list[Fact]:
-        """Create a topic. `internal` is set by the broker itself, never by a client."""
+        """Create a topic. `internal` is set by the broker itself, never by a client.
+
+        The replicas are placed by the catalog, three of each partition or as many as there are brokers up where
+        `replication_factor` is -1; or they are given, one list for each partition.
+        """
         check_topic_name(name)
         if is_internal(name) and not internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is one of DRMQ's own topics")
@@ -91,18 +244,23 @@ class Catalog:
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions: allowed are 1 to {PARTITIONS_MAX}"
             )
-        return [TopicCreated(topic_id, name, partition_count, _checked(configs))]
+        checked = _checked(configs)
+        if replicas is not None:
+            check_new_replicas(self.brokers, name, range(partition_count), replicas, replication_factor)
+            assigned = [list(nodes) for nodes in replicas]
+        else:
+            assigned = self._placed(partition_count, replication_factor)
+        return [TopicCreated(topic_id, name, assigned, checked)]
 
     def delete_topic(self, topic: Topic) -> list[Fact]:
         if topic.is_internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is one of DRMQ's own topics")
-        return [TopicDeleted(topic.topic_id)]
+        return [TopicDeleted(topic.topic_id, topic.name)]
 
-    def purged(self, topic_id: TopicId) -> list[Fact]:
-        return [TopicPurged(topic_id)] if topic_id in self.purges_pending else []
-
-    def add_partitions(self, name: str, partition_count: int) -> list[Fact]:
-        """Raise a topic's partitions to `partition_count`."""
+    def add_partitions(
+        self, name: str, partition_count: int, replicas: Sequence[Sequence[NodeId]] | None = None
+    ) -> list[Fact]:
+        """Raise a topic's partitions to `partition_count`. `replicas` has a list for each new one, if given."""
         topic = self.topic(name)
         if topic.is_internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is one of DRMQ's own topics")
@@ -115,7 +273,14 @@ class Catalog:
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions: allowed are 1 to {PARTITIONS_MAX}"
             )
-        return [PartitionsAdded(topic.topic_id, partition_count)]
+        added = range(topic.partition_count, partition_count)
+        replication_factor = len(topic.partitions[0].planned)
+        if replicas is not None:
+            check_new_replicas(self.brokers, name, added, replicas, replication_factor)
+            assigned = [list(nodes) for nodes in replicas]
+        else:
+            assigned = self._placed(len(added), replication_factor)
+        return [PartitionsAdded(topic.topic_id, partition_count, assigned)]
 
     def set_configs(self, name: str, configs: Mapping[str, str | None]) -> list[Fact]:
         """Replace all settings of a topic (AlterConfigs)."""
@@ -136,6 +301,40 @@ class Catalog:
                 configs[key] = value
         return [TopicConfigsSet(topic.topic_id, configs)]
 
+    # ---- operations on replicas -----------------------------------------------------------------
+
+    def start_reassignment(self, topic: Topic, partition: int, replicas: Sequence[NodeId]) -> list[Fact]:
+        """Let a partition move to `replicas`, the preferred leader first; their number may differ from now.
+
+        One that is under way for the partition is given up for this one, which takes its turn. Where only the order
+        differs nothing has to move, and it is done at once.
+        """
+        group, present = self._partition(topic, partition)
+        wanted = list(replicas)
+        check_replicas(self.brokers, f"{topic.name}-{partition}", wanted, kept=present.replicas)
+        if tuple(wanted) == present.planned:
+            return []
+        if tuple(wanted) == present.replicas:
+            return [ReassignmentCancelled(topic.topic_id, partition)]
+        started = ReassignmentStarted(topic.topic_id, partition, wanted)
+        if set(wanted) == set(present.replicas) and group not in self.reassignments:
+            return [started, ReassignmentFinished(topic.topic_id, partition, wanted)]
+        return [started]
+
+    def finish_reassignment(self, topic: Topic, partition: int) -> list[Fact]:
+        """The partition is where it was to go, as far as its replica group is concerned."""
+        group, _ = self._partition(topic, partition)
+        return [ReassignmentFinished(topic.topic_id, partition, list(self._target(topic, group)))]
+
+    def cancel_reassignment(self, topic: Topic, partition: int) -> list[Fact]:
+        """Let a partition stay where it is. One that is on its way has to return, and is finished when it has."""
+        group, present = self._partition(topic, partition)
+        if self._target(topic, group) == present.replicas:
+            return []
+        return [ReassignmentCancelled(topic.topic_id, partition)]
+
+    # ---- operations on producers ----------------------------------------------------------------
+
     def reserve_producer_ids(self, count: int) -> list[Fact]:
         """Set aside the ids from `next_producer_id` on, so that a restart gives none of them out again."""
         return [ProducerIdsReserved(self.next_producer_id + count)]
@@ -144,43 +343,221 @@ class Catalog:
 
     def replay(self, fact: Fact) -> None:
         """Make a fact true."""
-        if isinstance(fact, TopicCreated):
-            self._put(Topic(fact.topic_id, fact.name, fact.partition_count, fact.configs))
-        elif isinstance(fact, TopicDeleted):
-            topic = self.topics_by_id.pop(fact.topic_id, None)
-            if topic is not None:
-                del self.topics[topic.name]
-                self.purges_pending[topic.topic_id] = topic
-        elif isinstance(fact, TopicPurged):
-            self.purges_pending.pop(fact.topic_id, None)
+        if isinstance(fact, ClusterCreated):
+            self.cluster_id = self.cluster_id or fact.cluster_id
         elif isinstance(fact, ProducerIdsReserved):
             self.next_producer_id = max(self.next_producer_id, fact.next_id)
+        elif isinstance(fact, BrokerFact):
+            self._replay_broker(fact)
         else:
-            known = self.topics_by_id.get(fact.topic_id)
-            if known is None:
-                return
-            if isinstance(fact, PartitionsAdded):
-                self._put(replace(known, partition_count=max(known.partition_count, fact.partition_count)))
-            else:
-                self._put(replace(known, configs=fact.configs))
+            self._replay_topic(fact)
 
     def snapshot(self) -> Iterable[Fact]:
         """Facts that lead from an empty catalog to this one."""
+        if self.cluster_id is not None:
+            yield ClusterCreated(self.cluster_id)
         yield ProducerIdsReserved(self.next_producer_id)
-        # The deleted ones first: a name may live again while its former bearer's files wait to be removed.
-        for topic in self.purges_pending.values():
-            yield _creation(topic)
-            yield TopicDeleted(topic.topic_id)
+        for broker in self.former_brokers.values():
+            yield registration(broker)
+            yield BrokerRemoved(broker.node_id)
+        for broker in self.brokers.values():
+            yield registration(broker)
+            if broker.fenced:
+                yield BrokerFenced(broker.node_id)
+            if broker.draining:
+                yield BrokerDraining(broker.node_id)
+        for topic_id, name in self.deleted.items():
+            yield TopicDeleted(topic_id, name)
         for topic in self.topics_by_id.values():
-            yield _creation(topic)
+            yield TopicCreated(
+                topic.topic_id,
+                topic.name,
+                [list(assignment.replicas) for assignment in topic.partitions],
+                dict(topic.configs),
+                # The brokers above may have had other incarnations when the topic was made.
+                [list(assignment.initial_members) for assignment in topic.partitions],
+            )
+        for group, target in self.reassignments.items():
+            given_up = self.topics_by_id[group.topic_id].partitions[group.partition].given_up
+            if given_up:
+                # How it came about: these were the target before. Only the first reassignment has any.
+                yield ReassignmentStarted(group.topic_id, group.partition, list(given_up))
+            yield ReassignmentStarted(group.topic_id, group.partition, list(target))
 
-    def _put(self, topic: Topic) -> None:
+    def described(self, fact: TopicCreated) -> Topic:
+        """The topic as it is when `fact` is true."""
+        partitions = [Assignment(tuple(nodes), None, self.members(nodes)) for nodes in fact.replicas]
+        for partition, members in enumerate(fact.initial_members or ()):
+            partitions[partition] = replace(partitions[partition], initial_members=tuple(members))
+        return Topic(fact.topic_id, fact.name, tuple(partitions), fact.configs)
+
+    def _replay_broker(self, fact: BrokerFact) -> None:
+        known = self.brokers.get(fact.node_id)
+        if isinstance(fact, BrokerRegistered):
+            former = self.former_brokers.get(fact.node_id)
+            if (known is not None and fact.incarnation < known.incarnation) or (
+                former is not None and fact.incarnation <= former.incarnation
+            ):
+                return
+            self.former_brokers.pop(fact.node_id, None)
+            self.brokers[fact.node_id] = Broker(
+                fact.node_id,
+                fact.incarnation,
+                fact.directory_id,
+                fact.host,
+                fact.port,
+                fact.peer_host,
+                fact.peer_port,
+                fact.rack,
+                tuple(fact.roles),
+                fenced=known is not None and known.fenced,
+                draining=known is not None and known.draining,
+            )
+        elif known is None:
+            return
+        elif isinstance(fact, BrokerRemoved):
+            del self.brokers[fact.node_id]
+            self.former_brokers[fact.node_id] = replace(known, fenced=False, draining=False)
+        elif isinstance(fact, BrokerFenced | BrokerUnfenced):
+            self.brokers[fact.node_id] = replace(known, fenced=isinstance(fact, BrokerFenced))
+        else:
+            self.brokers[fact.node_id] = replace(known, draining=isinstance(fact, BrokerDraining))
+
+    def _replay_topic(self, fact: TopicFact) -> None:
+        if isinstance(fact, TopicCreated):
+            # The first of a name and of an id is the one: what is there is never replaced by a repetition.
+            if fact.name not in self.topics and fact.topic_id not in self.topics_by_id:
+                self._put(self.described(fact))
+            return
+        known = self.topics_by_id.get(fact.topic_id)
+        if isinstance(fact, TopicDeleted):
+            self._forget(fact, known)
+        elif known is None:
+            return
+        elif isinstance(fact, PartitionsAdded):
+            # Of partitions that two facts add, the earlier one's are there already.
+            there = known.partition_count - (fact.partition_count - len(fact.replicas))
+            if there >= 0:
+                added = (Assignment(tuple(nodes), None, self.members(nodes)) for nodes in fact.replicas[there:])
+                self._put(replace(known, partitions=(*known.partitions, *added)), known.partition_count)
+        elif isinstance(fact, TopicConfigsSet):
+            self._put(replace(known, configs=fact.configs), known.partition_count)
+        elif 0 <= fact.partition < known.partition_count:
+            self._replay_reassignment(fact, known)
+
+    def _replay_reassignment(
+        self, fact: ReassignmentStarted | ReassignmentFinished | ReassignmentCancelled, topic: Topic
+    ) -> None:
+        group, present = GroupId(topic.topic_id, fact.partition), topic.partitions[fact.partition]
+        # Only the first is carried out, and it stays the first until it is finished. So of all others it is certain
+        # that no node has begun them.
+        begun = next(iter(self.reassignments), None) == group
+        if isinstance(fact, ReassignmentFinished):
+            if present.target != tuple(fact.replicas):
+                # It finished while another target was asked for: the group has to go on from there.
+                return
+            moved = _moved(present, present.target)
+            del self.reassignments[group]
+        elif isinstance(fact, ReassignmentStarted) or begun:
+            target = tuple(fact.replicas) if isinstance(fact, ReassignmentStarted) else present.replicas
+            moved = _retargeted(present, target, begun)
+            self.reassignments[group] = target
+        else:
+            moved = replace(present, target=None)
+            self.reassignments.pop(group, None)
+        self._unindex(group, present)
+        self._index(group, moved)
+        partitions = (*topic.partitions[: fact.partition], moved, *topic.partitions[fact.partition + 1 :])
+        self._put(replace(topic, partitions=partitions), topic.partition_count)
+
+    def _put(self, topic: Topic, indexed: int = 0) -> None:
+        """Take a topic in. Its first `indexed` partitions are in the index already."""
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
+        for partition in range(indexed, topic.partition_count):
+            self._index(GroupId(topic.topic_id, partition), topic.partitions[partition])
+
+    def _forget(self, fact: TopicDeleted, known: Topic | None) -> None:
+        if known is not None:
+            del self.topics[known.name]
+            del self.topics_by_id[known.topic_id]
+            for partition, assignment in enumerate(known.partitions):
+                group = GroupId(known.topic_id, partition)
+                self._unindex(group, assignment)
+                self.reassignments.pop(group, None)
+        self.deleted.setdefault(fact.topic_id, fact.name)
+        if len(self.deleted) > DELETED_TOPICS_MAX:
+            del self.deleted[next(iter(self.deleted))]
+
+    # ---- the index of partitions by node --------------------------------------------------------
+
+    def _index(self, group: GroupId, assignment: Assignment) -> None:
+        for node in assignment.hosts:
+            self._hosted.setdefault(node, {})[group] = None
+        self._firsts.update(assignment.planned[:1])
+
+    def _unindex(self, group: GroupId, assignment: Assignment) -> None:
+        for node in assignment.hosts:
+            del self._hosted[node][group]
+        self._firsts.subtract(assignment.planned[:1])
+
+    # ---- checks ---------------------------------------------------------------------------------
+
+    def _member(self, node_id: NodeId) -> MemberId:
+        broker = self.brokers.get(node_id) or self.former_brokers.get(node_id)
+        return member_id(node_id, 0) if broker is None else broker.member
+
+    def _is_draining(self, node_id: NodeId) -> bool:
+        broker = self.brokers.get(node_id)
+        return broker is not None and broker.draining
+
+    def _partition(self, topic: Topic, partition: int) -> tuple[GroupId, Assignment]:
+        group = GroupId(topic.topic_id, partition)
+        assignment = self.assignment(group)
+        if assignment is None:
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of topic {topic.name!r}"
+            )
+        return group, assignment
+
+    def _target(self, topic: Topic, group: GroupId) -> tuple[NodeId, ...]:
+        target = self.reassignments.get(group)
+        if target is None:
+            raise ApiError(
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic.name}-{group.partition} is not being reassigned"
+            )
+        return target
+
+    def _placed(self, partition_count: int, replication_factor: int) -> list[list[NodeId]]:
+        brokers = list(self.brokers.values())
+        if replication_factor == -1:
+            usable = sum(broker.takes_replicas for broker in brokers)
+            replication_factor = max(1, min(REPLICATION_FACTOR_DEFAULT, usable))
+        if replication_factor < 1:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {replication_factor}: allowed is 1 or more, or -1 for the default",
+            )
+        return place(brokers, partition_count, replication_factor, self.loads())
+
+    def _named(self, groups: Sequence[GroupId]) -> str:
+        """Some partitions as a person knows them."""
+        names = [f"{self.topics_by_id[group.topic_id].name}-{group.partition}" for group in groups[:_NAMED_MAX]]
+        rest = len(groups) - len(names)
+        return ", ".join(names) + (f" and {rest} more" if rest else "")
 
 
-def _creation(topic: Topic) -> TopicCreated:
-    return TopicCreated(topic.topic_id, topic.name, topic.partition_count, dict(topic.configs))
+def _moved(present: Assignment, replicas: tuple[NodeId, ...]) -> Assignment:
+    """The assignment when its group has no members but `replicas`."""
+    stayed = set(replicas) == set(present.replicas)
+    return Assignment(replicas, None, present.initial_members if stayed else ())
+
+
+def _retargeted(present: Assignment, target: tuple[NodeId, ...], begun: bool) -> Assignment:
+    """The assignment on its way to another target than before."""
+    tried = present.given_up + (present.target or ()) if begun else ()
+    given_up = tuple(node for node in dict.fromkeys(tried) if node not in present.replicas + target)
+    return replace(present, target=target, given_up=given_up)
 
 
 def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:

@@ -48,6 +48,7 @@ class TopicDefaults:
     retention_bytes: int = -1
     segment_bytes: int = 268_435_456
     segment_ms: int = 604_800_000
+    min_insync_replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,7 @@ def default_texts(defaults: TopicDefaults) -> dict[str, str]:
     texts["retention.bytes"] = str(defaults.retention_bytes)
     texts["segment.bytes"] = str(defaults.segment_bytes)
     texts["segment.ms"] = str(defaults.segment_ms)
+    texts["min.insync.replicas"] = str(defaults.min_insync_replicas)
     return texts
 
 

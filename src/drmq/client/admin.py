@@ -12,12 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import TracebackType
 
+from drmq.client.brokers import Brokers
 from drmq.client.cluster import TIMEOUT_S, Cluster
 from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
-from drmq.client.errors import refusal
+from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
 from drmq.client.groups import Groups
 from drmq.client.probes import Probes
+from drmq.client.replicas import Replicas
 from drmq.client.topics import Topics
 from drmq.model import TopicPartition
 from drmq.model.address import Address
@@ -62,6 +64,8 @@ class Admin:
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
         self.groups = Groups(self._cluster)
+        self.brokers = Brokers(self._cluster)
+        self.replicas = Replicas(self._cluster)
         self.probes = Probes(self._cluster)
 
     def __enter__(self) -> Admin:
@@ -76,12 +80,10 @@ class Admin:
         self._cluster.close()
 
     def describe_cluster(self) -> ClusterInfo:
-        """Who is in the cluster."""
+        """Who is in the cluster and serves; `brokers.all` names those that are fenced as well."""
 
         def ask(deadline: Deadline) -> ClusterInfo:
             answer = self._cluster.metadata(deadline, topics=[])
-            if answer.error_code:
-                raise refusal(answer.error_code, "The cluster does not describe itself")
             controller = answer.controller_id if answer.controller_id >= 0 else None
             brokers = dict(sorted(self._cluster.brokers().items()))
             return ClusterInfo(answer.cluster_id or "", controller, brokers)
@@ -89,13 +91,20 @@ class Admin:
         return self._cluster.retry(ask)
 
     def log_dirs(self) -> list[LogDir]:
-        """The data directories of every broker."""
+        """The data directories of every broker; where there are several, of those that answer."""
 
         def ask(deadline: Deadline) -> list[LogDir]:
             self._cluster.metadata(deadline, topics=[])
-            return [
-                found for node_id in sorted(self._cluster.brokers()) for found in self._log_dirs_of(node_id, deadline)
-            ]
+            brokers = sorted(self._cluster.brokers())
+            found = []
+            for position, node_id in enumerate(brokers):
+                try:
+                    found += self._log_dirs_of(node_id, deadline.part(1 / (len(brokers) - position)))
+                except (Unreachable, DeadlineExceeded):
+                    # One that is dying or frozen must not hide what the others have.
+                    if len(brokers) == 1:
+                        raise
+            return found
 
         return self._cluster.retry(ask)
 

@@ -10,6 +10,7 @@ After any failure the connection is closed, because the position in the stream o
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from struct import Struct
@@ -29,17 +30,39 @@ RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 
 _LENGTH = Struct(">i")
 
+_ATTEMPT_S_MIN = 0.5
+"""With less time than this an attempt is not worth making: what is left is then one attempt."""
+
 
 class Deadline:
     """A moment after which a call has failed. Passed down, so that all steps of a call share one."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._at = time.monotonic() + timeout_s
+        self._began = time.monotonic()
+        self._at = self._began + timeout_s
         self.timeout_s = timeout_s
+
+    def part(self, share: float) -> Deadline:
+        """The deadline of one attempt, which has a share (0 to 1) of what is left, and at least a little.
+
+        It belongs to the same call: its errors name the call's time, and it has begun when the call did.
+        """
+        part = Deadline(self.timeout_s)
+        part._began = self._began
+        part._at = min(self._at, time.monotonic() + max(self.left_s() * share, _ATTEMPT_S_MIN))
+        return part
+
+    def elapsed_s(self) -> float:
+        """Seconds since the call began."""
+        return time.monotonic() - self._began
 
     def left_s(self) -> float:
         """Seconds that are left, 0 at the end."""
         return max(0.0, self._at - time.monotonic())
+
+    def left_ms(self) -> int:
+        """What is left in whole milliseconds, for requests that tell a broker how long it may take; at least 1."""
+        return max(1, int(self.left_s() * 1000))
 
     def check(self, doing: str) -> float:
         """Seconds that are left; raises `DeadlineExceeded` if there are none."""
@@ -69,6 +92,8 @@ class Connection:
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
+        self._due_count = 0
+        """Requests that were sent and whose answers were not taken yet."""
         self._versions: dict[int, tuple[int, int]] = {}
         self._socket = self._connect(deadline)
         try:
@@ -165,9 +190,11 @@ class Connection:
             self._socket.sendall(write_request(api_key, version, self._correlation_id, self._client_id, request))
         except (OSError, ClientError) as error:
             raise self._broken(sent, error, deadline) from None
+        self._due_count += 1
         return sent
 
     def _receive_answer(self, sent: Sent, deadline: Deadline) -> memoryview:
+        self._due_count -= 1
         try:
             frame = self._receive(deadline, self._doing(sent))
         except (OSError, ClientError) as error:
@@ -224,7 +251,23 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return self._socket.fileno() >= 0
+        """Whether a request can be sent. A broker that hung up since the last answer is noticed here.
+
+        Noticed only by sending, it would leave the fate of the request open, and nobody would dare to send
+        it again: after every restart of a broker the next change of an idle client would fail.
+        """
+        if self._socket.fileno() < 0:
+            return False
+        if self._due_count:
+            # What can be read now is an answer that somebody will take.
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        if poll.poll(0):
+            # No answer is due, so this is the end of the stream, an error, or bytes that belong to nothing.
+            self.close()
+            return False
+        return True
 
     def close(self) -> None:
         self._socket.close()

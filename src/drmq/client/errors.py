@@ -42,6 +42,8 @@ prompt the first is the answer, and the second is a disk that will not mend whil
 
 WRONG_NODE = frozenset(
     {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -49,11 +51,17 @@ WRONG_NODE = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""Codes that also say that nothing was done, so that even a call that must not run twice can be sent again."""
+"""Codes of one who cannot do it now: someone else may, and must be looked for.
+
+They also say that nothing was done, so that even a call that must not run twice can be sent again.
+"""
 
 
 class ClientError(DrmqError):
-    """A call that failed: what happened, the wire code or None, whether trying again can help, and what to do next."""
+    """A call that failed: what happened, the wire code or None, whether trying again can help, and what to do next.
+
+    `grace_s` is how long after the beginning of a call trying again can help; None is as long as the call may take.
+    """
 
     def __init__(
         self, message: str, *, code: ErrorCode | None = None, retriable: bool = False, advice: str = ""
@@ -63,6 +71,7 @@ class ClientError(DrmqError):
         self.code = code
         self.retriable = retriable
         self.advice = advice
+        self.grace_s: float | None = None
 
     def __str__(self) -> str:
         code = f" ({self.code.name})" if self.code is not None else ""
@@ -70,11 +79,15 @@ class ClientError(DrmqError):
 
 
 class Unreachable(ClientError):
-    """No broker answered the door, or the line broke. `sent` says whether the request may have been carried out."""
+    """No broker answered the door, or the line broke. `sent` says whether a broker may have the request.
+
+    `was_question` says that the request was one that changes nothing, so that it does not matter who has it.
+    """
 
     def __init__(self, message: str, *, sent: bool = False, advice: str = "") -> None:
         super().__init__(message, retriable=True, advice=advice)
         self.sent = sent
+        self.was_question = False
 
 
 class DeadlineExceeded(ClientError):

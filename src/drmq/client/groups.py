@@ -100,13 +100,14 @@ class Groups:
 
         def ask(deadline: Deadline) -> Sequence[GroupSummary]:
             self._cluster.metadata(deadline, topics=[])
-            found = []
+            # By id: a group that moves to another coordinator meanwhile is listed by both.
+            found: dict[str, GroupSummary] = {}
             for node_id in self._cluster.brokers():
                 answer = self._cluster.node(node_id, deadline).call(ListGroupsRequest(), ListGroupsResponse, deadline)
                 if answer.error_code:
                     raise refusal(answer.error_code, f"Broker {node_id} does not list its groups")
-                found += [GroupSummary(g.group_id, g.group_state, g.protocol_type) for g in answer.groups]
-            return sorted(found, key=lambda group: group.group_id)
+                found |= {g.group_id: GroupSummary(g.group_id, g.group_state, g.protocol_type) for g in answer.groups}
+            return [found[group_id] for group_id in sorted(found)]
 
         return self._cluster.retry(ask)
 

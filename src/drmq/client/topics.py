@@ -56,18 +56,22 @@ STORAGE_ADVICE = (
 )
 
 LEADER_GRACE_S = 2.0
-"""How long a partition may be without a leader before that is the answer: an election is over sooner."""
+"""How long a partition that nobody else can lead may be without its leader before that is the answer.
+
+Where there are other replicas one of them will be elected, and that is waited for as long as the call may take.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Where a partition lives. `leader` is None while it has none."""
+    """Where a partition lives. `leader` is None while it has none; `offline` replicas are on brokers that are down."""
 
     index: int
     leader: int | None
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    offline: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +147,7 @@ class Topics:
         )
 
         def ask(deadline: Deadline) -> int:
-            request = CreateTopicsRequest(
-                topics=[wanted], timeout_ms=_milliseconds(deadline), validate_only=validate_only
-            )
+            request = CreateTopicsRequest(topics=[wanted], timeout_ms=deadline.left_ms(), validate_only=validate_only)
             answer = self._cluster.controller(deadline).call(request, CreateTopicsResponse, deadline)
             for result in answer.topics:
                 if result.error_code:
@@ -160,7 +162,7 @@ class Topics:
 
         def ask(deadline: Deadline) -> None:
             request = DeleteTopicsRequest(
-                topics=[DeleteTopicsRequestTopic(name=name)], topic_names=[name], timeout_ms=_milliseconds(deadline)
+                topics=[DeleteTopicsRequestTopic(name=name)], topic_names=[name], timeout_ms=deadline.left_ms()
             )
             answer = self._cluster.controller(deadline).call(request, DeleteTopicsResponse, deadline)
             for result in answer.responses:
@@ -174,7 +176,7 @@ class Topics:
 
         def ask(deadline: Deadline) -> None:
             request = CreatePartitionsRequest(
-                topics=[CreatePartitionsRequestTopic(name=name, count=total)], timeout_ms=_milliseconds(deadline)
+                topics=[CreatePartitionsRequestTopic(name=name, count=total)], timeout_ms=deadline.left_ms()
             )
             answer = self._cluster.controller(deadline).call(request, CreatePartitionsResponse, deadline)
             for result in answer.results:
@@ -206,7 +208,7 @@ class Topics:
                 for topic, indexes in by_topic(part).items()
             ]
             request = ListOffsetsRequest(
-                isolation_level=int(read_committed), topics=topics, timeout_ms=_milliseconds(deadline)
+                isolation_level=int(read_committed), topics=topics, timeout_ms=deadline.left_ms()
             )
             found = {}
             for answer in leader.call(request, ListOffsetsResponse, deadline).topics:
@@ -242,7 +244,7 @@ class Topics:
                 )
                 for topic, indexes in by_topic(part).items()
             ]
-            request = DeleteRecordsRequest(topics=topics, timeout_ms=_milliseconds(deadline))
+            request = DeleteRecordsRequest(topics=topics, timeout_ms=deadline.left_ms())
             found = {}
             for answer in leader.call(request, DeleteRecordsResponse, deadline).topics:
                 for entry in answer.partitions:
@@ -264,13 +266,8 @@ class Topics:
 
         def ask_all(deadline: Deadline) -> dict[TopicPartition, T]:
             found: dict[TopicPartition, T] = {}
-            try:
-                for leader, share in self._leaders(partitions, deadline).items():
-                    found |= ask(self._cluster.node(leader, deadline), share, deadline)
-            except ClientError as error:
-                if error.code is ErrorCode.LEADER_NOT_AVAILABLE:
-                    error.retriable = deadline.timeout_s - deadline.left_s() < LEADER_GRACE_S
-                raise
+            for leader, share in self._leaders(partitions, deadline).items():
+                found |= ask(self._cluster.node(leader, deadline), share, deadline)
             return found
 
         return self._cluster.retry(ask_all) if partitions else {}
@@ -293,13 +290,26 @@ def leader_of(place: TopicPartition, described: Iterable[MetadataResponseTopic])
         if topic.name != place.topic:
             continue
         if topic.error_code:
-            return topic_refusal(topic.error_code, place.topic)
+            error = topic_refusal(topic.error_code, place.topic)
+            error.grace_s = LEADER_GRACE_S
+            return error
         for partition in topic.partitions:
             if partition.partition_index == place.partition:
-                if partition.leader_id >= 0:
-                    return partition.leader_id
-                return topic_refusal(ErrorCode.LEADER_NOT_AVAILABLE, place.topic, partition=place.partition)
+                return partition.leader_id if partition.leader_id >= 0 else _leaderless(place, partition.replica_nodes)
     return topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place.topic, partition=place.partition)
+
+
+def _leaderless(place: TopicPartition, replicas: Sequence[int]) -> ClientError:
+    if len(replicas) < 2:
+        error = topic_refusal(ErrorCode.LEADER_NOT_AVAILABLE, place.topic, partition=place.partition)
+        error.grace_s = LEADER_GRACE_S
+        return error
+    return refusal(
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        f"Partition {place.partition} of topic `{place.topic}` has no leader: too few of its replicas "
+        f"(on brokers {', '.join(map(str, replicas))}) are there to elect one",
+        advice="`drmq status` shows the brokers that are there; it goes on by itself when most of these are.",
+    )
 
 
 def topic_refusal(
@@ -343,6 +353,7 @@ def _topic(found: MetadataResponseTopic) -> Topic:
             leader_epoch=partition.leader_epoch,
             replicas=tuple(partition.replica_nodes),
             in_sync=tuple(partition.isr_nodes),
+            offline=tuple(partition.offline_replicas),
         )
         for partition in sorted(found.partitions, key=lambda partition: partition.partition_index)
     ]
@@ -356,7 +367,3 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for place in partitions:
         found[place.topic].append(place.partition)
     return found
-
-
-def _milliseconds(deadline: Deadline) -> int:
-    return max(1, int(deadline.left_s() * 1000))

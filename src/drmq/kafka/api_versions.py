@@ -22,6 +22,7 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
     if context.version >= 3:
         if not _is_printable(request.client_software_name) or not _is_printable(request.client_software_version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=_rows())
+        assert context.connection is not None
         context.connection.software = f"{request.client_software_name} {request.client_software_version}"
     if _is_lost(context, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=_rows())

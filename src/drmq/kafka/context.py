@@ -18,7 +18,8 @@ class Context:
     """The broker, and who asks in which version."""
 
     broker: Broker
-    connection: Connection
+    connection: Connection | None
+    """None for a request that another node has passed on."""
     version: int
     client_id: str
     park: Callable[[ShardDriver, int], None] = _forget
@@ -27,4 +28,4 @@ class Context:
     @property
     def client_host(self) -> str:
         """The address of the client as Kafka's tools print it, `/127.0.0.1`."""
-        return "/" + self.connection.peer.rpartition(":")[0]
+        return "/" + self.connection.peer.rpartition(":")[0] if self.connection is not None else "/"

@@ -11,8 +11,7 @@ from collections import Counter
 from drmq.broker import Broker
 from drmq.kafka.concurrently import concurrently
 from drmq.kafka.context import Context
-from drmq.kafka.replicas import check_assignment
-from drmq.model import ApiError, ErrorCode
+from drmq.model import ApiError, ErrorCode, NodeId
 from drmq.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsRequestTopic,
@@ -36,20 +35,10 @@ async def _grow(
     try:
         if count > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name!r} is in the request {count} times")
-        _check_assignments(broker, wanted)
-        await broker.topics.add_partitions(wanted.name, wanted.count, validate_only=validate_only)
+        replicas = None
+        if wanted.assignments is not None:
+            replicas = [[NodeId(node_id) for node_id in each.broker_ids] for each in wanted.assignments]
+        await broker.topics.add_partitions(wanted.name, wanted.count, replicas=replicas, validate_only=validate_only)
     except ApiError as error:
         return CreatePartitionsResponseResult(wanted.name, error.code, error.message)
     return CreatePartitionsResponseResult(wanted.name)
-
-
-def _check_assignments(broker: Broker, wanted: CreatePartitionsRequestTopic) -> None:
-    added = wanted.count - broker.catalog.topic(wanted.name).partition_count
-    if wanted.assignments is None or added <= 0:
-        return
-    if len(wanted.assignments) != added:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{len(wanted.assignments)} assignments for {added} new partitions",
-        )
-    check_assignment(broker, (each.broker_ids for each in wanted.assignments))

@@ -1,9 +1,9 @@
 """CreateTopics (19): create topics, each with counts or with an explicit assignment of replicas.
 
--1 asks for the default number of partitions or replicas. There is one node, so one replica is all
-there can be, and an explicit assignment can only say the same in more words. A name that is twice
+-1 asks for the default number of partitions or replicas: three replicas where there are three brokers, else as
+many as there are. An explicit assignment names the nodes of each partition. A name that is twice
 in the request is refused, since the two may differ. From v5 the answer describes what was made.
-The request's timeout is not used: the answer comes when the topics are durable.
+The request's timeout is not used: the answer comes when the topics are committed and have leaders.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from drmq.kafka.concurrently import concurrently
 from drmq.kafka.config_entries import topic_entries
 from drmq.kafka.config_resources import check_distinct
 from drmq.kafka.context import Context
-from drmq.kafka.replicas import REPLICATION_FACTOR, check_assignment, check_replication_factor
-from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode
+from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, NodeId
 from drmq.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -50,6 +49,8 @@ async def _create(
             broker.new_topic_id(),
             _partition_count(broker, wanted),
             {config.name: config.value for config in wanted.configs},
+            replication_factor=wanted.replication_factor,
+            replicas=_replicas(wanted),
             validate_only=validate_only,
         )
     except ApiError as error:
@@ -60,7 +61,6 @@ async def _create(
 def _partition_count(broker: Broker, wanted: CreateTopicsRequestTopic) -> int:
     """How many partitions the topic is to have. Raises `ApiError` for replicas that cannot be."""
     if not wanted.assignments:
-        check_replication_factor(wanted.replication_factor)
         return broker.options.num_partitions if wanted.num_partitions == _DEFAULT else wanted.num_partitions
     if wanted.num_partitions != _DEFAULT or wanted.replication_factor != _DEFAULT:
         raise ApiError(
@@ -71,8 +71,15 @@ def _partition_count(broker: Broker, wanted: CreateTopicsRequestTopic) -> int:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assignment must name the partitions 0, 1, 2, ... once each"
         )
-    check_assignment(broker, (each.broker_ids for each in wanted.assignments))
     return len(indexes)
+
+
+def _replicas(wanted: CreateTopicsRequestTopic) -> list[list[NodeId]] | None:
+    """The nodes that each partition is to be on, where the request says so."""
+    if not wanted.assignments:
+        return None
+    in_order = sorted(wanted.assignments, key=lambda each: each.partition_index)
+    return [[NodeId(node_id) for node_id in each.broker_ids] for each in in_order]
 
 
 def _created(broker: Broker, topic: Topic, *, exists: bool) -> CreateTopicsResponseTopic:
@@ -80,7 +87,7 @@ def _created(broker: Broker, topic: Topic, *, exists: bool) -> CreateTopicsRespo
         name=topic.name,
         topic_id=topic.topic_id if exists else NO_TOPIC_ID,
         num_partitions=topic.partition_count,
-        replication_factor=REPLICATION_FACTOR,
+        replication_factor=len(topic.partitions[0].replicas),
         configs=[
             CreateTopicsResponseConfig(entry.name, entry.value, entry.read_only, entry.source, is_sensitive=False)
             for entry in topic_entries(broker, topic)

@@ -52,6 +52,7 @@ async def _move_start(broker: Broker, topic: str, index: int, before: int) -> Of
     if is_internal(topic):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is one of DRMQ's own topics")
     partition = broker.partitions.by_name(topic, index)
+    partition.check_serving()
     visible = partition.high_watermark
     if before == _HIGH_WATERMARK:
         before = visible

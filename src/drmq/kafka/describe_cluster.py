@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from drmq.kafka.context import Context
 from drmq.kafka.operations import CLUSTER_OPERATIONS
+from drmq.kafka.views import controller_id, live_brokers
 from drmq.model import ErrorCode
 from drmq.wire.fields import NO_AUTHORIZED_OPERATIONS
 from drmq.wire.messages.describe_cluster import (
@@ -33,11 +34,16 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
             error_message=f"endpoint type {request.endpoint_type} is not known",
             endpoint_type=_BROKERS,
         )
-    host, port = broker.advertised
+    known = live_brokers(broker)
+    if request.include_fenced_brokers:
+        known = [each for _, each in sorted(broker.catalog.brokers.items())]
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[DescribeClusterResponseBroker(broker.node_id, host, port)],
+        controller_id=controller_id(broker),
+        brokers=[
+            DescribeClusterResponseBroker(each.node_id, each.host, each.port, each.rack, is_fenced=each.fenced)
+            for each in known
+        ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
         ),

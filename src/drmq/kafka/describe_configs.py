@@ -49,6 +49,7 @@ def _entries(context: Context, resource: DescribeConfigsRequestResource) -> list
         return []
     if name != str(broker.node_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
+    assert context.connection is not None
     return broker_entries(broker, context.connection.limits)
 
 

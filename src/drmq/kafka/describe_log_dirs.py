@@ -49,7 +49,7 @@ def _topic(broker: Broker, name: str, indexes: Iterable[int] | None) -> Describe
         name,
         [
             DescribeLogDirsResponsePartition(slot.index, slot.log.size_bytes)
-            for slot in broker.partitions.slots(name)
+            for _, slot in sorted(broker.partitions.slots(broker.catalog.topics[name].topic_id).items())
             if isinstance(slot, Partition) and (indexes is None or slot.index in indexes)
         ],
     )

@@ -8,12 +8,11 @@ made or deleted between two pages do no harm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from drmq.broker import Broker, Partition, StoppedPartition
+from drmq.broker import Broker
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
 from drmq.kafka.operations import TOPIC_OPERATIONS
+from drmq.kafka.views import NO_LEADER, partition_view
 from drmq.model import ErrorCode
 from drmq.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -25,8 +24,6 @@ from drmq.wire.messages.describe_topic_partitions import (
 
 PARTITIONS_MAX = 2_000
 """Partitions on one page; bounds what one answer costs."""
-
-_NO_LEADER = -1
 
 
 def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -46,39 +43,35 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
         if topic is None:
             response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
             continue
-        slots = broker.partitions.slots(name)
-        after = min(first + left, len(slots))
-        response.topics.append(_describe(broker, topic, slots[first:after]))
+        after = min(first + left, topic.partition_count)
+        response.topics.append(_describe(broker, topic, range(first, after)))
         left -= max(0, after - first)
-        if after < len(slots):
+        if after < topic.partition_count:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, after)
             break
     return response
 
 
-def _describe(
-    broker: Broker, topic: Topic, slots: Sequence[Partition | StoppedPartition]
-) -> DescribeTopicPartitionsResponseTopic:
+def _describe(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_partition(broker, slot) for slot in slots],
+        partitions=[_partition(broker, topic, index) for index in indexes],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(broker: Broker, slot: Partition | StoppedPartition) -> DescribeTopicPartitionsResponsePartition:
-    is_served = isinstance(slot, Partition)
-    node = [int(broker.node_id)]
+def _partition(broker: Broker, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
+    view = partition_view(broker, topic, index)
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=slot.index,
-        leader_id=node[0] if is_served else _NO_LEADER,
-        leader_epoch=slot.leader_epoch if isinstance(slot, Partition) else -1,
-        replica_nodes=node,
-        isr_nodes=node if is_served else [],
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if view.leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=view.leader,
+        leader_epoch=view.leader_epoch,
+        replica_nodes=view.replicas,
+        isr_nodes=view.in_sync,
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=[] if is_served else node,
+        offline_replicas=view.offline,
     )

@@ -8,19 +8,27 @@ has become visible, or when its time is up. Nothing polls and no thread waits.
 Rules that clients notice: an offset inside a batch gets the whole batch; the first batch is sent
 whole even if it exceeds every limit, or the consumer could never get past it; an offset between
 the high watermark and the log's end is not out of range, there is just nothing to see yet.
+
+A client that says its rack reads near it (KIP-392): the leader names a replica there that keeps up, and the client
+goes on with that one. A follower shows what it knows to be committed. It may be a little behind, so an offset that it
+has not reached is not out of range there; what it does not have any more, or cannot vouch for, is the leader's to
+answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drmq.broker import Partition
 from drmq.kafka.epochs import check_leader_epoch
+from drmq.kafka.leader_hints import MISDIRECTED, with_hints
 from drmq.model import ApiError, ErrorCode, Offset, TopicId
 from drmq.storage import LogCorrupt, OffsetOutOfRange, StorageError
 from drmq.wire import RequestHeader
 from drmq.wire.fetch import FetchData, FetchPartition, FetchResult, read_fetch, write_fetch_response
+from drmq.wire.topics import NodeEndpoint
 
 if TYPE_CHECKING:
     from drmq.kafka.fetch_sessions import FetchSession
@@ -28,6 +36,8 @@ if TYPE_CHECKING:
     from drmq.transport import Answer, Connection
 
 _TOPIC_ID_FROM = 13
+_HINTS_FROM = 16
+_NO_REPLICA = -1
 _READ_COMMITTED = 1
 _UNREAD_BYTES_MAX = 1_048_576
 """Earlier answers that the client has not read, at which it gets no more records."""
@@ -61,6 +71,7 @@ class ParkedFetch:
         "_entries",
         "_header",
         "_incremental",
+        "_is_misdirected",
         "_marks",
         "_missing_bytes",
         "_server",
@@ -90,6 +101,8 @@ class ParkedFetch:
         self._entries: list[tuple[FetchPartition, Partition | ApiError]] = []
         self._marks: dict[Partition, int] = {}
         self._missing_bytes = 0
+        self._is_misdirected = False
+        """Whether another node leads one of the partitions."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -103,6 +116,8 @@ class ParkedFetch:
                 else:
                     partition = table.by_name(entry.topic, entry.partition)  # type: ignore[arg-type]
                 check_leader_epoch(partition, entry.current_leader_epoch)
+                if not self._may_read(partition):
+                    partition.check_serving()
             except ApiError as error:
                 self._entries.append((entry, error))
             else:
@@ -137,7 +152,7 @@ class ParkedFetch:
             return
         self._missing_bytes -= partition.committed_bytes - mark
         self._marks[partition] = partition.committed_bytes
-        if self._missing_bytes <= 0 or partition.failure is not None:
+        if self._missing_bytes <= 0 or partition.failure is not None or not self._may_read(partition):
             self.finish()
 
     def finish(self) -> None:
@@ -165,7 +180,7 @@ class ParkedFetch:
     # ---- reading --------------------------------------------------------------------------------
 
     def _read(self, *, cached_only: bool) -> tuple[list[FetchResult], int, bool]:
-        """Results, their size in bytes, and whether one of them is an error. May run on any thread."""
+        """Results, their size in bytes, and whether one of them sends the client elsewhere. May run on any thread."""
         left = min(self._data.max_bytes, self._server.broker.options.fetch_bytes_max)
         listener = self._server.listener
         if self._connection.unread_bytes > _UNREAD_BYTES_MAX or listener.is_flooded:
@@ -177,13 +192,16 @@ class ParkedFetch:
         urgent = False
         for entry, partition in self._entries:
             if isinstance(partition, ApiError):
-                results.append(FetchResult(entry.topic, entry.partition, partition.code))
-                urgent = True
-                continue
-            result, size = self._read_one(entry, partition, left, cached_only)
+                result, size = FetchResult(entry.topic, entry.partition, partition.code), 0
+            else:
+                result, size = self._read_one(entry, partition, left, cached_only)
             left -= size
             total += size
-            urgent = urgent or result.error_code != 0
+            if result.error_code != 0:
+                urgent = True
+                self._is_misdirected = self._is_misdirected or result.error_code in MISDIRECTED
+            elif result.preferred_read_replica != _NO_REPLICA:
+                urgent = True
             results.append(result)
         return results, total, urgent
 
@@ -195,11 +213,20 @@ class ParkedFetch:
         aborted = () if self._data.isolation_level == _READ_COMMITTED else None
         if partition.is_closed:
             return _failed(entry, self._gone, partition), 0
+        if not self._may_read(partition):
+            code = ErrorCode.KAFKA_STORAGE_ERROR if partition.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return _failed(entry, code, partition), 0
         try:
-            if offset > partition.next_offset or offset < partition.log.start_offset:
-                raise OffsetOutOfRange(offset, partition.log.start_offset, partition.next_offset)
             data = b""
-            if left > 0 and offset < visible:
+            nearer = _NO_REPLICA
+            if not partition.is_leader:
+                if offset < partition.start_offset:
+                    return _failed(entry, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition), 0
+            elif not partition.start_offset <= offset <= partition.next_offset:
+                raise OffsetOutOfRange(offset, partition.start_offset, partition.next_offset)
+            elif self._data.rack_id:
+                nearer = self._nearer_replica(partition)
+            if nearer == _NO_REPLICA and left > 0 and offset < visible:
                 found = partition.log.read(offset, min(left, entry.max_bytes), visible, cached_only)
                 if found is None:
                     raise NotCached
@@ -219,12 +246,42 @@ class ParkedFetch:
                 0,
                 visible,
                 visible,
-                partition.log.start_offset,
+                partition.start_offset,
                 (data,) if data else (),
                 aborted,
+                nearer,
             ),
             len(data),
         )
+
+    def _may_read(self, partition: Partition) -> bool:
+        """Whether this replica may answer: the leader, or for a client of its rack a follower that hears its leader."""
+        if partition.is_serving:
+            return True
+        rack = self._server.broker.cluster.rack
+        return (
+            rack is not None
+            and self._data.rack_id == rack
+            and partition.failure is None
+            and partition.leader is not None
+            and not partition.is_leader
+        )
+
+    def _nearer_replica(self, partition: Partition) -> int:
+        """A replica in the client's rack, where the leader is in another one and the replica keeps up."""
+        broker, rack = self._server.broker, self._data.rack_id
+        if rack == broker.cluster.rack:
+            return _NO_REPLICA
+        nearer = [
+            node_id
+            for node_id in partition.in_sync
+            if (known := broker.catalog.brokers.get(node_id)) is not None
+            and known.rack == rack
+            and not known.fenced
+            and "broker" in known.roles
+            and broker.network.is_up(node_id)
+        ]
+        return nearer[partition.index % len(nearer)] if nearer else _NO_REPLICA
 
     @property
     def _gone(self) -> ErrorCode:
@@ -257,10 +314,14 @@ class ParkedFetch:
             changed = self._session.changed(results)
             if self._incremental:
                 results = changed
+        version, correlation_id = self._header.api_version, self._header.correlation_id
+        endpoints: Sequence[NodeEndpoint] = ()
+        if self._is_misdirected and version >= _HINTS_FROM:
+            results, endpoints = with_hints(self._server.broker, results)
         answer.send(
-            write_fetch_response(self._header.api_version, self._header.correlation_id, results, session_id=session_id)
+            write_fetch_response(version, correlation_id, results, session_id=session_id, node_endpoints=endpoints)
         )
 
 
 def _failed(entry: FetchPartition, code: ErrorCode, partition: Partition) -> FetchResult:
-    return FetchResult(entry.topic, entry.partition, code, partition.high_watermark, -1, partition.log.start_offset)
+    return FetchResult(entry.topic, entry.partition, code, partition.high_watermark, -1, partition.start_offset)

@@ -73,6 +73,7 @@ class FetchSession:
             news = (
                 bool(result.records)
                 or result.error_code != 0
+                or result.preferred_read_replica >= 0
                 or result.high_watermark != known.high_watermark
                 or result.log_start_offset != known.log_start_offset
             )

@@ -1,4 +1,6 @@
-"""FindCoordinator (10): which node looks after a group. On one node, this one.
+"""FindCoordinator (10): which node looks after a group: the leader of the group's partition of `__consumer_offsets`.
+
+That topic is made when it is first needed: before that there may be fewer nodes than it should have replicas.
 
 There are no transactions and no share groups, so nobody coordinates those. A transactional producer is
 told that it may not, which is the one answer that every client takes as final: librdkafka asks again
@@ -7,8 +9,13 @@ for ever after any other.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from contextlib import suppress
+
 from drmq.kafka.context import Context
-from drmq.model import ErrorCode
+from drmq.kafka.views import NO_LEADER, partition_view
+from drmq.model import ApiError, ErrorCode, NodeId
+from drmq.model.names import CONSUMER_OFFSETS
 from drmq.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -19,7 +26,21 @@ _GROUP = 0
 _TRANSACTION = 1
 
 
-def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(
+    context: Context, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    if request.key_type == _GROUP and CONSUMER_OFFSETS not in context.broker.catalog.topics:
+        return _create_and_answer(context, request)
+    return _answer(context, request)
+
+
+async def _create_and_answer(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    with suppress(ApiError):
+        await context.broker.create_offsets_topic()
+    return _answer(context, request)
+
+
+def _answer(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.version >= 4:
         return FindCoordinatorResponse(
             coordinators=[_find(context, request.key_type, key) for key in request.coordinator_keys]
@@ -50,5 +71,11 @@ def _find(context: Context, key_type: int, key: str) -> FindCoordinatorResponseC
         )
     if not key:
         return FindCoordinatorResponseCoordinator(key, -1, "", -1, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-    host, port = context.broker.advertised
-    return FindCoordinatorResponseCoordinator(key, context.broker.node_id, host, port, ErrorCode.NONE, None)
+    broker = context.broker
+    topic = broker.catalog.topics.get(CONSUMER_OFFSETS)
+    view = None if topic is None else partition_view(broker, topic, broker.groups.index_of(key))
+    if view is None or view.leader == NO_LEADER:
+        text = "the coordinator of this group is being elected; try again"
+        return FindCoordinatorResponseCoordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    leader = broker.catalog.brokers[NodeId(view.leader)]
+    return FindCoordinatorResponseCoordinator(key, leader.node_id, leader.host, leader.port, ErrorCode.NONE, None)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from drmq.broker import ShardDriver
+from drmq.broker import Shard, ShardDriver
 from drmq.groups import GroupRequest, GroupResponse
 from drmq.kafka.context import Context
 from drmq.model import ErrorCode
@@ -42,16 +42,17 @@ def ask(
         except Exception as error:  # noqa: BLE001  # it is this request's, not that of all who wait for the same disk
             future.set_exception(error)
 
-    shard, ticket = context.broker.groups.handle(group_id, request, respond)
+    shard = context.broker.groups.shard_of(group_id)
+    ticket = shard.handle(request, respond)
     if future.done():
         return future.result()
-    if may_wait:
+    if may_wait and isinstance(shard, ShardDriver):
         context.park(shard, ticket)
     return future
 
 
 def ask_all(
-    questions: Sequence[tuple[ShardDriver, GroupRequest]],
+    questions: Sequence[tuple[Shard, GroupRequest]],
     answered_by: type[G],
     merge: Callable[[list[G | ErrorCode]], R],
 ) -> R | asyncio.Future[R]:
@@ -75,9 +76,9 @@ def ask_all(
     return future.result() if future.done() else future
 
 
-def by_shard(context: Context, group_ids: Iterable[str]) -> dict[ShardDriver, list[str]]:
+def by_shard(context: Context, group_ids: Iterable[str]) -> dict[Shard, list[str]]:
     """The groups that each shard answers for, each group once."""
-    found: dict[ShardDriver, list[str]] = {}
+    found: dict[Shard, list[str]] = {}
     for group_id in dict.fromkeys(group_ids):
         found.setdefault(context.broker.groups.shard_of(group_id), []).append(group_id)
     return found

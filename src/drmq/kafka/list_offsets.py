@@ -7,7 +7,7 @@ everything is local. "The end" is the high watermark: what lies beyond is not th
 
 from __future__ import annotations
 
-from drmq.broker import Broker, Partition
+from drmq.broker import Broker, Partition, durable
 from drmq.kafka.context import Context
 from drmq.kafka.epochs import check_leader_epoch
 from drmq.model import ApiError, ErrorCode
@@ -37,6 +37,7 @@ async def _answer(broker: Broker, topic: str, entry: ListOffsetsRequestPartition
     try:
         partition = broker.partitions.by_name(topic, entry.partition_index)
         check_leader_epoch(partition, entry.current_leader_epoch)
+        partition.check_serving()
         offset, timestamp = await _find(broker, partition, entry.timestamp)
     except ApiError as error:
         return ListOffsetsResponsePartition(entry.partition_index, error.code)
@@ -48,6 +49,8 @@ async def _answer(broker: Broker, topic: str, entry: ListOffsetsRequestPartition
 
 async def _find(broker: Broker, partition: Partition, timestamp: int) -> tuple[int, int]:
     if timestamp == LATEST:
+        # Everything that was acknowledged before the question came is below the answer.
+        await durable(partition.confirm_leadership, "the end of the log")
         return partition.high_watermark, -1
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return partition.start_offset, -1

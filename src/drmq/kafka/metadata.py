@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 
-from drmq.broker import Broker, Partition
+from drmq.broker import Broker
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
 from drmq.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from drmq.kafka.views import NO_LEADER, controller_id, live_brokers, partition_view
 from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, TopicId
+from drmq.model.names import check_topic_name, is_internal
 from drmq.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -22,8 +24,6 @@ from drmq.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-_NO_LEADER = -1
 
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -44,11 +44,12 @@ async def _create_and_answer(
     refusals: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(missing):
         try:
-            await broker.topics.create(name, broker.new_topic_id(), broker.options.num_partitions, {})
+            check_topic_name(name)
+            if is_internal(name):
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is one of DRMQ's own topics")
+            await broker.auto_create(name)
         except ApiError as error:
-            # Someone else may have created it in the meantime, which is as good.
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                refusals[name] = error.code
+            refusals[name] = ErrorCode.LEADER_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
     return _response(
         broker,
         request,
@@ -75,32 +76,28 @@ def _find(broker: Broker, entry: MetadataRequestTopic) -> MetadataResponseTopic:
 
 def describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
     """One topic as the protocol describes it."""
-    node = [int(broker.node_id)]
     partitions = []
-    if not broker.partitions.slots(topic.name):
-        # It is being created: its partitions appear once that is durable. Clients ask again.
-        return MetadataResponseTopic(ErrorCode.LEADER_NOT_AVAILABLE, topic.name, topic.topic_id, topic.is_internal)
-    for slot in broker.partitions.slots(topic.name):
-        if isinstance(slot, Partition):
-            partitions.append(MetadataResponsePartition(0, slot.index, node[0], slot.leader_epoch, node, node, []))
-        else:
-            partitions.append(
-                MetadataResponsePartition(ErrorCode.LEADER_NOT_AVAILABLE, slot.index, _NO_LEADER, -1, node, [], node)
+    for index in range(topic.partition_count):
+        view = partition_view(broker, topic, index)
+        error = ErrorCode.LEADER_NOT_AVAILABLE if view.leader == NO_LEADER else ErrorCode.NONE
+        partitions.append(
+            MetadataResponsePartition(
+                error, index, view.leader, view.leader_epoch, view.replicas, view.in_sync, view.offline
             )
+        )
     return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, partitions)
 
 
 def _response(broker: Broker, request: MetadataRequest, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
-    host, port = broker.advertised
     described = list(topics)
     if request.include_topic_authorized_operations:
         for topic in described:
             if topic.error_code == ErrorCode.NONE:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     response = MetadataResponse(
-        brokers=[MetadataResponseBroker(broker.node_id, host, port)],
+        brokers=[MetadataResponseBroker(each.node_id, each.host, each.port, each.rack) for each in live_brokers(broker)],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=controller_id(broker),
         topics=described,
     )
     if request.include_cluster_authorized_operations:

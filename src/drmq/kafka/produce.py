@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drmq.broker import Appended, Partition
+from drmq.broker import Appended, Broker, Partition
+from drmq.kafka.leader_hints import MISDIRECTED, with_hints
 from drmq.kafka.retired_produce import refuse
 from drmq.model import ApiError, ErrorCode, TopicId
 from drmq.records import Codec
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _VERSION_MAX = 13
 _TOPIC_ID_FROM = 13
 _ZSTD_FROM = 7
+_HINTS_FROM = 10
 _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK = 0x07
 
@@ -37,15 +39,20 @@ _ACKS_NONE, _ACKS_LEADER, _ACKS_ALL = 0, 1, -1
 class PendingProduce:
     """One request whose batches are on their way to the disk."""
 
-    __slots__ = ("_answer", "_correlation_id", "_left", "_results", "_version")
+    __slots__ = ("_answer", "_broker", "_correlation_id", "_is_misdirected", "_left", "_results", "_version")
 
-    def __init__(self, answer: Answer, version: int, correlation_id: int, results: list[ProduceResult]) -> None:
+    def __init__(
+        self, broker: Broker, answer: Answer, version: int, correlation_id: int, results: list[ProduceResult]
+    ) -> None:
+        self._broker = broker
         self._answer = answer
         self._version = version
         self._correlation_id = correlation_id
         self._results = results
         self._left = 1
         """Batches whose fate is open, and one for the request itself while it is being carried out."""
+        self._is_misdirected = False
+        """Whether another node leads one of the partitions."""
 
     def wait_for(self, partition: Partition, appended: Appended, index: int, acks: int) -> None:
         self._left += 1
@@ -59,12 +66,24 @@ class PendingProduce:
         if error is not ErrorCode.NONE:
             failed = self._results[index]
             self._results[index] = ProduceResult(failed.topic, failed.partition, error)
+            self.note(error)
         self.finish_one()
+
+    def note(self, error: ErrorCode) -> None:
+        """One of the results is this error."""
+        if error in MISDIRECTED and self._version >= _HINTS_FROM:
+            self._is_misdirected = True
 
     def finish_one(self) -> None:
         self._left -= 1
-        if not self._left:
-            self._answer.send((write_produce_response(self._version, self._correlation_id, self._results),))
+        if self._left:
+            return
+        if self._is_misdirected:
+            results, endpoints = with_hints(self._broker, self._results)
+            answer = write_produce_response(self._version, self._correlation_id, results, node_endpoints=endpoints)
+        else:
+            answer = write_produce_response(self._version, self._correlation_id, self._results)
+        self._answer.send((answer,))
 
 
 def handle(server: KafkaServer, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
@@ -87,7 +106,7 @@ def handle(server: KafkaServer, connection: Connection, header: RequestHeader, f
                 connection.close(f"acks=0 to {entry.topic!r}-{entry.partition}: {error.code.name}: {error.message}")
                 return
         return
-    pending = PendingProduce(connection.open_answer(), version, header.correlation_id, results)
+    pending = PendingProduce(server.broker, connection.open_answer(), version, header.correlation_id, results)
     if data.acks not in (_ACKS_LEADER, _ACKS_ALL):
         for entry in data.partitions:
             results.append(ProduceResult(entry.topic, entry.partition, ErrorCode.INVALID_REQUIRED_ACKS))
@@ -97,6 +116,7 @@ def handle(server: KafkaServer, connection: Connection, header: RequestHeader, f
                 partition, appended = _append(server, entry, version, data.acks)
             except ApiError as error:
                 results.append(ProduceResult(entry.topic, entry.partition, error.code, error_message=error.message))
+                pending.note(error.code)
                 continue
             results.append(
                 ProduceResult(
@@ -105,7 +125,7 @@ def handle(server: KafkaServer, connection: Connection, header: RequestHeader, f
                     0,
                     appended.base_offset,
                     appended.append_time_ms,
-                    partition.log.start_offset,
+                    partition.start_offset,
                 )
             )
             pending.wait_for(partition, appended, index, data.acks)
@@ -123,14 +143,8 @@ def _append(server: KafkaServer, entry: ProducePartition, version: int, acks: in
         raise ApiError(ErrorCode.INVALID_RECORD, "there is no batch for this partition")
     if version < _ZSTD_FROM and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
-    if acks == _ACKS_ALL and partition.config.min_insync_replicas > 1:
-        raise ApiError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{partition.topic} asks for {partition.config.min_insync_replicas} replicas (min.insync.replicas), "
-            "and this cluster has one node",
-        )
     now_ms = server.broker.clock.wall_ms()
-    return partition, partition.append(records, now_ms, wants_written=acks == _ACKS_LEADER)
+    return partition, partition.append(records, now_ms, wants_written=acks == _ACKS_LEADER, wants_all=acks == _ACKS_ALL)
 
 
 def _codec(records: memoryview) -> int:

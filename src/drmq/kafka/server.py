@@ -16,16 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from drmq.broker import Broker, Partition, ShardDriver
-from drmq.kafka import fetch, produce
+from drmq.broker.membership import OutcomeOpen
+from drmq.kafka import describe_quorum, fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.fetch_sessions import FetchSessions
+from drmq.model import ApiError, ErrorCode
 from drmq.storage import StorageError
 from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause
+from drmq.transport.connection import Buffer
 from drmq.wire import APIS, ApiKey, ProtocolError, RequestHeader, read_request, read_request_header, write_response
 from drmq.wire.messages.api_versions import ApiVersionsRequest
 
@@ -33,9 +36,39 @@ log = logging.getLogger("drmq.kafka")
 
 Handler = Callable[[Context, Any], Any]
 
-_DISK_POLL_S = 0.002
+_ROOM_POLL_S = 0.002
+_CONTROLLER_POLL_S = 0.05
+_CONTROLLER_WAIT_S = 5.0
+"""How long a request for the controller waits for one to be elected. Most elections take a second."""
 _PARKED_PARTITIONS_MAX = 500_000
 """Partitions that all parked fetches together may name; past it a fetch is answered with what there is."""
+
+
+_FORWARDED = {
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+}
+"""APIs that only the controller can carry out."""
+
+
+def _is_for_controller(api_key: int, request: Any) -> bool:
+    """Whether a request is passed on to the controller, wherever it arrives."""
+    if api_key == ApiKey.DESCRIBE_QUORUM:
+        return describe_quorum.is_about_metadata(request)
+    return api_key in _FORWARDED
+
+
+class Relayed(NamedTuple):
+    """An answer that another node has written."""
+
+    answer: memoryview
 
 
 class KafkaServer:
@@ -45,16 +78,17 @@ class KafkaServer:
         self.broker = broker
         self.listener = Listener(self, options or ListenerOptions())
         self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
+        broker.serve_forwarded = self.serve_forwarded
         self._handlers: dict[int, Handler] = {}
         self._parked: dict[Connection, set[tuple[ShardDriver, int]]] = {}
         self._fetches: dict[Connection, set[fetch.ParkedFetch]] = {}
         self._parked_partitions = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting_for_disk: list[Connection] = []
+        self._waiting_for_room: list[Connection] = []
 
-    async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Begin to listen; the address that was bound."""
-        return await self.listener.open(host, port)
+    async def open(self, host: str, port: int, *, accepts: bool = True) -> tuple[str, int]:
+        """Take an address and begin to listen; the address that was bound."""
+        return await self.listener.open(host, port, accepts=accepts)
 
     async def close(self) -> None:
         """Take no more requests, answer those in flight, close all connections."""
@@ -77,8 +111,8 @@ class KafkaServer:
             api_key = header.api_key
             if api_key == ApiKey.PRODUCE:
                 produce.handle(self, connection, header, frame)
-                if self.broker.writer.queued_bytes > self.broker.options.queued_bytes_max:
-                    self._wait_for_disk(connection)
+                if self._is_flooded(1):
+                    self._wait_for_room(connection)
             elif api_key == ApiKey.FETCH and APIS[ApiKey.FETCH].serves(header.api_version):
                 fetch.handle(self, connection, header, frame)
             else:
@@ -114,7 +148,10 @@ class KafkaServer:
             lambda shard, ticket: parked.append((shard, ticket)),
         )
         answer = connection.open_answer()
-        response = self._handler(header.api_key)(context, request)
+        if self._passes_on and _is_for_controller(header.api_key, request):
+            response: Any = self._forward(context, header, frame, request)
+        else:
+            response = self._handler(header.api_key)(context, request)
         if asyncio.isfuture(response):
             self._parked.setdefault(connection, set()).update(parked)
             response.add_done_callback(lambda done: self._on_done(connection, header, answer, done, parked))
@@ -125,6 +162,41 @@ class KafkaServer:
             task.add_done_callback(self._tasks.discard)
         else:
             self._send(header, answer, response)
+
+    # ---- requests for the controller ------------------------------------------------------------
+
+    @property
+    def _passes_on(self) -> bool:
+        """Whether another node is the controller, or will be."""
+        return not self.broker.is_controller and not self.broker.is_alone
+
+    async def _forward(self, context: Context, header: RequestHeader, frame: memoryview, request: Any) -> object:
+        """Have the controller answer, which may be a new one soon. If none does, say so in the words of this API."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _CONTROLLER_WAIT_S
+        while not self.broker.is_controller:
+            try:
+                return Relayed(await self.broker.forward(frame))
+            except ApiError as error:
+                is_final = error.code is not ErrorCode.NOT_CONTROLLER or isinstance(error, OutcomeOpen)
+                if is_final or loop.time() > deadline:
+                    log.info("%s was not passed on to the controller: %s", ApiKey(header.api_key).name, error.message)
+                    break
+            await asyncio.sleep(_CONTROLLER_POLL_S)
+        response = self._handler(header.api_key)(context, request)
+        return await response if asyncio.iscoroutine(response) or asyncio.isfuture(response) else response
+
+    async def serve_forwarded(self, frame: memoryview) -> Sequence[Buffer]:
+        """Carry out a request that a client has sent to another node."""
+        header = read_request_header(frame)
+        request = read_request(frame, header) if header.api_key in APIS else None
+        if request is None or not _is_for_controller(header.api_key, request):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not for the controller")
+        context = Context(self.broker, None, header.api_version, header.client_id or "")
+        response = self._handler(header.api_key)(context, request)
+        if asyncio.iscoroutine(response) or asyncio.isfuture(response):
+            response = await response
+        return (write_response(header.api_key, header.api_version, header.correlation_id, response),)
 
     def _handler(self, api_key: int) -> Handler:
         """The API's `handle`; its module is imported when the API is first asked for."""
@@ -161,6 +233,9 @@ class KafkaServer:
             self.on_bug(connection, error)
 
     def _send(self, header: RequestHeader, answer: Answer, response: object) -> None:
+        if isinstance(response, Relayed):
+            answer.send((response.answer,))
+            return
         version = header.api_version
         if header.api_key == ApiKey.API_VERSIONS and not APIS[ApiKey.API_VERSIONS].serves(version):
             version = 0
@@ -197,20 +272,28 @@ class KafkaServer:
         """A read found damage. May be called on any thread."""
         log.error("%r: %s", partition, error, extra={"repeat_key": f"damage in {partition!r}"})
 
-    def _wait_for_disk(self, connection: Connection) -> None:
-        """Too much waits for the disk: leave this producer's bytes in its socket until there is less."""
+    def _is_flooded(self, share: int) -> bool:
+        """Whether more than one part in `share` of what may wait does so: for the disk, or for followers."""
+        broker, options = self.broker, self.broker.options
+        return (
+            broker.writer.queued_bytes > options.queued_bytes_max // share
+            or broker.partitions.uncommitted_bytes > options.uncommitted_bytes_max // share
+        )
+
+    def _wait_for_room(self, connection: Connection) -> None:
+        """Too much waits for the disk or for followers: leave this producer's bytes in its socket until less does."""
         connection.pause(Pause.DISK)
-        if not self._waiting_for_disk:
+        if not self._waiting_for_room:
             # Each of the others has at most one more request to add: small, or whole already.
             self.listener.hold_back(True)
-            asyncio.get_running_loop().call_later(_DISK_POLL_S, self._look_at_disk)
-        self._waiting_for_disk.append(connection)
+            asyncio.get_running_loop().call_later(_ROOM_POLL_S, self._look_for_room)
+        self._waiting_for_room.append(connection)
 
-    def _look_at_disk(self) -> None:
-        if self.broker.writer.queued_bytes > self.broker.options.queued_bytes_max // 2:
-            asyncio.get_running_loop().call_later(_DISK_POLL_S, self._look_at_disk)
+    def _look_for_room(self) -> None:
+        if self._is_flooded(2):
+            asyncio.get_running_loop().call_later(_ROOM_POLL_S, self._look_for_room)
             return
         self.listener.hold_back(False)
-        waiting, self._waiting_for_disk = self._waiting_for_disk, []
+        waiting, self._waiting_for_room = self._waiting_for_room, []
         for connection in waiting:
             connection.resume(Pause.DISK)

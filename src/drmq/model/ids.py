@@ -12,6 +12,10 @@ ProducerId = NewType("ProducerId", int)
 TopicId = NewType("TopicId", bytes)
 """Sixteen bytes that belong to one incarnation of a topic: recreated under its old name, it gets new ones."""
 
+MemberId = NewType("MemberId", NodeId)
+"""A node in one life of its data directory. Consensus counts members, not nodes: a node that comes back with
+an empty disk has forgotten its votes, so it must not be taken for the one that gave them."""
+
 NO_TOPIC_ID = TopicId(bytes(16))
 NO_PRODUCER_ID = ProducerId(-1)
 NO_LEADER_EPOCH = LeaderEpoch(-1)
@@ -26,6 +30,29 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class GroupId(NamedTuple):
+    """One replica group: a partition, by the id of its topic."""
+
+    topic_id: TopicId
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_id.hex()}-{self.partition}"
+
+
+_INCARNATION_SHIFT = 32
+
+
+def member_id(node_id: NodeId, incarnation: int) -> MemberId:
+    """The member that `node_id` is in its `incarnation`-th life. The first is called like the node itself."""
+    return MemberId(NodeId(incarnation << _INCARNATION_SHIFT | node_id))
+
+
+def node_of(member: NodeId) -> NodeId:
+    """The node that a member of a replica group is, or was."""
+    return NodeId(member & ((1 << _INCARNATION_SHIFT) - 1))
 
 
 def topic_id_text(topic_id: TopicId) -> str:

@@ -30,6 +30,7 @@ The interface, for a driver
     node.read_index(context)
     node.transfer_leadership(target)
     node.campaign()                              where waiting for a timeout is pointless
+    node.on_leader_lost()                        the leader's process is gone: wait for it no longer
     node.take_ready() -> Ready                   when node.has_ready
 
     node.on_persisted(number)                    all that Ready `number`, and those before it, had to persist
@@ -90,14 +91,15 @@ What is missing, and what it costs
 - Reads are confirmed by the leader only; a follower does not forward them. A client that wants a fresh read
   goes to the leader.
 - No leader lease: every confirmed read costs one round of heartbeats, shared by all that wait.
-- An idle group still ticks and exchanges heartbeats. They are small and meant to be merged by the driver;
-  a group does not fall asleep by itself.
+- An idle group still ticks and exchanges heartbeats; that it may sleep is the driver's business.
 - A removed node is not told. It keeps asking for pre-votes, which nobody who has a leader hears, until the
   driver stops it because the catalog says so.
 - Snapshots travel one chunk at a time, and a damaged one is asked for again without a limit; a driver that
   finds its own snapshot damaged must not offer it.
 - A node whose disk lost what it had confirmed is outside the fault model. It must come back under a new id.
-- Messages have no byte form here; that is the transport's.
+- Messages have no byte form here; that is `drmq.transport.peers`'.
+- A node that was a member, lost all it had and is added again under the same id grants no vote until it has heard
+  of the group's members, but after that it may vote with less than it once confirmed. Give it a new id.
 """
 
 from drmq.raft.configuration import Configuration, configuration_from_bytes, configuration_to_bytes

@@ -72,7 +72,7 @@ def configuration_to_bytes(configuration: Configuration) -> bytes:
     """A configuration as the payload of its entry."""
     groups = [sorted(configuration.voters), sorted(configuration.learners), sorted(configuration.voters_before)]
     ids = [node_id for group in groups for node_id in group]
-    return _HEADER.pack(_FORMAT_VERSION, *map(len, groups)) + Struct(f">{len(ids)}i").pack(*ids)
+    return _HEADER.pack(_FORMAT_VERSION, *map(len, groups)) + Struct(f">{len(ids)}q").pack(*ids)
 
 
 def configuration_from_bytes(payload: Payload) -> Configuration:
@@ -83,7 +83,7 @@ def configuration_from_bytes(payload: Payload) -> Configuration:
         version, *counts = _HEADER.unpack_from(payload)
         if version != _FORMAT_VERSION:
             raise ProtocolError(f"configuration of unknown format {version}")
-        body = Struct(f">{sum(counts)}i")
+        body = Struct(f">{sum(counts)}q")
         if len(payload) != _HEADER.size + body.size:
             raise ProtocolError("configuration of the wrong length")
         ids = body.unpack_from(payload, _HEADER.size)

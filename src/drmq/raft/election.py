@@ -64,7 +64,11 @@ class Election:
         state = self._state
         if state.hears_leader:
             return
-        granted = message.campaign_term > state.term and state.log.is_up_to_date(message.last_index, message.last_term)
+        granted = (
+            state.knows_group
+            and message.campaign_term > state.term
+            and state.log.is_up_to_date(message.last_index, message.last_term)
+        )
         state.send_in_term(PreVoteResponse(state.node_id, message.sender, state.term, message.campaign_term, granted))
 
     def on_pre_vote_response(self, message: PreVoteResponse) -> None:
@@ -78,7 +82,8 @@ class Election:
         """Vote, or say why not by one's term. The message is of this node's term or an older one."""
         state = self._state
         granted = (
-            message.term == state.term
+            state.knows_group
+            and message.term == state.term
             and (state.vote == message.sender or (state.vote is None and state.leader_id is None))
             and state.log.is_up_to_date(message.last_index, message.last_term)
         )

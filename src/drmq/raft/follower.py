@@ -43,7 +43,7 @@ class Follower:
     def on_append(self, message: AppendRequest) -> None:
         """Take over the entries that are new here, if they continue this log."""
         state, log = self._state, self._state.log
-        last_new = LogIndex(message.previous_index + len(message.entries))
+        last_new = message.entries[-1].index if message.entries else message.previous_index
         if last_new <= log.commit_index:
             # An old message, or a leader that does not know how far we are. All of it is here.
             self._accept(message.sender, log.commit_index)
@@ -51,18 +51,20 @@ class Follower:
         entries = message.entries
         if message.previous_index < log.commit_index:
             # What is committed is the same everywhere: look only at the rest.
-            known = log.commit_index - message.previous_index
+            known = sum(entry.index <= log.commit_index for entry in entries)
+            assert entries[known - 1].index == log.commit_index, "what is committed ends with an entry"
             assert entries[known - 1].term == log.term_at(log.commit_index), "a leader without a committed entry"
             entries = entries[known:]
         elif log.term_at(message.previous_index) != message.previous_term:
             self._reject(message)
             return
         for position, entry in enumerate(entries):
-            term_here = log.term_at(entry.index)
+            # Asked at its first index: an entry that conflicts may be shorter than this one.
+            term_here = log.term_at(entry.first)
             if term_here == entry.term:
                 continue
             if term_here is not None:
-                state.truncate_from(entry.index)
+                state.truncate_from(entry.first)
             for new_entry in entries[position:]:
                 state.append(new_entry)
             break

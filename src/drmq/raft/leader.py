@@ -131,14 +131,14 @@ class Leader:
 
     # Proposals
 
-    def propose(self, payloads: Sequence[Payload]) -> LogIndex:
-        """Append payloads and give the index of the first. Raises a `Refusal`."""
+    def propose(self, payloads: Sequence[Payload], spans: Sequence[int] | None) -> LogIndex:
+        """Append payloads and give the first index. Raises a `Refusal`."""
         if self.transfer is not None:
             raise TransferInProgress(self.transfer.target)
         self._proposals.check(payloads)
         first = LogIndex(self._state.log.last_index + 1)
-        for payload in payloads:
-            index = self._append(EntryKind.PAYLOAD, payload)
+        for position, payload in enumerate(payloads):
+            index = self._append(EntryKind.PAYLOAD, payload, spans[position] if spans is not None else 1)
             self._proposals.add(index, len(payload))
         return first
 
@@ -162,7 +162,7 @@ class Leader:
         return (
             progress is not None
             and progress.state is ProgressState.REPLICATE
-            and progress.match + state.options.promotion_lag_entries_max >= state.log.commit_index
+            and progress.match + state.options.promotion_lag_max >= state.log.commit_index
             and self._tick_count - progress.heard_tick < state.options.election_timeout_ticks
         )
 
@@ -174,9 +174,10 @@ class Leader:
         if not self.is_caught_up(node_id):
             raise NotCaughtUp(node_id, self.progress[node_id].match, self._state.log.commit_index)
 
-    def _append(self, kind: EntryKind, payload: Payload) -> LogIndex:
+    def _append(self, kind: EntryKind, payload: Payload, span: int = 1) -> LogIndex:
         state = self._state
-        entry = Entry(LogIndex(state.log.last_index + 1), state.term, kind, payload, len(payload))
+        last_index = state.log.last_index
+        entry = Entry(LogIndex(last_index + 1), LogIndex(last_index + span), state.term, kind, payload, len(payload))
         state.append(entry)
         self._replication_due = True
         return entry.index
@@ -240,9 +241,15 @@ class Leader:
             if not entries:
                 progress.paused = True
                 return False
+            if entries[0].first != progress.next:
+                # Where to go on was found by term alone, inside an entry: send the whole of it.
+                progress.next = entries[0].first
+                previous_index = LogIndex(progress.next - 1)
+                previous_term = log.term_at(previous_index)
+                assert previous_term is not None, (previous_index, log.first_index)
             progress.on_sent(entries[-1].index, sum(entry.size_bytes for entry in entries))
         commit = log.commit_index
-        progress.commit_sent = max(progress.commit_sent, min(commit, LogIndex(previous_index + len(entries))))
+        progress.commit_sent = max(progress.commit_sent, min(commit, entries[-1].index if entries else previous_index))
         state.send(
             AppendRequest(state.node_id, node_id, state.term, previous_index, previous_term, tuple(entries), commit)
         )

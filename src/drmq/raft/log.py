@@ -20,13 +20,17 @@ Always true between calls:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol
 
 from drmq.raft.snapshot import SnapshotMeta
 from drmq.raft.types import NO_INDEX, Entry, HardState, IndexRange, LogIndex, Term
+
+_last_index = attrgetter("index")
 
 
 class LogReader(Protocol):
@@ -49,10 +53,10 @@ class LogReader(Protocol):
         """The latest snapshot. A new group's is at index 0 and holds its first configuration."""
 
     def term_at(self, index: LogIndex) -> Term | None:
-        """The term of an entry. Also knows the one just before `first_index`; None for all others."""
+        """The term of the entry at `index`. Also knows the one just before `first_index`; None for all others."""
 
     def entries(self, start: LogIndex, end: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
-        """Entries from `start` on, before `end`: at least one, however large, then as many as fit.
+        """Entries from the one at `start` on, before `end`: at least one, however large, then as many as fit.
 
         None at all means that they are not at hand; the driver fetches them and calls `on_entries_read`.
         """
@@ -108,18 +112,18 @@ class RaftLog:
     def term_at(self, index: LogIndex) -> Term | None:
         """The term of an entry, of the one just before the first as well; None for all others."""
         if index >= self._unstable_start:
-            return self._unstable[index - self._unstable_start].term if index <= self.last_index else None
+            return self._unstable[self._position(index)].term if index <= self.last_index else None
         if self._pending_snapshot is not None:
             return self._pending_snapshot.term if index == self._pending_snapshot.index else None
         return self._reader.term_at(index) if index >= 0 else None
 
     def entries(self, start: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
-        """Some entries from `start` on, at least one where there is one at hand."""
+        """Some entries from the one at `start` on, at least one where there is one at hand."""
         if start > self.last_index:
             return ()
         if start < self._unstable_start:
             return self._reader.entries(start, self._unstable_start, size_bytes_max, count_max)
-        position = start - self._unstable_start
+        position = self._position(start)
         end = position + 1
         size_bytes = self._unstable[position].size_bytes
         while end < len(self._unstable) and end - position < count_max:
@@ -134,7 +138,7 @@ class RaftLog:
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def last_at_most(self, index: LogIndex, term: Term) -> LogIndex:
-        """The last entry up to `index` that is not of a later term than `term`.
+        """The last index up to `index` that is not of a later term than `term`; it may lie inside an entry.
 
         Terms never fall along a log, so this is a binary search, and a long conflict costs few reads. Where
         that entry is gone into the snapshot, some index before it.
@@ -152,6 +156,10 @@ class RaftLog:
                 high = LogIndex(middle - 1)
         return low
 
+    def _position(self, index: LogIndex) -> int:
+        """Where in the unstable tail the entry at `index` is; past its end if it is not there yet."""
+        return bisect_left(self._unstable, index, key=_last_index)
+
     def _must_term_at(self, index: LogIndex) -> Term:
         term = self.term_at(index)
         assert term is not None, f"no entry at {index}; the log is {self.first_index} to {self.last_index}"
@@ -161,7 +169,8 @@ class RaftLog:
 
     def append(self, entry: Entry) -> None:
         """Put an entry at the end. The only place where the log grows."""
-        assert entry.index == self.last_index + 1, (entry.index, self.last_index)
+        assert entry.first == self.last_index + 1, (entry.first, self.last_index)
+        assert entry.index >= entry.first, (entry.first, entry.index)
         assert entry.term >= self.last_term, (entry.term, self.last_term)
         self._unstable.append(entry)
         self.last_index = entry.index
@@ -176,7 +185,9 @@ class RaftLog:
         assert start > self.commit_index, (start, self.commit_index)
         assert start <= self.last_index, (start, self.last_index)
         if start >= self._unstable_start:
-            del self._unstable[start - self._unstable_start :]
+            position = self._position(start)
+            assert self._unstable[position].first == start, "an entry is removed as a whole"
+            del self._unstable[position:]
         else:
             self._unstable.clear()
             self._unstable_start = start
@@ -230,7 +241,7 @@ class RaftLog:
     def take_unpersisted(self) -> tuple[LogIndex | None, tuple[Entry, ...]]:
         """What storage must remove, and append after that."""
         truncated_from, self._truncated_from = self._truncated_from, None
-        entries = tuple(self._unstable[self._handed_end - self._unstable_start :])
+        entries = tuple(self._unstable[self._position(self._handed_end) :])
         self._handed_end = LogIndex(self.last_index + 1)
         return truncated_from, entries
 
@@ -259,7 +270,7 @@ class RaftLog:
             if batch.end_index > self.durable_index:
                 self.durable_index = batch.end_index
         if self.durable_index >= self._unstable_start:
-            del self._unstable[: self.durable_index + 1 - self._unstable_start]
+            del self._unstable[: self._position(LogIndex(self.durable_index + 1))]
             self._unstable_start = LogIndex(self.durable_index + 1)
         return hard_state
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
 
 from drmq.raft.ready import Ready
 from drmq.raft.snapshot import SnapshotMeta
 from drmq.raft.types import Entry, EntryKind, HardState, LogIndex, Term
+
+_last_index = attrgetter("index")
 
 
 class MemoryStorage:
@@ -29,19 +33,30 @@ class MemoryStorage:
 
     @property
     def last_index(self) -> LogIndex:
-        return LogIndex(self._before[0] + len(self._entries))
+        return self._entries[-1].index if self._entries else self._before[0]
 
     def term_at(self, index: LogIndex) -> Term | None:
-        position = index - self._before[0]
-        if position == 0:
+        if index == self._before[0]:
             return self._before[1]
-        return self._entries[position - 1].term if 0 < position <= len(self._entries) else None
+        return self._entries[self._position(index)].term if self._before[0] < index <= self.last_index else None
+
+    def end_at_most(self, index: LogIndex) -> LogIndex:
+        position = self._position(index)
+        if position < len(self._entries) and self._entries[position].index == index:
+            return index
+        return self._entries[position - 1].index if position else self._before[0]
+
+    def _position(self, index: LogIndex) -> int:
+        return bisect_left(self._entries, index, key=_last_index)
 
     def entries(self, start: LogIndex, end: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
         assert self.first_index <= start, (start, self.first_index)
         found: list[Entry] = []
         size_bytes = 0
-        for entry in self._entries[start - self.first_index : min(end, start + count_max) - self.first_index]:
+        position = self._position(start)
+        for entry in self._entries[position : position + count_max]:
+            if entry.first >= end:
+                break
             size_bytes += entry.size_bytes
             if found and size_bytes > size_bytes_max:
                 break
@@ -65,12 +80,14 @@ class MemoryStorage:
     def append(self, entries: Sequence[Entry]) -> None:
         """Put entries at the end."""
         for entry in entries:
-            assert entry.index == self.last_index + 1, (entry.index, self.last_index)
+            assert entry.first == self.last_index + 1, (entry.first, self.last_index)
             self._entries.append(entry)
 
     def truncate_from(self, start: LogIndex) -> None:
-        """Remove the entry at `start` and all behind it, where there are any."""
-        del self._entries[max(0, start - self.first_index) :]
+        """Remove the entry that begins at `start` and all behind it, where there are any."""
+        position = self._position(start)
+        assert position == len(self._entries) or self._entries[position].first == start, (start, self._entries)
+        del self._entries[position:]
 
     def install(self, snapshot: SnapshotMeta) -> None:
         """Replace the log by a snapshot."""
@@ -85,5 +102,6 @@ class MemoryStorage:
         last_dropped = LogIndex(min(keep_from - 1, snapshot.index))
         term = self.term_at(last_dropped)
         if last_dropped >= self.first_index and term is not None:
-            del self._entries[: last_dropped + 1 - self.first_index]
+            assert self.end_at_most(last_dropped) == last_dropped, (last_dropped, "inside an entry")
+            del self._entries[: self._position(last_dropped) + 1]
             self._before = (last_dropped, term)

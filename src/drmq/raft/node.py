@@ -221,14 +221,25 @@ class Node:
             self._election.campaign()
             self._follow_role()
 
-    def propose(self, payloads: Sequence[Payload]) -> LogIndex:
-        """Append payloads, in order, and give the index of the first. Raises a `Refusal`.
+    def on_leader_lost(self) -> None:
+        """The driver has reason to believe that the leader's process is gone: do not wait for its silence.
 
+        A mistake does no harm: nothing is promised by it, and whoever still hears the leader grants no election.
+        """
+        state = self._state
+        if state.role is Role.FOLLOWER and state.leader_id is not None:
+            state.leader_id = None
+            state.hasten_election()
+
+    def propose(self, payloads: Sequence[Payload], spans: Sequence[int] | None = None) -> LogIndex:
+        """Append payloads, in order, and give the first index. Raises a `Refusal`.
+
+        `spans` says how many indexes each covers; without it each covers one.
         They are committed when a `Ready` says so, and lost when one says that they are truncated; until
         then their fate is open, also if this replica stops leading.
         """
         assert payloads, "nothing proposed"
-        return self._must_lead().propose(payloads)
+        return self._must_lead().propose(payloads, spans)
 
     def propose_configuration(self, voters: Iterable[NodeId], learners: Iterable[NodeId] = ()) -> LogIndex:
         """Begin to change the members to these. Raises a `Refusal`."""
@@ -429,10 +440,11 @@ def _check(message: Message, node_id: NodeId) -> None:
     if isinstance(message, AppendRequest):
         index, term = message.previous_index, message.previous_term
         for entry in message.entries:
-            index = LogIndex(index + 1)
-            if entry.index != index or not term <= entry.term <= message.term:
-                raise ProtocolError(f"entry {entry.index} of term {entry.term} cannot be at {index} after term {term}")
-            term = entry.term
+            if not index + 1 == entry.first <= entry.index or not term <= entry.term <= message.term:
+                raise ProtocolError(
+                    f"entry {entry.first} to {entry.index} of term {entry.term} cannot follow {index} of term {term}"
+                )
+            index, term = entry.index, entry.term
             if entry.kind is EntryKind.CONFIGURATION:
                 _check_configuration(configuration_from_bytes(entry.payload))
     elif isinstance(message, SnapshotChunk):

@@ -53,8 +53,8 @@ class RaftOptions:
     """How long a leader that hands over waits for its successor, refusing proposals, before it goes on
     leading."""
 
-    promotion_lag_entries_max: int = 1_000
-    """How far behind the commit index a learner may be when it becomes a voter. A voter that is far behind
+    promotion_lag_max: int = 1_000
+    """How many indexes behind the commit index a learner may be when it becomes a voter. A voter that is far behind
     counts in the quorum without helping it: until it has caught up, fewer failures are survived."""
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class RaftOptions:
             self.snapshot_resend_ticks,
             self.transfer_ticks_max,
         )
-        if min(bounds) < 1 or self.promotion_lag_entries_max < 0:
+        if min(bounds) < 1 or self.promotion_lag_max < 0:
             raise ValueError("limits must be positive")
         if self.in_flight_bytes_max < self.append_bytes_max:
             raise ValueError("in_flight_bytes_max must have room for one append of append_bytes_max")

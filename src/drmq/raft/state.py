@@ -65,6 +65,13 @@ class ReplicaState:
         return self.configurations.latest
 
     @property
+    def knows_group(self) -> bool:
+        """Whether this node has heard of its group at all. Before that it has no say: it may have been here
+        before and have forgotten what it confirmed, and an empty log would be content with any candidate.
+        """
+        return bool(self.configuration.voters)
+
+    @property
     def may_campaign(self) -> bool:
         """Whether this node votes, or did until a change that may not be committed.
 
@@ -141,6 +148,11 @@ class ReplicaState:
         self.elapsed_ticks = 0
         timeout = self.options.election_timeout_ticks
         self.timeout_ticks = timeout + int(self._random.random() * timeout)
+
+    def hasten_election(self) -> None:
+        """Wait for a leader only a little longer, for a time that still differs from node to node."""
+        spread = max(1, self.options.election_timeout_ticks // 3)
+        self.timeout_ticks = min(self.timeout_ticks, self.elapsed_ticks + 1 + int(self._random.random() * spread))
 
     # Log and configurations, which change together
 

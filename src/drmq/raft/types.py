@@ -1,7 +1,9 @@
 """The words of consensus: terms, indexes, entries, and the little that must outlive a crash.
 
-An index counts entries from 1; index 0 is the empty log's end and has term 0. A term is a reign: it has
-at most one leader, and every entry carries the term of the leader that first wrote it.
+An index is a place in the log, counted from 1; index 0 is the empty log's end and has term 0. An entry takes
+one place or several: one with five records of a message log takes five, so that indexes and offsets differ only
+by the entries that are Raft's own. It is appended, sent, committed and removed as a whole. A term is a reign: it
+has at most one leader, and every entry carries the term of the leader that first wrote it.
 """
 
 from __future__ import annotations
@@ -39,9 +41,12 @@ class EntryKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One place in the log. Two entries with the same index and term are the same entry, on any node."""
+    """One step of the log. Where two nodes have the same term at the same index, they have the same entry there."""
 
+    first: LogIndex
+    """The first index that it covers."""
     index: LogIndex
+    """The last index that it covers, and its name."""
     term: Term
     kind: EntryKind
     payload: Payload

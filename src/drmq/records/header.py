@@ -194,6 +194,13 @@ def stamp_crc(batch: bytearray | memoryview) -> None:
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
 
 
+def check_replicated_batch(batch: Buffer) -> BatchHeader:
+    """The header of the one stamped batch that fills `batch`, as another replica sent it. Raises `InvalidBatch`."""
+    if not batch_is_intact(batch):
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes that are no intact batch")
+    return read_header(batch)
+
+
 def batch_is_intact(batch: Buffer) -> bool:
     """Whether `batch` is exactly one batch of format 2 whose checksum holds; works for control batches too."""
     if len(batch) < HEADER_SIZE:

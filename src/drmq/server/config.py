@@ -16,21 +16,20 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from drmq.broker.options import BrokerOptions, ListenerOptions
+from drmq.broker.options import BrokerOptions, ClusterOptions, ListenerOptions
 from drmq.model import DrmqError
 from drmq.model.address import split_address
 from drmq.model.options import InvalidOption, Range, check_ranges
+from drmq.server.membership import WILDCARD_HOSTS, ClusterSettings, NodeAddress, cluster_options
 from drmq.server.settings import BadValue, Setting, settings_of
 
 VARIABLE_PREFIX = "DRMQ_"
 OTHER_VARIABLES = frozenset({"DRMQ_BOOTSTRAP", "DRMQ_CONFIG"})
 """Variables that are ours without being settings of a server."""
-
-_WILDCARD_HOSTS = frozenset({"0.0.0.0", "::", ""})
 
 
 class ConfigError(DrmqError):
@@ -62,13 +61,14 @@ class ServerConfig:
     log_format: Literal["text", "json"] = "text"
     """Log lines for people, or one JSON object a line for machines."""
 
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
     broker: BrokerOptions = field(default_factory=BrokerOptions)
     listener: ListenerOptions = field(default_factory=ListenerOptions)
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.advertise is None:
-            if self.host in _WILDCARD_HOSTS:
+            if self.host in WILDCARD_HOSTS:
                 raise InvalidOption(
                     "advertise",
                     f"host {self.host!r} listens on every address, so clients must be told which one to use; "
@@ -79,7 +79,7 @@ class ServerConfig:
             host, _ = split_address(self.advertise)
         except ValueError as error:
             raise InvalidOption("advertise", str(error)) from None
-        if host in _WILDCARD_HOSTS:
+        if host in WILDCARD_HOSTS:
             raise InvalidOption("advertise", f"{self.advertise!r} is not an address that a client can connect to")
 
     def advertised_address(self, bound_port: int) -> tuple[str, int]:
@@ -88,7 +88,12 @@ class ServerConfig:
         return host, bound_port if port is None else port
 
 
-TABLES: dict[str, type] = {"server": ServerConfig, "broker": BrokerOptions, "listener": ListenerOptions}
+TABLES: dict[str, type] = {
+    "server": ServerConfig,
+    "cluster": ClusterSettings,
+    "broker": BrokerOptions,
+    "listener": ListenerOptions,
+}
 """The tables of a configuration file, with the class that each fills."""
 
 
@@ -222,7 +227,10 @@ def _build(values: dict[str, Sourced], settings: dict[str, Setting]) -> ServerCo
     try:
         broker = BrokerOptions(**tables["broker"])
         listener = ListenerOptions(**tables["listener"])
-        return ServerConfig(**tables["server"], broker=broker, listener=listener)
+        # First without its place in a cluster: that is told from an address that has been checked.
+        config = ServerConfig(**tables["server"], broker=broker, listener=listener)
+        node = NodeAddress(config.node_id, config.host, config.port, config.advertise)
+        return replace(config, cluster=cluster_options(ClusterSettings(**tables["cluster"]), node))
     except InvalidOption as error:
         origin = values[error.name].origin
         raise ConfigError(f"{error.name} ({origin}): {error.problem}.") from None

@@ -39,7 +39,7 @@ def configuration() -> str:
 
 
 def _row(setting: Setting) -> str:
-    default = f"`{setting.default_text}`" if setting.default is not None else "none"
+    default = f"`{setting.default_text}`" if setting.default_text else "none"
     allowed = setting.allowed.partition(";")[0].replace("|", "\\|")
     return f"| `{setting.name}` | {default} | {allowed} | {setting.help} |"
 

@@ -1,8 +1,9 @@
-"""Nodes on this machine that run in the background: what `drmq up` starts and `drmq down` stops.
+"""Nodes on this machine that run in the background: what `drmq up`, `down` and `node` work on.
 
 A directory holds everything of such a cluster:
 
-    DIR/cluster.json          {"nodes": [{"id", "pid", "kafka", "data_dir"}]}
+    DIR/cluster.json          {"nodes": [{"id", "pid", "kafka", "host", "port", "peer_port", "data_dir", "log",
+                                          "founder", "config"}]}
     DIR/node-1/data/          what the node keeps
     DIR/node-1/server.log     what the node says
 
@@ -10,8 +11,11 @@ A directory holds everything of such a cluster:
 leaves nothing that `down` cannot find. It is replaced as a whole, so a reader never sees half of
 it. `pid` is null while a node is stopped.
 
-A process id in a file may belong to someone else by now. Nothing is ever signalled before its command
-line has been seen to be ours, with this very data directory.
+Nodes that are started together form the cluster: they are its *founders*, and know each other. Nodes
+that come later join it, and know the founders. One node alone has no port for peers (`peer_port` is
+null); when others are to join, it is started again with one.
+
+No process is touched before it has been seen to be ours: see `processes`.
 """
 
 from __future__ import annotations
@@ -20,46 +24,47 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drmq.client import ClientError, Connection, Deadline
-from drmq.model import DrmqError
-from drmq.model.address import Address, split_address
-from drmq.server.ports import PortTaken, check_port, family
+from drmq.server.local_nodes import (
+    LocalError,
+    LocalNode,
+    from_json,
+    leaderless_at,
+    missing_at,
+    plan_nodes,
+    server_arguments,
+    to_json,
+)
+from drmq.server.ports import check_port
+from drmq.server.processes import (
+    end_process,
+    log_tail,
+    signal_ours,
+    spawn_server,
+    wait_until_gone,
+)
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-LOG_TAIL_LINES = 20
+_KILL_TIMEOUT_S = 10.0
+_ELECTION_TIMEOUT_S = 10.0
+_SETTLE_S = 1.0
+"""How long a node that cannot serve yet is watched: what is wrong with it alone shows at once."""
 _POLL_S = 0.05
-_PORT_ATTEMPTS = 3
 
 
-class LocalError(DrmqError):
-    """A local cluster that could not be started or stopped, with what to do about it."""
+Report = Callable[[str], None]
+"""Told now and then how far a start is, in words for a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalNode:
-    """One line of `cluster.json`."""
-
-    node_id: int
-    pid: int | None
-    kafka: Address
-    data_dir: Path
-
-    @property
-    def log_path(self) -> Path:
-        return self.data_dir.parent / "server.log"
-
-    def is_running(self) -> bool:
-        return self.pid is not None and process_is_ours(self.pid, self.data_dir)
+def _silence(text: str) -> None:
+    pass
 
 
 class LocalCluster:
@@ -69,13 +74,15 @@ class LocalCluster:
         self.directory = directory.absolute()
         self._file = self.directory / "cluster.json"
 
+    # ---- the directory and its file -------------------------------------------------------------
+
     @property
     def exists(self) -> bool:
         return self._file.exists()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other `up` and `down` commands out; they wait. What was made here and is empty is removed at the end."""
+        """Keep other commands out; they wait. What was made here and is empty is removed at the end."""
         made = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
         handle = self._lock()
         try:
@@ -105,9 +112,10 @@ class LocalCluster:
     def _remove_empty(self, made: list[Path]) -> None:
         """Leave no empty directories behind a start that failed; what a node has written stays."""
         try:
-            for path in (self.directory / "node-1" / "data", self.directory / "node-1"):
-                if path.exists():
-                    path.rmdir()
+            for node in self.directory.glob("node-*"):
+                for path in (node / "data", node):
+                    if path.exists():
+                        path.rmdir()
             if made and [path.name for path in self.directory.iterdir()] == [".up.lock"]:
                 (self.directory / ".up.lock").unlink()
                 for path in made:
@@ -117,26 +125,18 @@ class LocalCluster:
             return
 
     def read(self) -> list[LocalNode]:
-        """The nodes that the file names; none if there is no file."""
+        """The nodes that the file names, by id; none if there is no file."""
         try:
             content = json.loads(self._file.read_text())
-            return [
-                LocalNode(node["id"], node["pid"], _address(node["kafka"]), Path(node["data_dir"]))
-                for node in content["nodes"]
-            ]
+            return sorted((from_json(node) for node in content["nodes"]), key=lambda node: node.node_id)
         except FileNotFoundError:
             return []
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LocalError(f"{self._file} cannot be read ({error!r}). Mend or remove it.") from None
 
-    def write(self, nodes: list[LocalNode]) -> None:
+    def write(self, nodes: Sequence[LocalNode]) -> None:
         """Replace the file as a whole."""
-        content = {
-            "nodes": [
-                {"id": node.node_id, "pid": node.pid, "kafka": str(node.kafka), "data_dir": str(node.data_dir)}
-                for node in nodes
-            ]
-        }
+        content = {"nodes": [to_json(node) for node in nodes]}
         temporary = self._file.with_suffix(".json.new")
         with temporary.open("w") as file:
             file.write(json.dumps(content, indent=2) + "\n")
@@ -144,157 +144,272 @@ class LocalCluster:
             os.fsync(file.fileno())
         temporary.replace(self._file)
 
-    def start(self, host: str, port: int | None, config: Path | None) -> tuple[LocalNode, bool]:
-        """Start the node unless it runs; it serves when this returns. The second value says whether it was started.
+    def node(self, node_id: int) -> LocalNode:
+        """One node, or `LocalError` with those that there are."""
+        nodes = self.read()
+        for node in nodes:
+            if node.node_id == node_id:
+                return node
+        there = ", ".join(str(node.node_id) for node in nodes) or "none"
+        raise LocalError(f"There is no node {node_id} in {self.directory}; there are: {there}.")
 
-        `port` is None to keep the port of last time (or 9092), 0 for a free one.
+    def _replace(self, changed: LocalNode) -> None:
+        nodes = [node for node in self.read() if node.node_id != changed.node_id]
+        self.write(sorted([*nodes, changed], key=lambda node: node.node_id))
+
+    # ---- starting -------------------------------------------------------------------------------
+
+    def up(
+        self,
+        count: int | None,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        config: Path | None = None,
+        report: Report = _silence,
+    ) -> list[tuple[LocalNode, str]]:
+        """Let nodes 1 to `count` run, or all that are known; they serve when this returns.
+
+        What became of each: `started`, `running` if it was before, or `paused`, which is left as it is. `port` is
+        that of the first node: None to keep the one of last time (or 9092), 0 for free ones. Nodes that are known
+        keep theirs.
         """
-        known = next(iter(self.read()), None)
-        if known is not None and known.is_running():
-            _wait_until_served(known, lambda: None if known.is_running() else 0)
-            return known, False
-        for attempt in range(_PORT_ATTEMPTS):
-            address = Address(host, _choose_port(host, port, known))
-            try:
-                return self._start(address, config, known), True
-            except PortTaken:
-                # Between choosing a free port and binding it someone else may take it. A port that a
-                # person asked for is theirs to change.
-                if port != 0 or attempt == _PORT_ATTEMPTS - 1:
-                    raise
-        raise AssertionError("unreachable")
+        known = {node.node_id: node for node in self.read()}
+        wanted = range(1, count + 1) if count is not None else (sorted(known) or [1])
+        before = {node_id: known[node_id].state() for node_id in wanted if node_id in known}
+        nodes = plan_nodes(self.directory, known, wanted, host, port)
+        before |= self._open_to_peers(known, nodes, report)
+        starting = [
+            replace(nodes[node_id], config=config or nodes[node_id].config, pid=None)
+            for node_id in wanted
+            if before.get(node_id, "stopped") == "stopped"
+        ]
+        started = self._start(starting, {**known, **nodes})
+        nodes |= {node_id: found.node for node_id, found in started.items()}
+        # Whoever is paused cannot be waited for, neither to serve nor to be seen by the others.
+        awake = [nodes[node_id] for node_id in wanted if before.get(node_id) != "paused"]
+        self._wait_or_give_up(known, awake, started, report)
+        return [(nodes[node_id], "started" if node_id in started else before[node_id]) for node_id in wanted]
 
-    def _start(self, address: Address, config: Path | None, known: LocalNode | None) -> LocalNode:
-        # Before a process is started: its own complaint would be in a file, and its port answered by a stranger.
-        check_port(address)
-        data_dir = self.directory / "node-1" / "data"
-        data_dir.mkdir(parents=True, exist_ok=True)
-        node = LocalNode(1, None, address, data_dir)
-        said_before = node.log_path.stat().st_size if node.log_path.exists() else 0
-        process = _spawn(node, config)
-        node = replace(node, pid=process.pid)
-        self.write([node])
+    def start(self, node_id: int, report: Report = _silence) -> tuple[LocalNode, bool]:
+        """Start a node that is stopped, as it was started before; whether it serves when this returns.
+
+        It does not where it needs others that are not running: without most of the founders there is no cluster.
+        """
+        node = self.node(node_id)
+        known = {each.node_id: each for each in self.read()}
+        started = self._start([replace(node, pid=None)], known)
+        founders = [each for each in known.values() if each.founder]
+        up = sum(each.node_id == node_id or each.state() == "running" for each in founders)
+        serves = up * 2 > len(founders)
+        timeout_s = START_TIMEOUT_S if serves else _SETTLE_S
         try:
-            _wait_until_served(node, process.poll, said_before)
+            self._wait_or_give_up(known, [started[node_id].node], started, report, timeout_s)
+        except _TooLong:
+            if serves:
+                raise
+        return started[node_id].node, serves
+
+    def _open_to_peers(
+        self, known: Mapping[int, LocalNode], nodes: Mapping[int, LocalNode], report: Report
+    ) -> dict[int, str]:
+        """Stop nodes that were alone until now, so that they are started with a port for peers; their new state."""
+        stopped = {}
+        for node_id, node in nodes.items():
+            was = known.get(node_id)
+            if was is None or was.peer_port == node.peer_port or was.pid is None or not was.is_running():
+                continue
+            # Before it is stopped for nothing.
+            check_port(node.listeners()[1])
+            report(f"node {node_id} starts again, with a port for other nodes")
+            if not end_process(was.pid, was.data_dir, time.monotonic() + STOP_TIMEOUT_S):
+                raise LocalError(
+                    f"Node {node_id} must be started again so that others can join it, and does not stop within "
+                    f"{STOP_TIMEOUT_S:.0f} s.\n{log_tail(was.log_path)}"
+                )
+            stopped[node_id] = "stopped"
+        return stopped
+
+    def _start(self, nodes: Sequence[LocalNode], everyone: Mapping[int, LocalNode]) -> dict[int, _Started]:
+        """Start processes. `everyone` has all nodes that are known, these too."""
+        # Before any process is started: its own complaint would be in a file, and its port answered by a stranger.
+        for node in nodes:
+            for address in node.listeners():
+                check_port(address)
+        entries = {**everyone, **{node.node_id: node for node in nodes}}
+        started = {}
+        for node in nodes:
+            node.data_dir.mkdir(parents=True, exist_ok=True)
+            said_before = node.log_path.stat().st_size if node.log_path.exists() else 0
+            process = spawn_server(server_arguments(node, entries.values()), node.log_path)
+            entries[node.node_id] = replace(node, pid=process.pid)
+            self.write([entries[node_id] for node_id in sorted(entries)])
+            started[node.node_id] = _Started(entries[node.node_id], process, said_before)
+        return started
+
+    def _wait_or_give_up(
+        self,
+        known: Mapping[int, LocalNode],
+        nodes: Sequence[LocalNode],
+        started: Mapping[int, _Started],
+        report: Report,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """Return when every node serves and sees all of them; raise when one ends, or it takes too long."""
+        expected = {node.node_id for node in nodes if node.peer_port is not None}
+        deadline = time.monotonic() + timeout_s
+        waiting = list(nodes)
+        try:
+            while True:
+                for node in waiting:
+                    _check_alive(node, started.get(node.node_id))
+                found = {node.node_id: missing_at(node, expected) for node in waiting}
+                missing = {node_id: what for node_id, what in found.items() if what is not None}
+                waiting = [node for node in waiting if node.node_id in missing]
+                if not waiting:
+                    break
+                # Whoever sees the fewest is why the others do not see it.
+                first = max(waiting, key=lambda node: missing[node.node_id].unseen)
+                what = f"node {first.node_id} {missing[first.node_id].text}"
+                report(f"{len(nodes) - len(waiting)} of {len(nodes)} serve; {what}")
+                if time.monotonic() > deadline:
+                    raise _TooLong(f"N{what[1:]}, after {timeout_s:.0f} s.\n{_tail(first, started.get(first.node_id))}")
+                time.sleep(_POLL_S)
         except LocalError:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
-            self._forget(known)
+            self._give_up(known, started)
             raise
+        # Partitions elect their leaders once most of their replicas are up. Whoever asks right after this command
+        # should find them; where they do not come, that is for `drmq cluster health` to explain.
+        deadline = time.monotonic() + _ELECTION_TIMEOUT_S
+        while expected and (count := leaderless_at(nodes[0])) and time.monotonic() < deadline:
+            report(f"all serve; {count:,} partitions wait for a leader")
+            time.sleep(_POLL_S)
+
+    def _give_up(self, known: Mapping[int, LocalNode], started: Mapping[int, _Started]) -> None:
+        """After a failed start: end what nobody had before, and forget of it what left no trace.
+
+        Where there was a cluster, those of its nodes that did start stay: it needs them.
+        """
+        if not known:
+            for found in started.values():
+                found.process.terminate()
+            for found in started.values():
+                try:
+                    found.process.wait(STOP_TIMEOUT_S)
+                except subprocess.TimeoutExpired:
+                    found.process.kill()
+                    found.process.wait()
+        kept = []
+        for node in self.read():
+            if node.is_running():
+                kept.append(node)
+            elif node.node_id in known or (node.data_dir.exists() and any(node.data_dir.iterdir())):
+                kept.append(replace(node, pid=None))
+        if kept:
+            self.write(kept)
+        else:
+            self._file.unlink(missing_ok=True)
+
+    # ---- ending and pausing ---------------------------------------------------------------------
+
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S, at_once: bool = False) -> list[tuple[LocalNode, str]]:
+        """Stop every node, all at the same time, and kill those that take longer than `timeout_s`.
+
+        What became of each: `stopped`, `killed`, `not running` or, if not even killing helped, `still running`.
+        """
+        nodes = self.read()
+        running = [node for node in nodes if node.is_running()]
+        if not at_once:
+            for node in running:
+                # One that is paused would only hear of it when it goes on.
+                _signal(node, signal.SIGTERM)
+                _signal(node, signal.SIGCONT)
+        deadline = time.monotonic() + (0.0 if at_once else timeout_s)
+        outcomes: dict[int, str] = dict.fromkeys((node.node_id for node in nodes), "not running")
+        for node in running:
+            outcomes[node.node_id] = "stopped" if not at_once and _gone(node, deadline) else "still running"
+        left = [node for node in running if outcomes[node.node_id] == "still running"]
+        for node in left:
+            _signal(node, signal.SIGKILL)
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        for node in left:
+            if _gone(node, deadline):
+                outcomes[node.node_id] = "killed"
+        self.write([node if outcomes[node.node_id] == "still running" else replace(node, pid=None) for node in nodes])
+        return [(node, outcomes[node.node_id]) for node in nodes]
+
+    def stop_one(self, node_id: int, *, timeout_s: float = STOP_TIMEOUT_S, kill: bool = False) -> LocalNode:
+        """Stop a node in order, or kill it; the node as it was."""
+        node = self._running(node_id)
+        assert node.pid is not None, node
+        if not end_process(node.pid, node.data_dir, time.monotonic() + timeout_s, kill=kill):
+            raise LocalError(
+                f"Node {node_id} did not stop within {timeout_s:g} s; `drmq node kill {node_id}` ends it.\n"
+                f"{log_tail(node.log_path)}"
+            )
+        self._replace(replace(node, pid=None))
         return node
 
-    def _forget(self, known: LocalNode | None) -> None:
-        """Put back what was there before a start that failed."""
-        if known is None:
-            self._file.unlink(missing_ok=True)
-        else:
-            self.write([replace(known, pid=None)])
+    def pause(self, node_id: int) -> tuple[LocalNode, bool]:
+        """Let a node's process stand still; whether it did not already."""
+        return self._switch(node_id, signal.SIGSTOP, "paused")
 
-    def stop(self, *, force: bool, timeout_s: float = STOP_TIMEOUT_S) -> list[tuple[LocalNode, str]]:
-        """Stop every node in order. What became of each: `stopped`, `killed`, `not running` or `still running`."""
-        nodes = self.read()
-        outcomes = [(node, _stop(node, force, timeout_s)) for node in nodes]
-        self.write([node if outcome == "still running" else replace(node, pid=None) for node, outcome in outcomes])
-        return outcomes
+    def resume(self, node_id: int) -> tuple[LocalNode, bool]:
+        """Let a node's process go on; whether it had been paused."""
+        return self._switch(node_id, signal.SIGCONT, "running")
 
-
-def _address(text: str) -> Address:
-    host, port = split_address(text)
-    if port is None:
-        raise ValueError(f"no port in {text!r}")
-    return Address(host, port)
-
-
-def _choose_port(host: str, port: int | None, known: LocalNode | None) -> int:
-    if port is None:
-        return known.kafka.port if known is not None else 9092
-    if port:
-        return port
-    with socket.create_server((host, 0), family=family(host)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def _spawn(node: LocalNode, config: Path | None) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "drmq", "server", "--node-id", str(node.node_id)]
-    command += ["--host", node.kafka.host, "--port", str(node.kafka.port), "--data-dir", str(node.data_dir)]
-    if config is not None:
-        command += ["--config", str(config.absolute())]
-    with node.log_path.open("ab") as log:
-        # A session of its own: Ctrl-C in the terminal that ran `drmq up` must not stop the node.
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
-        )
-
-
-def _wait_until_served(node: LocalNode, poll: Callable[[], int | None], said_before: int = 0) -> None:
-    """Return when the node answers ApiVersions; raise when its process ends or takes too long.
-
-    `said_before` is the size of its log before this start: what it said in an earlier life explains nothing.
-    """
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        code = poll()
-        if code is not None:
-            raise LocalError(
-                f"Node {node.node_id} ended at once with exit code {code}.\n{log_tail(node.log_path, said_before)}"
-            )
-        try:
-            Connection(node.kafka, "drmq-up", Deadline(1.0)).close()
-            return
-        except ClientError:
+    def _switch(self, node_id: int, number: signal.Signals, state: str) -> tuple[LocalNode, bool]:
+        node = self._running(node_id)
+        if node.state() == state:
+            return node, False
+        _signal(node, number)
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        while node.state() != state:
+            if time.monotonic() > deadline:
+                raise LocalError(f"Node {node_id} (pid {node.pid}) is {node.state()} and does not become {state}.")
             time.sleep(_POLL_S)
-    raise LocalError(
-        f"Node {node.node_id} does not answer at {node.kafka} after {START_TIMEOUT_S:.0f} s.\n{log_tail(node.log_path)}"
-    )
+        return node, True
+
+    def _running(self, node_id: int) -> LocalNode:
+        node = self.node(node_id)
+        if not node.is_running():
+            raise LocalError(
+                f"Node {node_id} is not running. `drmq node start {node_id} --data-dir {self.directory}` starts it."
+            )
+        return node
 
 
-def log_tail(path: Path, start: int = 0) -> str:
-    """The last lines of a node's log behind `start`, under a heading that says where the rest is."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(start, size - 8192))
-            lines = file.read().decode("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
-    except OSError:
-        return f"There is no log at {path}."
-    return "\n".join([f"The end of {path}:", *(f"  {line}" for line in lines)])
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A node that was just started, and the size that its log had: what it said in an earlier life explains nothing."""
+
+    node: LocalNode
+    process: subprocess.Popen[bytes]
+    said_before: int
 
 
-def process_is_ours(pid: int, data_dir: Path) -> bool:
-    """Whether this process is alive and is a DRMQ server on this data directory. A dead one not yet reaped is not."""
-    arguments = _command_line(pid)
-    return "drmq" in " ".join(arguments[:4]) and str(data_dir) in arguments
+class _TooLong(LocalError):
+    """A node that runs and does not serve."""
 
 
-def _command_line(pid: int) -> list[str]:
-    """The arguments of a process, none if there is no such process."""
-    if Path("/proc/self/cmdline").exists():
-        try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-        except OSError:
-            return []
-    found = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return found.stdout.split()
+def _check_alive(node: LocalNode, started: _Started | None) -> None:
+    if started is None:
+        if not node.is_running():
+            raise LocalError(f"Node {node.node_id} has ended meanwhile.\n{_tail(node, None)}")
+        return
+    code = started.process.poll()
+    if code is not None:
+        raise LocalError(f"Node {node.node_id} ended at once with exit code {code}.\n{_tail(node, started)}")
 
 
-def _stop(node: LocalNode, force: bool, timeout_s: float) -> str:
-    pid = node.pid
-    if pid is None or not process_is_ours(pid, node.data_dir):
-        return "not running"
-    os.kill(pid, signal.SIGTERM)
-    if _wait_until_gone(pid, node.data_dir, timeout_s):
-        return "stopped"
-    if not force:
-        return "still running"
-    os.kill(pid, signal.SIGKILL)
-    return "killed" if _wait_until_gone(pid, node.data_dir, timeout_s) else "still running"
+def _tail(node: LocalNode, started: _Started | None) -> str:
+    return log_tail(node.log_path, 0 if started is None else started.said_before)
 
 
-def _wait_until_gone(pid: int, data_dir: Path, timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while process_is_ours(pid, data_dir):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_S)
-    return True
+def _signal(node: LocalNode, number: signal.Signals) -> None:
+    assert node.pid is not None, node
+    signal_ours(node.pid, node.data_dir, number)
+
+
+def _gone(node: LocalNode, deadline: float) -> bool:
+    assert node.pid is not None, node
+    return wait_until_gone(node.pid, node.data_dir, deadline)

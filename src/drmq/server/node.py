@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 
 from drmq.broker import Broker, DiskLogs, LogStore, MemoryLogs
+from drmq.broker.membership import NodeRemoved
 from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
 from drmq.model.address import Address
@@ -34,20 +35,27 @@ class Node:
 
     def __init__(self, config: ServerConfig, store: LogStore) -> None:
         self.config = config
-        self.broker = Broker(NodeId(config.node_id), store, config.broker)
+        self.broker = Broker(NodeId(config.node_id), store, config.broker, cluster=config.cluster)
         self.server = KafkaServer(self.broker, config.listener)
 
     async def start(self) -> tuple[str, int]:
         """Open everything; the address that clients are told."""
         await self.broker.start()
-        self._report_recovery()
         try:
-            _, port = await self.server.open(self.config.host, self.config.port)
+            _, port = await self.server.open(self.config.host, self.config.port, accepts=False)
         except OSError:
             # The address is taken: leave the data as a clean stop does.
             await self.broker.stop()
             raise
         self.broker.advertised = self.config.advertised_address(port)
+        try:
+            await self.broker.join()
+            # Not earlier: a client that is told nothing of the cluster would take that for an answer.
+            await self.server.listener.start_accepting()
+        except BaseException:
+            await self.stop()
+            raise
+        self._report_recovery()
         return self.broker.advertised
 
     def _report_recovery(self) -> None:
@@ -65,8 +73,16 @@ class Node:
             )
 
     async def stop(self) -> None:
+        """End in order: leaders are handed over while clients are still served, so that they hear of it here."""
+        await self.broker.hand_over()
         await self.server.close()
         await self.broker.stop()
+
+    async def crash(self) -> None:
+        """End as if the process were killed: nothing is saved or said. For tests that run nodes as threads."""
+        self.broker.abandon()
+        await self.server.listener.close(drain_timeout_s=0.0)
+        await self.broker.let_go()
 
 
 def open_store(config: ServerConfig, *, memory: bool = False) -> LogStore:
@@ -113,12 +129,25 @@ async def _serve(config: ServerConfig) -> int:
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def fail(error: BaseException) -> None:
+        is_in_order = isinstance(error, NodeRemoved)
+        if is_in_order:
+            log.warning("%s", error)
+        else:
+            log.critical("the node cannot go on: %s", error)
         if not ended.done():
-            ended.set_result(1)
+            ended.set_result(0 if is_in_order else 1)
 
     node.broker.on_fatal = fail
     _on_signals(lambda name: _end(ended, name))
-    host, port = await node.start()
+    starting = asyncio.ensure_future(node.start())
+    # A node may wait long for its peers; a signal must be heard meanwhile.
+    await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        log.info("stopped before the node had joined its cluster")
+        return ended.result()
+    host, port = await starting
     log.info("node %d serves Kafka clients at %s:%d, data in %s", config.node_id, host, port, config.data_dir)
     code = await ended
     log.info("stopping: finishing what is in flight, then flushing")

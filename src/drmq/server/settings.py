@@ -34,7 +34,7 @@ class BadValue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing that can be set. `kind` is `int`, `size`, `duration`, `bool`, `choice`, `path` or `text`."""
+    """One thing that can be set. `kind` is `int`, `size`, `duration`, `bool`, `choice`, `path`, `list` or `text`."""
 
     name: str
     table: str
@@ -57,8 +57,8 @@ class Setting:
     def metavar(self) -> str:
         if self.kind == "choice":
             return "|".join(self.choices)
-        return {"int": "N", "size": "BYTES", "duration": "MS", "bool": "BOOL", "path": "DIR"}.get(
-            self.kind, "ADDRESS" if self.name in ("host", "advertise") else "TEXT"
+        return {"int": "N", "size": "BYTES", "duration": "MS", "bool": "BOOL", "path": "DIR", "list": "LIST"}.get(
+            self.kind, "ADDRESS" if "host" in self.name or self.name == "advertise" else "TEXT"
         )
 
     @property
@@ -74,7 +74,7 @@ class Setting:
                 "duration": ("milliseconds, ", "; units such as 500ms, 30s, 7d may be given"),
             }.get(self.kind, ("a whole number, ", ""))
             return f"{before}{self.allowed_range}{after}"
-        return {"path": "a directory"}.get(self.kind, "a name or address")
+        return {"path": "a directory", "list": "a list, with commas"}.get(self.kind, "a name or address")
 
     @property
     def default_text(self) -> str:
@@ -86,7 +86,7 @@ class Setting:
             return ""
         if isinstance(value, bool):
             return "true" if value else "false"
-        return str(value)
+        return ",".join(value) if isinstance(value, tuple) else str(value)
 
     def parse(self, raw: Any) -> Any:
         """The value that a text, or a value from TOML, stands for. Raises `BadValue`."""
@@ -97,6 +97,8 @@ class Setting:
                 return raw
         elif self.allowed_range is not None and isinstance(raw, int) and not isinstance(raw, bool):
             return self._in_range(raw)
+        elif self.kind == "list" and isinstance(raw, list) and all(isinstance(part, str) for part in raw):
+            return tuple(part.strip() for part in raw)
         raise BadValue(f"a {type(raw).__name__} cannot stand here")
 
     def _parse_text(self, text: str) -> Any:
@@ -109,7 +111,9 @@ class Setting:
             if text.lower() in self.choices:
                 return text.lower()
             raise BadValue("this is not one of the choices")
-        if self.allowed_range is not None:
+        if self.kind == "list":
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        if self.allowed_range is not None and not (self.optional and not text):
             units = {"size": SIZE_UNITS, "duration": DURATION_UNITS}.get(self.kind, {})
             return self._in_range(parse_number(text, units))
         if not text:
@@ -152,15 +156,18 @@ def settings_of(cls: type, table: str) -> list[Setting]:
 
 
 def _setting(name: str, table: str, hint: Any, default: Any, help_text: str) -> Setting:
+    optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
+    if optional:
+        (hint,) = (part for part in get_args(hint) if part is not type(None))
     allowed = next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Range)), None)
     if allowed is not None:
         if name.endswith("_ms"):
-            return Setting(name, table, "duration", default, help_text, allowed)
-        return Setting(name, table, "size" if "bytes" in name else "int", default, help_text, allowed)
+            return Setting(name, table, "duration", default, help_text, allowed, optional=optional)
+        kind = "size" if "bytes" in name else "int"
+        return Setting(name, table, kind, default, help_text, allowed, optional=optional)
     if get_origin(hint) is Literal:
         return Setting(name, table, "choice", default, help_text, choices=get_args(hint))
-    optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
-    kind = {bool: "bool", Path: "path"}.get(hint, "text")
+    kind = "list" if get_origin(hint) is tuple else {bool: "bool", Path: "path"}.get(hint, "text")
     return Setting(name, table, kind, default, help_text, optional=optional)
 
 

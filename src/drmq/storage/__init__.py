@@ -9,7 +9,8 @@ failed sync cannot be repeated, and old bytes decay.
 files (`segment`) with sparse indexes (`index`) that are hints and never the truth. One thread
 (`writer`) makes every change and syncs once for everything that is waiting. Readers of any
 thread read below `flushed_offset`, without locks. All file operations go through `Files`
-(`files`), so that a test can cut the power at any step (`drmq.testing.FakeFiles`).
+(`files`), so that a test can cut the power at any step (`drmq.testing.FakeFiles`). What a replica must
+not forget beside its batches, its vote above all, is in a small file of its own (`ledger`).
 
 **How it is used.**
 
@@ -41,6 +42,13 @@ thread read below `flushed_offset`, without locks. All file operations go throug
     log.truncate_suffix(offset), log.drop_prefix(offset), log.roll(), log.maybe_roll(now_ms)
     log.flush(), log.close(clean), log.delete()         # writer thread, or when there is none
 
+    ledger = Ledger.open(log_directory)                 # LedgerMissing, LedgerCorrupt; Ledger.create(.., base)
+    ledger.base, ledger.ballot, ledger.entries, ledger.commit
+    ledger.save_ballot(Ballot(term, vote))              # durable when it returns, as all of these are:
+    ledger.append([OwnEntry(index, term, kind, offset, payload)]), ledger.truncate(from_index)
+    ledger.rebase(base), ledger.reset(base, ballot)     # LogFenced after a failure; DiskFull and goes on
+    ledger.note_commit(index)                           # but not this
+
     snapshots = SnapshotStore(log_directory)
     snapshots.save("producers", offset, payload)        # durable when it returns; keeps two
     snapshots.load_latest("producers", not_after)       # Snapshot(offset, payload) | None
@@ -53,9 +61,9 @@ thread read below `flushed_offset`, without locks. All file operations go throug
 - A torn tail is cut; a bad batch below the flushed offset is `LogCorrupt` and changes nothing.
 - Nothing is removed but by a decision that was made durable before.
 
-**What is not here.** Compaction by key and tiering will work on sealed segments. Raft's hard state
-comes with Raft. When to apply retention, and how much memory the queue may take, is the broker's
-business; turning errors into codes that of `kafka`. No batch's records are ever looked at.
+**What is not here.** Compaction by key and tiering will work on sealed segments. When to apply
+retention, and how much memory the queue may take, is the broker's business; turning errors into codes
+that of `kafka`. No batch's records are ever looked at.
 
 **What that costs.** After a power cut the `flushed` file may be some seconds old: damage to what was
 acknowledged in these last seconds looks like a torn tail, and is cut; if sound batches follow it,
@@ -81,16 +89,21 @@ from drmq.storage.errors import (
     WriterStopped,
 )
 from drmq.storage.files import OS_FILES, Files, FileStatus, OsFiles
+from drmq.storage.ledger import Ledger
+from drmq.storage.ledger_format import NO_VOTE, Ballot, LedgerBase, LedgerCorrupt, LedgerMissing, OwnEntry
 from drmq.storage.log import LatestTime, Log, LogOptions, StoredBatch
+from drmq.storage.memory_ledger import LedgerLike, MemoryLedger
 from drmq.storage.memory_log import MemoryLog
-from drmq.storage.recovery import Recovery
+from drmq.storage.recovery import Recovery, holds_records, remove_log_files
 from drmq.storage.segment_log import SegmentLog
 from drmq.storage.snapshots import Snapshot, SnapshotStore
 from drmq.storage.writer import Writer, WriterEvents
 
 __all__ = [
+    "NO_VOTE",
     "OS_FILES",
     "AppendFailed",
+    "Ballot",
     "DataDirectory",
     "DirectoryLocked",
     "DirectoryMismatch",
@@ -104,15 +117,22 @@ __all__ = [
     "Files",
     "InvalidName",
     "LatestTime",
+    "Ledger",
+    "LedgerBase",
+    "LedgerCorrupt",
+    "LedgerLike",
+    "LedgerMissing",
     "Log",
     "LogClosed",
     "LogCorrupt",
     "LogFenced",
     "LogLocation",
     "LogOptions",
+    "MemoryLedger",
     "MemoryLog",
     "OffsetOutOfRange",
     "OsFiles",
+    "OwnEntry",
     "Recovery",
     "SegmentLog",
     "Snapshot",
@@ -123,4 +143,6 @@ __all__ = [
     "WriterEvents",
     "WriterStopped",
     "check_name",
+    "holds_records",
+    "remove_log_files",
 ]

@@ -1,7 +1,7 @@
 """The data directory of a node: who owns it, whose it is, and where each log lives in it.
 
     lock                 flock while a broker runs; holds its process id
-    drmq.json            format version, node id, cluster id
+    drmq.json            format version, node id, directory id; cluster id and incarnation once they are known
     topics/<name>.<id>/<partition>/     a log each; <name> is shortened to 80 characters, <id> tells
     internal/<name>/<partition>/        logs that belong to no topic
     *.deleted            logs whose removal was decided and not finished
@@ -17,6 +17,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Callable
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -32,8 +33,9 @@ from drmq.storage.errors import (
 )
 from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remove_tree, replace_file, sync_ancestors
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DELETED_SUFFIX = ".deleted"
+_FIELDS = {"node_id", "directory_id", "cluster_id", "incarnation"}
 _NAME_SHOWN_MAX = 80
 _NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TOPIC_DIRECTORY = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,80})\.(?P<id>[0-9a-f]{32})")
@@ -58,19 +60,30 @@ def check_name(name: str) -> str:
 class DataDirectory:
     """The locked data directory of this process."""
 
-    def __init__(self, path: str, node_id: NodeId, cluster_id: str | None = None, files: Files = OS_FILES) -> None:
+    def __init__(
+        self,
+        path: str,
+        node_id: NodeId,
+        cluster_id: str | None = None,
+        files: Files = OS_FILES,
+        new_id: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
         """Lock the directory and check that it is ours, or make it ours if it is new and empty.
 
-        Without `cluster_id` a new directory gets a random one, and an old one keeps its own.
-        Raises a `DirectoryRefused`.
+        A new directory belongs to no cluster until `identify`, unless `cluster_id` is given; an old one is
+        refused if it belongs to another. `new_id` names a new directory. Raises a `DirectoryRefused`.
         """
         self.path = path.rstrip("/") or "/"
         self.node_id = node_id
         self._files = files
+        self._new_id = new_id
+        self.directory_id = ""
+        self.cluster_id: str | None = None
+        self.incarnation = 0
         make_directories(files, self.path)
         self._lock = self._take_lock()
         try:
-            self.cluster_id = self._identify(cluster_id)
+            self._identify(cluster_id)
         except BaseException:
             self.close()
             raise
@@ -95,7 +108,14 @@ class DataDirectory:
 
     # Whose it is
 
-    def _identify(self, cluster_id: str | None) -> str:
+    def identify(self, cluster_id: str, incarnation: int) -> None:
+        """Durably note the cluster that the directory belongs to from now on, and which life of its node it is."""
+        assert self.cluster_id in (None, cluster_id), (self.cluster_id, cluster_id)
+        if (self.cluster_id, self.incarnation) != (cluster_id, incarnation):
+            self.cluster_id, self.incarnation = cluster_id, incarnation
+            self._describe(f"{self.path}/drmq.json")
+
+    def _identify(self, cluster_id: str | None) -> None:
         path = f"{self.path}/drmq.json"
         if not self._files.exists(path):
             others = [name for name in self._files.list(self.path) if name in ("topics", "internal")]
@@ -103,25 +123,30 @@ class DataDirectory:
                 raise DirectoryUnreadable(
                     f"{path} is missing, but {self.path} holds data; restore the file, or start with an empty directory"
                 )
-            cluster_id = cluster_id or secrets.token_urlsafe(16)
-            self._describe(path, cluster_id)
+            self.cluster_id = cluster_id
+            self.directory_id = self._new_id()
+            self._describe(path)
             sync_ancestors(self._files, self.path)
-            return cluster_id
+            return
         handle = OpenFile(self._files, self._files.open(path))
         found = _decode_description(path, self._files.read(handle.handle, 1 << 16, 0))
         if found["node_id"] != self.node_id:
             raise DirectoryMismatch(f"{self.path} belongs to node {found['node_id']}, and this is node {self.node_id}")
-        if cluster_id is not None and found["cluster_id"] != cluster_id:
+        if cluster_id is not None and found["cluster_id"] not in (None, cluster_id):
             raise DirectoryMismatch(
                 f"{self.path} belongs to cluster {found['cluster_id']}, and this node to {cluster_id}"
             )
-        return str(found["cluster_id"])
+        self.cluster_id = None if found["cluster_id"] is None else str(found["cluster_id"])
+        self.directory_id = str(found["directory_id"])
+        self.incarnation = int(str(found["incarnation"]))
 
-    def _describe(self, path: str, cluster_id: str) -> None:
+    def _describe(self, path: str) -> None:
         fields: dict[str, object] = {
             "format_version": FORMAT_VERSION,
             "node_id": self.node_id,
-            "cluster_id": cluster_id,
+            "directory_id": self.directory_id,
+            "cluster_id": self.cluster_id,
+            "incarnation": self.incarnation,
         }
         fields["checksum"] = _checksum(fields)
         replace_file(self._files, path, json.dumps(fields, indent=2).encode() + b"\n")
@@ -210,8 +235,13 @@ def _decode_description(path: str, data: bytes) -> dict[str, object]:
             f"{path} has format version {fields['format_version']}, and this DRMQ knows versions up to "
             f"{FORMAT_VERSION}; use the version of DRMQ that wrote it, or a later one"
         )
+    if fields["format_version"] < FORMAT_VERSION:
+        raise DirectoryUnreadable(
+            f"{path} has format version {fields['format_version']}, of a DRMQ before it had clusters, which cannot be "
+            "read any more; start with an empty directory"
+        )
     checksum = fields.pop("checksum", None)
-    if checksum != _checksum(fields) or not {"node_id", "cluster_id"} <= fields.keys():
+    if checksum != _checksum(fields) or not _FIELDS <= fields.keys():
         raise DirectoryUnreadable(f"{path} is damaged: its checksum does not match; {advice}")
     return fields
 

@@ -7,6 +7,8 @@
     ├── LogFenced            a sync failed earlier: the log takes no more appends until it is reopened
     ├── LogCorrupt           bytes that were acknowledged do not read back
     ├── LogClosed            the log was closed or deleted
+    ├── LedgerMissing        there is no ledger (in `ledger_format`)
+    ├── LedgerCorrupt        a ledger that does not read back (in `ledger_format`)
     ├── WriterStopped        the writer thread takes no more work
     ├── InvalidName          a name that may not become part of a path
     └── DirectoryRefused     the data directory must not be used

@@ -164,6 +164,16 @@ class Log(Protocol):
     def roll(self) -> None:
         """Seal the active segment and begin another, unless it is empty."""
 
+    def reset(self, offset: Offset) -> None:
+        """Forget everything and begin at `offset`: the log of another replica's snapshot. Not atomic: who calls
+        this has noted elsewhere that it is under way, and repeats it after a crash.
+        """
+
+    def retention_start(
+        self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
+    ) -> Offset:
+        """Where the log would begin after `apply_retention`; may seal the active segment on the way."""
+
     def apply_retention(
         self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
     ) -> int:

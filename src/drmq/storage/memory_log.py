@@ -194,9 +194,14 @@ class MemoryLog:
             self.flush()
             self._segments = [*self._segments, _Segment(self.end_offset)]
 
-    def apply_retention(
+    def reset(self, offset: Offset) -> None:
+        self._check_open()
+        self._segments = [_Segment(offset)]
+        self._start_offset = self._flushed_offset = offset
+
+    def retention_start(
         self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
-    ) -> int:
+    ) -> Offset:
         self._check_open()
         keep_from = self._flushed_offset if keep_from is None else min(keep_from, self._flushed_offset)
         self.maybe_roll(now_ms)
@@ -211,6 +216,12 @@ class MemoryLog:
                 break
             surplus_bytes -= segment.size_bytes
             start = segment.end_offset
+        return start
+
+    def apply_retention(
+        self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
+    ) -> int:
+        start = self.retention_start(now_ms, retention_ms, retention_bytes, keep_from)
         if start <= self._start_offset:
             return 0
         if start == self.end_offset:

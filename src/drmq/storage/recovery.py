@@ -25,9 +25,9 @@ from itertools import pairwise
 from drmq.model import Offset
 from drmq.storage.checkpoint import Flushed, FlushedFile, read_start
 from drmq.storage.errors import LogCorrupt, LogFenced
-from drmq.storage.files import Files, make_directories, sync_ancestors
+from drmq.storage.files import OS_FILES, Files, make_directories, sync_ancestors
 from drmq.storage.log import LogOptions
-from drmq.storage.segment import LOG_SUFFIX, Segment
+from drmq.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 from drmq.storage.walk import BadBatch, find_batch, walk
 
 _logger = logging.getLogger(__name__)
@@ -64,6 +64,24 @@ class OpenedLog:
     """The `flushed` file still says that the log was closed in order."""
     leftovers: list[Segment] = field(default_factory=list)
     """Segments below the start offset that a crash kept from being removed."""
+
+
+def remove_log_files(directory: str, files: Files = OS_FILES) -> None:
+    """Remove all that a log consists of, and nothing else that lies beside it."""
+    if not files.is_directory(directory):
+        return
+    for name in files.list(directory):
+        if name in (FLUSHED_NAME, START_NAME) or name.endswith((LOG_SUFFIX, INDEX_SUFFIX, CUT_SUFFIX)):
+            files.remove(f"{directory}/{name}")
+    files.sync_directory(directory)
+
+
+def holds_records(directory: str, files: Files = OS_FILES) -> bool:
+    """Whether there are bytes in any segment of a directory. Reads none of them, so damaged ones count."""
+    return files.is_directory(directory) and any(
+        name.endswith(LOG_SUFFIX) and files.status(f"{directory}/{name}").size_bytes > 0
+        for name in files.list(directory)
+    )
 
 
 def segment_bases(files: Files, directory: str) -> list[Offset]:

@@ -311,9 +311,25 @@ class SegmentLog:
                 segment.remove_files()
         return len(freed)
 
-    def apply_retention(
+    def reset(self, offset: Offset) -> None:
+        self._before_change()
+        new = Segment(self._files, self._directory, offset, self.options.index_interval_bytes)
+        try:
+            for segment in reversed(self._view.segments):
+                segment.remove_files()
+            new.create()
+            write_start(self._files, f"{self._directory}/{START_NAME}", offset)
+            self._files.sync_directory(self._directory)
+            self._flushed_file.write(Flushed(False, offset, new.base_offset, new.flushed_bytes))
+            self._flushed_file.sync()
+        except OSError as error:
+            raise self._fence(f"beginning anew failed: {error.strerror}") from error
+        self._publish([new])
+        self._start_offset = self._flushed_offset = self._end_offset = offset
+
+    def retention_start(
         self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
-    ) -> int:
+    ) -> Offset:
         self._before_change()
         keep_from = self._flushed_offset if keep_from is None else min(keep_from, self._flushed_offset)
         self.maybe_roll(now_ms)
@@ -328,6 +344,12 @@ class SegmentLog:
                 break
             surplus_bytes -= segment.size_bytes
             start = segment.end_offset
+        return start
+
+    def apply_retention(
+        self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
+    ) -> int:
+        start = self.retention_start(now_ms, retention_ms, retention_bytes, keep_from)
         if start <= self._start_offset:
             return 0
         if start == self._end_offset:

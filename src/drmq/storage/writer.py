@@ -9,8 +9,8 @@ few helpers: the disk overlaps them.
 The thread talks back through `WriterEvents`, called on the writer thread, at most once per kind
 and cycle, so that one wake-up of the event loop carries all results.
 
-When an append fails, everything queued behind it for the same log carries offsets that no longer
-follow. The writer therefore reports the failure once, and drops what comes for that log until the
+When an append fails, or another step that appends build upon (`run_step`), everything queued behind it for the
+same log no longer follows. The writer therefore reports the failure once, and drops what comes for that log until the
 owner has seen the report, has gone back to `log.end_offset`, and says `resume(log)`. Since that word
 takes its place in the queue, it separates what was queued before it from what comes after.
 
@@ -59,11 +59,12 @@ class WriterEvents(Protocol):
 class _Job:
     """Something other than a batch to do on the thread, for whoever waits for the future."""
 
-    __slots__ = ("function", "future", "log")
+    __slots__ = ("function", "future", "is_step", "log")
 
-    def __init__(self, log: Log, function: Callable[[], object]) -> None:
+    def __init__(self, log: Log, function: Callable[[], object], is_step: bool = False) -> None:
         self.log = log
         self.function = function
+        self.is_step = is_step
         self.future: Future[Any] = Future()
 
     def do(self) -> None:
@@ -96,6 +97,8 @@ class Writer:
         self._pool: ThreadPoolExecutor | None = None
         self._submitted_bytes = 0  # counted by the submitter
         self._taken_bytes = 0  # counted by the writer
+        self._done_bytes = 0  # of this cycle, written and perhaps not synced
+        self._counting = threading.Lock()
         self._failed: set[Log] = set()
         self._dirty: dict[Log, Offset] = {}  # what was flushed before this cycle's appends
         self._wants_written: dict[Log, None] = {}
@@ -125,7 +128,16 @@ class Writer:
 
         What it raises goes to the future.
         """
-        job = _Job(log, function)
+        return self._queue_job(_Job(log, function))
+
+    def run_step(self, log: Log, function: Callable[[], T]) -> Future[T]:
+        """Like `run`, for a change that what is queued behind it for `log` builds upon, as upon an append.
+
+        If it raises, all of that is dropped until `resume(log)`; if something before it has failed, it is not run.
+        """
+        return self._queue_job(_Job(log, function, is_step=True))
+
+    def _queue_job(self, job: _Job) -> Future[Any]:
         if self._is_stopping:
             job.fail(self._stopped())
         else:
@@ -182,23 +194,56 @@ class Writer:
         """One cycle; jobs, and what is queued behind them for the same log, come after the sync of the rest.
 
         A job may take long (removing large files, say), and nobody's acknowledgement waits for it
-        who does not have to.
+        who does not have to. Jobs of different logs have nothing to do with each other, and mostly wait for a
+        sync of their own (an election of many partitions at once): the helpers take their share.
         """
         if not any(isinstance(item, _Job) for item in items):
             return self._do(items)
         now: list[_Item] = []
-        later: list[_Item] = []
-        seen: set[Log] = set()
+        later: dict[Log, list[_Item]] = {}
+        goes_on = True
         for item in items:
             if isinstance(item, _Job):
-                seen.add(item.log)
-            is_later = item is _STOP or isinstance(item, _Job) or item[0] in seen
-            (later if is_later else now).append(item)
+                later.setdefault(item.log, []).append(item)
+            elif item is _STOP:
+                goes_on = False
+            elif item[0] in later:
+                later[item[0]].append(item)
+            else:
+                now.append(item)
         self._do(now)
-        return self._do(later)
+        self._share(list(later.values()), self._do_quietly)
+        self._report()
+        return goes_on
+
+    def _share(self, work: list[T], function: Callable[[T], object]) -> None:
+        """Do all of the work, some of it on the helpers."""
+        rest = iter(work)
+
+        def do_some() -> None:
+            # Several threads take from one iterator: under the interpreter's lock each piece goes to one.
+            for piece in rest:
+                function(piece)
+
+        helpers = min(len(work), self._sync_threads) - 1
+        if helpers <= 0:
+            do_some()
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._sync_threads - 1, "drmq-sync")
+        futures = [self._pool.submit(do_some) for _ in range(helpers)]
+        do_some()
+        for future in futures:
+            future.result()
 
     def _do(self, items: list[_Item]) -> bool:
-        """Append, run jobs between, report, sync, report."""
+        """Append, report, sync, report."""
+        goes_on = self._do_quietly(items)
+        self._report()
+        return goes_on
+
+    def _do_quietly(self, items: list[_Item]) -> bool:
+        """Append, and run jobs between."""
         goes_on = True
         pending: dict[Log, list[tuple[BatchHeader, Buffer]]] = {}
         taken_bytes = 0
@@ -215,18 +260,34 @@ class Writer:
             elif item is not _STOP:
                 if item.log in pending:
                     self._append(item.log, pending.pop(item.log))
-                item.do()
+                if item.log in self._dirty:
+                    self._flush_one(item.log)
+                self._do_job(item)
             else:
                 goes_on = False
         for log, batches in pending.items():
             self._append(log, batches)
+        with self._counting:
+            self._done_bytes += taken_bytes
+        return goes_on
+
+    def _report(self) -> None:
+        """Tell what is in the logs, sync, and tell what is durable."""
         if self._wants_written:
             written = [(log, log.end_offset) for log in self._wants_written]
             self._wants_written.clear()
             self._events.on_written(written)
         self._flush()
-        self._taken_bytes += taken_bytes
-        return goes_on
+        self._taken_bytes += self._done_bytes
+        self._done_bytes = 0
+
+    def _do_job(self, job: _Job) -> None:
+        if job.is_step and job.log in self._failed:
+            job.fail(StorageError(f"{job.log.name}: something before this has failed"))
+            return
+        job.do()
+        if job.is_step and not job.future.cancelled() and job.future.exception() is not None:
+            self._failed.add(job.log)
 
     def _append(self, log: Log, batches: list[tuple[BatchHeader, Buffer]]) -> None:
         if log in self._failed:
@@ -242,6 +303,19 @@ class Writer:
         # A fenced log keeps what was flushed. What was only written may or may not be there.
         self._events.on_failed(log, error, log.flushed_offset if log.is_fenced else log.end_offset)
 
+    def _flush_one(self, log: Log) -> None:
+        """Sync a log whose next job counts on it, and report; others may be doing the same for theirs."""
+        flushed_before = self._dirty.pop(log)
+        if log.is_fenced:
+            return
+        try:
+            log.flush()
+        except StorageError as error:
+            self._on_failure(log, error)
+        else:
+            if log.flushed_offset > flushed_before:
+                self._events.on_flushed([(log, log.flushed_offset)])
+
     def _flush(self) -> None:
         """Sync what was appended to, and report what is durable."""
         dirty, self._dirty = self._dirty, {}
@@ -250,28 +324,16 @@ class Writer:
             return
         results: list[tuple[Log, Offset]] = []
         failures: list[tuple[Log, StorageError]] = []
-        rest = iter(logs)
 
-        def flush_some() -> None:
-            # Several threads take from one iterator: under the interpreter's lock each log goes to one.
-            for log in rest:
-                try:
-                    log.flush()
-                except StorageError as error:
-                    failures.append((log, error))
-                else:
-                    results.append((log, log.flushed_offset))
+        def flush(log: Log) -> None:
+            try:
+                log.flush()
+            except StorageError as error:
+                failures.append((log, error))
+            else:
+                results.append((log, log.flushed_offset))
 
-        helpers = min(len(logs), self._sync_threads) - 1
-        if helpers > 0:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._sync_threads - 1, "drmq-sync")
-            futures = [self._pool.submit(flush_some) for _ in range(helpers)]
-            flush_some()
-            for future in futures:
-                future.result()
-        else:
-            flush_some()
+        self._share(logs, flush)
         # The last append may have failed, so that there is no news.
         results = [(log, offset) for log, offset in results if offset > dirty[log]]
         if results:

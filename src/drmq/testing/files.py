@@ -176,6 +176,20 @@ class FakeFiles:
             if position < len(data):
                 data[position] ^= 1 << bit
 
+    def durable_files(self, path: str) -> dict[str, bytearray]:
+        """The files of a directory, by name, that a power cut cannot take, with what it leaves in them for certain.
+
+        The bytes are the disk's own, so they must not be changed; unsynced changes may make them more, or others.
+        """
+        node: _Node = self._root
+        for name in _parts(path):
+            if not isinstance(node, _Directory) or name not in node.durable:
+                return {}
+            node = node.durable[name]
+        if not isinstance(node, _Directory):
+            return {}
+        return {name: child.durable for name, child in node.durable.items() if isinstance(child, _File)}
+
     def content(self, path: str) -> bytes:
         """What the program sees in a file."""
         return bytes(self._file(path).data)

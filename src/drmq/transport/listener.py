@@ -48,14 +48,23 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Start to listen; the address that was bound, with the port the system chose for 0."""
+    async def open(self, host: str, port: int, *, accepts: bool = True) -> tuple[str, int]:
+        """Start to listen; the address that was bound, with the port the system chose for 0.
+
+        Without `accepts` the address is taken, but connections are refused until `start_accepting`.
+        """
         loop = self.loop = asyncio.get_running_loop()
         self.now = loop.time()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=_BACKLOG)
+        self._server = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=_BACKLOG, start_serving=accepts
+        )
         self._sweeper = loop.call_later(self._sweep_interval_s, self._sweep)
         bound = self._server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])
+
+    async def start_accepting(self) -> None:
+        if self._server is not None:
+            await self._server.start_serving()
 
     def stop_accepting(self) -> None:
         if self._server is not None:

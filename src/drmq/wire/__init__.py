@@ -8,7 +8,7 @@ How it is built, from the bottom up:
 
 - `fields` has the words in which a message is written down, `messages` has the messages;
 - `compiler` makes a reader and a writer from a message and a version, `codec` runs them;
-- `apis` is the table of what is spoken, `frames` puts headers and sizes around the bodies;
+- `apis` has the tables of what is served and what is spoken, `frames` puts headers and sizes around the bodies;
 - `produce` and `fetch` are written by hand, because they are what a broker does all day.
 
 What always holds: bytes from a peer become a value or raise `ProtocolError`, and nothing else;
@@ -21,7 +21,7 @@ business of `drmq.records`; here it is bytes.
 """
 
 from drmq.wire.api_key import ApiKey
-from drmq.wire.apis import APIS, Api
+from drmq.wire.apis import APIS, KNOWN_APIS, Api
 from drmq.wire.codec import Buffer, decode, encode
 from drmq.wire.errors import ProtocolError
 from drmq.wire.fetch import FetchData, FetchPartition, FetchResult, read_fetch, write_fetch_response
@@ -36,10 +36,11 @@ from drmq.wire.frames import (
     write_response,
 )
 from drmq.wire.produce import ProduceData, ProducePartition, ProduceResult, read_produce, write_produce_response
-from drmq.wire.topics import NodeEndpoint, Topic
+from drmq.wire.topics import NodeEndpoint, Topic, hinted_leaders
 
 __all__ = [
     "APIS",
+    "KNOWN_APIS",
     "Api",
     "ApiKey",
     "Buffer",
@@ -56,6 +57,7 @@ __all__ = [
     "decode",
     "encode",
     "finish_frame",
+    "hinted_leaders",
     "read_fetch",
     "read_produce",
     "read_request",

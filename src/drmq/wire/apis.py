@@ -1,8 +1,9 @@
 """The APIs that DRMQ speaks: their versions, and where their messages are.
 
-The table is what a broker advertises and what frames are read by. It knows the message classes by
-name only: `Api.request` and `Api.response` import the module of an API when it is first met, so
-that a process pays for what it uses and starts at once.
+`APIS` is what a broker serves and advertises. `KNOWN_APIS` is what frames are read and written by:
+the same, and APIs that our client may ask of other brokers while ours does not serve them. The
+tables know the message classes by name only: `Api.request` and `Api.response` import the module of
+an API when it is first met, so that a process pays for what it uses and starts at once.
 """
 
 from __future__ import annotations
@@ -89,10 +90,20 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, flexible_from=2),
         Api(ApiKey.CREATE_PARTITIONS, 0, 3, flexible_from=2),
         Api(ApiKey.DELETE_GROUPS, 0, 2, flexible_from=2),
+        Api(ApiKey.ELECT_LEADERS, 0, 2, flexible_from=2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, flexible_from=1),
+        Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, flexible_from=0),
+        Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, flexible_from=0),
         Api(ApiKey.OFFSET_DELETE, 0, 0, flexible_from=NEVER),
+        Api(ApiKey.DESCRIBE_QUORUM, 0, 2, flexible_from=0),
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, flexible_from=0),
+        Api(ApiKey.UNREGISTER_BROKER, 0, 0, flexible_from=0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, flexible_from=0),
+        Api(ApiKey.ADD_RAFT_VOTER, 0, 1, flexible_from=0),
+        Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, flexible_from=0),
     )
 }
 """By key. Plain integers find their row too, so a key from the wire needs no conversion first."""
+
+KNOWN_APIS: Final[dict[int, Api]] = APIS | {}
+"""By key: the rows of `APIS`, and those that our client asks of other brokers only: none, now."""

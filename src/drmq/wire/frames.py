@@ -16,7 +16,7 @@ import struct
 from typing import Any, NamedTuple
 
 from drmq.wire.api_key import ApiKey
-from drmq.wire.apis import APIS, NEVER
+from drmq.wire.apis import KNOWN_APIS, NEVER
 from drmq.wire.codec import MALFORMED, Buffer, decode, encode, skip_tags
 from drmq.wire.errors import ProtocolError
 
@@ -25,7 +25,7 @@ _REQUEST_START = struct.Struct(">ihhih")
 _RESPONSE_START = struct.Struct(">ii")
 _INT32 = struct.Struct(">i")
 
-_flexible_from = {int(key): api.flexible_from for key, api in APIS.items()}
+_flexible_from = {int(key): api.flexible_from for key, api in KNOWN_APIS.items()}
 
 
 class RequestHeader(NamedTuple):
@@ -67,7 +67,7 @@ def read_request(frame: Buffer, header: RequestHeader) -> Any:
     """The body of a request whose API and version are served, as an instance of `Api.request`."""
     # Some clients send more than the message: librdkafka 2.16 writes "all topics" in Metadata v13 as four
     # bytes where one belongs, and is understood all the same. What follows the message is passed over.
-    return decode(APIS[header.api_key].request, header.api_version, frame, header.body_position, allow_tail=True)
+    return decode(KNOWN_APIS[header.api_key].request, header.api_version, frame, header.body_position, allow_tail=True)
 
 
 def start_response(api_key: int, version: int, correlation_id: int) -> bytearray:
@@ -112,4 +112,4 @@ def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
             position = skip_tags(frame, position, len(frame))
     except MALFORMED as error:
         raise ProtocolError(f"response header: {error}") from error
-    return correlation_id, decode(APIS[api_key].response, version, frame, position)
+    return correlation_id, decode(KNOWN_APIS[api_key].response, version, frame, position)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from drmq.wire.codec import Buffer, field_too_long, unexpected_null, write_uvarint
@@ -22,6 +22,21 @@ class NodeEndpoint(NamedTuple):
     host: str
     port: int
     rack: str | None = None
+
+
+class _Hint(Protocol):
+    @property
+    def current_leader(self) -> tuple[int, int] | None: ...
+
+
+def hinted_leaders(results: Iterable[_Hint]) -> list[int]:
+    """The brokers that the results of a response point to as leaders, each once, in order of appearance.
+
+    A hint is of use only with its address (KIP-951), so these are the brokers whose endpoints belong
+    into `node_endpoints`. A leader that is not known, -1, has none.
+    """
+    leaders = (result.current_leader for result in results)
+    return list(dict.fromkeys(leader[0] for leader in leaders if leader is not None and leader[0] >= 0))
 
 
 def read_text(frame: Buffer, position: int, size: int, end: int) -> str:

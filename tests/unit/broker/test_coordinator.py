@@ -138,7 +138,9 @@ def test_offsets_of_deleted_topics_are_forgotten(harness: Harness) -> None:
 
 
 def test_groups_are_spread_over_the_shards(harness: Harness) -> None:
-    counts = dict.fromkeys(harness.broker.groups.shards, 0)
+    counts = dict.fromkeys(harness.broker.groups.shards.values(), 0)
     for number in range(100):
-        counts[harness.broker.groups.shard_of(f"group-{number}")] += 1
+        shard = harness.broker.groups.shard_of(f"group-{number}")
+        assert isinstance(shard, ShardDriver)
+        counts[shard] += 1
     assert all(count > 10 for count in counts.values())

@@ -10,53 +10,12 @@ import errno
 import pytest
 
 from drmq.broker.partition import Partition
-from drmq.broker.producers import ProducerTable
-from drmq.catalog import TopicConfig, TopicDefaults, effective
-from drmq.model import ApiError, ErrorCode, Offset, TopicId
+from drmq.model import ApiError, ErrorCode, Offset
 from drmq.records import encode_batch, iter_batches, read_header
 from drmq.records.record import Record
-from drmq.storage import Log, MemoryLog, SegmentLog, StorageError, Writer
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch
-
-
-class Desk:
-    """A partition, its writer, and what was heard from them."""
-
-    def __init__(self, log: Log | None = None, **configs: str) -> None:
-        self.log = log or MemoryLog("orders-0")
-        self.writer = Writer(self)
-        settings = {name.replace("_", "."): value for name, value in configs.items()}
-        self.partition = Partition(
-            "orders", TopicId(bytes(16)), 0, self.log, self.writer, config(settings), ProducerTable()
-        )
-        self.heard: list[tuple[str, ErrorCode]] = []
-
-    def work(self) -> None:
-        self.writer.run_cycle()
-
-    def append(self, *values: bytes, wants_written: bool = False) -> Offset:
-        return self.partition.append(a_batch(values or (b"x",)), 5_000, wants_written=wants_written).next_offset
-
-    def hear_durable(self, name: str, next_offset: Offset) -> None:
-        self.partition.when_durable(next_offset, lambda error: self.heard.append((name, error)))
-
-    def hear_written(self, name: str, next_offset: Offset) -> None:
-        self.partition.when_written(next_offset, lambda error: self.heard.append((name, error)))
-
-    def on_written(self, results: list[tuple[Log, Offset]]) -> None:
-        for _, end_offset in results:
-            self.partition.on_written(end_offset)
-
-    def on_flushed(self, results: list[tuple[Log, Offset]]) -> None:
-        for _, flushed_offset in results:
-            self.partition.on_flushed(flushed_offset)
-
-    def on_failed(self, log: Log, error: StorageError, end_offset: Offset) -> None:
-        self.partition.on_failed(str(error), end_offset)
-
-    def on_crashed(self, error: BaseException) -> None:
-        raise error
+from support.replica_desk import Desk
 
 
 class Watcher:
@@ -65,10 +24,6 @@ class Watcher:
 
     def on_progress(self, partition: Partition) -> None:
         self.calls += 1
-
-
-def config(settings: dict[str, str]) -> TopicConfig:
-    return effective(settings, TopicDefaults())
 
 
 def refusal(desk: Desk, batch: memoryview) -> ErrorCode:
@@ -173,18 +128,25 @@ def test_the_brokers_time_is_stamped_where_the_topic_says_so() -> None:
 
 def failing_desk() -> tuple[Desk, FakeFiles]:
     files = FakeFiles()
-    return Desk(SegmentLog("/orders-0", files=files)), files
+    return Desk(files), files
+
+
+def fill_disk(files: FakeFiles) -> None:
+    """The next batch finds no room. The ledger has kept its own."""
+    files.fail("write", errno.ENOSPC, path_part=".log")
 
 
 def test_a_failed_append_voids_everything_behind_it() -> None:
     desk, files = failing_desk()
     desk.hear_durable("kept", desk.append())
     desk.work()
-    files.fail("write", errno.ENOSPC)
+    fill_disk(files)
     desk.hear_durable("lost", desk.append())
     desk.hear_written("lost too", desk.append(wants_written=True))
-    desk.work()
+    desk.turn()
+    desk.writer.run_cycle()
     lost = ErrorCode.KAFKA_STORAGE_ERROR
+    desk.turn()
     assert desk.heard == [("kept", ErrorCode.NONE), ("lost too", lost), ("lost", lost)]
     assert desk.partition.high_watermark == 1
     assert refusal(desk, a_batch()) is lost
@@ -192,14 +154,15 @@ def test_a_failed_append_voids_everything_behind_it() -> None:
 
 def test_nobody_waits_for_void_offsets_that_other_batches_will_get() -> None:
     desk, files = failing_desk()
-    files.fail("write", errno.ENOSPC)
+    fill_disk(files)
     void = desk.append()
-    desk.work()
+    desk.turn()
+    desk.writer.run_cycle()
+    desk.turn()
     desk.hear_durable("too late", void)
     desk.hear_written("too late", void)
     assert desk.heard == [("too late", ErrorCode.KAFKA_STORAGE_ERROR)] * 2
-    desk.writer.resume(desk.log)
-    desk.partition.recover(ProducerTable())
+    desk.work()
     assert desk.append() == void
     desk.work()
     assert len(desk.heard) == 2
@@ -209,11 +172,11 @@ def test_after_recovery_offsets_go_on_where_the_log_ends() -> None:
     desk, files = failing_desk()
     desk.append()
     desk.work()
-    files.fail("write", errno.ENOSPC)
+    epoch = desk.partition.leader_epoch
+    fill_disk(files)
     desk.append(b"lost")
     desk.work()
-    desk.writer.resume(desk.log)
-    desk.partition.recover(ProducerTable())
+    assert desk.partition.leader_epoch > epoch
     desk.hear_durable("again", desk.append(b"again"))
     desk.work()
     assert desk.heard == [("again", ErrorCode.NONE)]
@@ -222,7 +185,7 @@ def test_after_recovery_offsets_go_on_where_the_log_ends() -> None:
 
 def test_a_failed_sync_ends_appending() -> None:
     desk, files = failing_desk()
-    files.fail("sync", errno.EIO)
+    files.fail("sync", errno.EIO, path_part=".log")
     desk.hear_durable("unsure", desk.append())
     desk.work()
     assert desk.heard == [("unsure", ErrorCode.KAFKA_STORAGE_ERROR)]

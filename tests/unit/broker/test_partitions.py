@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drmq.broker import Partition
-from drmq.broker.partitions import PRODUCERS_SNAPSHOT, load_producers
 from drmq.broker.producers import ProducerTable
+from drmq.broker.states import PRODUCERS_SNAPSHOT, load_producers
 from drmq.model import ApiError, ErrorCode, Offset, TopicId
 from drmq.storage import SegmentLog, SnapshotStore
 from drmq.testing.files import FakeFiles
@@ -85,7 +85,7 @@ def test_a_partition_whose_directory_is_gone_is_stopped(harness: Harness, files:
 def test_after_a_failed_append_the_partition_goes_on_by_itself(harness: Harness, files: FakeFiles) -> None:
     harness.create_topic("orders")
     assert harness.append("orders", a_batch(producer_id=7, epoch=0, sequence=0)) == (0, ErrorCode.NONE)
-    files.fail("write", errno.ENOSPC, path_part="orders")
+    files.fail("write", errno.ENOSPC, path_part=log_path(harness, "orders") + "/0")
     assert harness.append("orders", a_batch(producer_id=7, epoch=0, sequence=1)) == (1, ErrorCode.KAFKA_STORAGE_ERROR)
     harness.settle()
     assert harness.append("orders", a_batch(producer_id=7, epoch=0, sequence=1)) == (1, ErrorCode.NONE)
@@ -153,7 +153,7 @@ def test_a_round_of_maintenance_goes_on_after_a_partition_that_fails(
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(harness.partition("a-broken").log, "apply_retention", fail)
+    monkeypatch.setattr(harness.partition("a-broken").log, "retention_start", fail)
     harness.run(harness.broker.maintain())
     assert "maintenance of Partition(a-broken-0) failed" in caplog.text
     assert harness.partition("a-broken").start_offset == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from drmq.catalog import (
@@ -35,6 +37,8 @@ def test_the_defaults_are_those_of_a_broker_that_sets_nothing() -> None:
         ("max.message.bytes", "0"),
         ("message.timestamp.type", "LogAppendTime"),
         ("segment.bytes", "1024"),
+        ("min.insync.replicas", "1"),
+        ("min.insync.replicas", "3"),
     ],
 )
 def test_values_at_the_edge(name: str, value: str) -> None:
@@ -74,3 +78,10 @@ def test_what_a_topic_sets_goes_before_what_the_broker_gives() -> None:
     assert (config.retention_ms, config.segment_bytes) == (7, 2_000)
     assert config.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert effective({}, TopicDefaults()).timestamp_type is TimestampType.CREATE_TIME
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(TopicDefaults)])
+def test_what_the_broker_gives_reaches_topics_that_set_nothing(name: str) -> None:
+    config = effective({}, TopicDefaults(**{name: 2_222}))
+    assert getattr(config, name) == 2_222
+    assert effective({name.replace("_", "."): "3333"}, TopicDefaults(**{name: 2_222})) != config

@@ -61,12 +61,24 @@ def test_unknown_and_internal_partitions(ten_records: Harness) -> None:
     assert delete(ten_records, 0, "__cluster_metadata") == (-1, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-def test_a_disk_that_fails_is_a_storage_error(ten_records: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_a_storage_error(ten_records: Harness) -> None:
+    partition = ten_records.partition("orders")
+    with ten_records.failing(partition):
+        assert delete(ten_records, 4) == (-1, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert partition.start_offset == 0
+
+
+def test_what_cannot_be_freed_is_deleted_all_the_same(
+    ten_records: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(*_: object) -> None:
         raise LogFenced("orders-0", "sync failed")
 
     monkeypatch.setattr(type(ten_records.partition("orders").log), "drop_prefix", fail)
-    assert delete(ten_records, 4) == (-1, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert delete(ten_records, 4) == (4, 0)
+    ten_records.settle()
+    assert ten_records.partition("orders").start_offset == 4
+    assert "deleted records are still on the disk" in caplog.text
     monkeypatch.undo()
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drmq.broker import StoppedPartition
 from drmq.kafka.operations import TOPIC_OPERATIONS
-from drmq.model import ErrorCode
+from drmq.model import ErrorCode, GroupId
 from drmq.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
@@ -44,7 +43,7 @@ def test_topics_come_in_the_order_of_their_names(harness: Harness) -> None:
     assert (described.topic_id, described.is_internal) == (orders.topic_id, False)
     assert described.topic_authorized_operations == TOPIC_OPERATIONS
     partition = described.partitions[1]
-    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, NODE, 0)
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, NODE, 1)
     assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([NODE], [NODE], [])
 
 
@@ -88,12 +87,11 @@ def test_nonsense_limits_still_give_a_page(harness: Harness) -> None:
 
 
 def test_a_stopped_partition_has_no_leader(harness: Harness) -> None:
-    harness.create_topic("a", 2)
-    slots = harness.broker.partitions.slots("a")
-    assert isinstance(slots, list)
-    served, slots[1] = slots[1], StoppedPartition("a", 1, "its directory is gone")
+    created = harness.create_topic("a", 2)
+    served = harness.broker.partitions.withdraw(GroupId(created.topic_id, 1))
+    assert served is not None
+    harness.broker.partitions.publish_stopped(created, 1, "its directory is gone")
     [topic] = ask(harness, "a").topics
     partition = topic.partitions[1]
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert (partition.isr_nodes, partition.offline_replicas) == ([], [NODE])
-    slots[1] = served

@@ -116,7 +116,7 @@ def test_an_unknown_topic(harness: Harness, line: KafkaLine, version: int, code:
     assert answered.responses[0].partitions[0].error_code == code
 
 
-@pytest.mark.parametrize(("epoch", "code"), [(0, 0), (1, 75)])
+@pytest.mark.parametrize(("epoch", "code"), [(0, 74), (1, 0), (2, 75)])
 def test_a_wrong_leader_epoch_is_told(harness: Harness, line: KafkaLine, epoch: int, code: int) -> None:
     answered = line.ask(request(harness, 0, leader_epoch=epoch), 12).responses[0].partitions[0]
     assert answered.error_code == code

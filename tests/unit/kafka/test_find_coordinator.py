@@ -7,7 +7,7 @@ import pytest
 from drmq.model import ErrorCode
 from drmq.wire import ApiKey
 from drmq.wire.messages.find_coordinator import FindCoordinatorRequest
-from support.broker_harness import Harness
+from support.broker_harness import NODE, Harness
 from support.kafka_line import versions
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -15,10 +15,9 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
 def test_a_group_is_coordinated_here(harness: Harness, version: int) -> None:
-    harness.broker.advertised = ("here", 1234)
     answer = harness.ask(FindCoordinatorRequest("g", GROUP, ["g"]), version)
     found = answer.coordinators[0] if version >= 4 else answer
-    assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "here", 1234)
+    assert (found.error_code, found.node_id, found.host, found.port) == (0, NODE, "localhost", 9092)
 
 
 def test_several_at_once(harness: Harness) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drmq.model import ErrorCode, LeaderEpoch
+from drmq.model import ErrorCode
 from drmq.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
@@ -27,10 +27,15 @@ def end_of(
 def two_epochs(harness: Harness) -> Harness:
     """Records 0 to 2 of epoch 1, 3 to 4 of epoch 4, which is the current one."""
     harness.create_topic("orders")
-    for epoch, count in ((1, 3), (4, 2)):
-        harness.partition("orders").leader_epoch = LeaderEpoch(epoch)
-        for _ in range(count):
-            harness.produce("orders")
+    for _ in range(3):
+        harness.produce("orders")
+    partition = harness.partition("orders")
+    for _ in range(3):
+        with harness.failing(partition):
+            pass
+    for _ in range(2):
+        harness.produce("orders")
+    assert partition.leader_epoch == 4
     return harness
 
 
@@ -49,7 +54,7 @@ def test_epochs_that_never_were(two_epochs: Harness) -> None:
 
 def test_the_current_epoch_of_an_empty_partition_ends_at_its_start(harness: Harness) -> None:
     harness.create_topic("orders")
-    assert end_of(harness, 0) == (0, 0, 0)
+    assert end_of(harness, 1) == (0, 1, 0)
 
 
 def test_a_client_with_another_leader_in_mind(two_epochs: Harness) -> None:

@@ -75,7 +75,7 @@ class Invariants:
         self.replicas: dict[NodeId, Replica] = {}
         self.leaders: dict[Term, NodeId] = {}
         self.votes: dict[tuple[Term, NodeId], NodeId] = {}
-        self.entries: dict[tuple[int, Term], tuple[Term, bytes]] = {}
+        self.entries: dict[tuple[int, Term], tuple[Term, int, bytes]] = {}
         self.joint_entries: set[tuple[int, Term]] = set()
         self.committed: dict[int, Term] = {0: Term(0)}
         self.committed_in: dict[int, Term] = {0: Term(0)}
@@ -97,9 +97,9 @@ class Invariants:
         previous = None
         for entry in ready.entries:
             if previous is None:
-                previous = node.term_at(LogIndex(entry.index - 1))
+                previous = node.term_at(LogIndex(entry.first - 1))
                 assert previous is not None
-            value = (previous, bytes(entry.payload))  # type: ignore[call-overload]
+            value = (previous, entry.first, bytes(entry.payload))  # type: ignore[call-overload]
             known = self.entries.setdefault((entry.index, entry.term), value)
             require(known == value, f"log matching: n{node.node_id} has {entry} after {previous}, not {known}")
             previous = entry.term

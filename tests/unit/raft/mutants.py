@@ -41,6 +41,22 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     Mutant(
+        "an entry half replaced: a conflict is looked for at the entry's last index",
+        "follower",
+        "log.term_at(entry.first)",
+        "log.term_at(entry.index)",
+        1000,
+        400,
+    ),
+    Mutant(
+        "an entry is sent after the wrong one: the follower's hint lies inside it",
+        "leader",
+        "                progress.next = entries[0].first\n                previous_index = LogIndex(progress.next - 1)\n",
+        "                progress.next = entries[0].first\n",
+        1000,
+        470,
+    ),
+    Mutant(
         "votes twice after restart: the vote is sent before it is durable",
         "election",
         "        state.send_after_persist(response)",
@@ -75,8 +91,8 @@ MUTANTS = [
         "        self._votes = {}\n        self._state.become_candidate()\n        self._ask()",
         "        self._state.become_candidate()\n        self._votes = {self._state.node_id: True}\n"
         "        self._ask()\n        self._count()",
-        300,
-        20,
+        1000,
+        510,
     ),
     Mutant(
         "asks for votes before its log is durable",

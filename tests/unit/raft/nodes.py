@@ -30,7 +30,7 @@ OPTIONS = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2)
 
 
 def entry(index: int, term: int, payload: bytes = b"x", kind: EntryKind = EntryKind.PAYLOAD) -> Entry:
-    return Entry(LogIndex(index), Term(term), kind, payload, len(payload))
+    return Entry(LogIndex(index), LogIndex(index), Term(term), kind, payload, len(payload))
 
 
 def entries(terms: Iterable[int], first: int = 1) -> list[Entry]:

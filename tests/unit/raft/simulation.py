@@ -125,7 +125,7 @@ class World(Invariants):
             snapshot_chunk_bytes_max=self.random.choice((8, 16, 64)),
             snapshot_resend_ticks=3,
             transfer_ticks_max=6,
-            promotion_lag_entries_max=3,
+            promotion_lag_max=3,
         )
         self.blocked: set[tuple[NodeId, NodeId]] = set()
         self.healed = False
@@ -423,7 +423,8 @@ class World(Invariants):
         self.at_node(self.random.choice((0, 0, 0, 15)), "apply", replica, apply)
 
     def apply(self, replica: Replica, entry: Entry) -> None:
-        replica.applied += 1
+        require(entry.first == replica.applied + 1, "applied a part of an entry:", entry, replica.applied)
+        replica.applied = entry.index
         replica.chain = crc32(f"{replica.chain}{entry.index}{entry.term}{entry.payload!r}".encode())
         known = self.chains.setdefault(entry.index, replica.chain)
         require(known == replica.chain, f"state machine safety: n{replica.node_id} applied another", entry)
@@ -463,7 +464,7 @@ class World(Invariants):
         commit = replica.node.commit_index
         replica.node.receive(message)
         if type(message) is AppendRequest:
-            reach = message.previous_index + len(message.entries)
+            reach = message.entries[-1].index if message.entries else message.previous_index
             require(replica.node.commit_index <= max(commit, reach), "committed further than the message", message)
         self.settle(replica)
 
@@ -499,6 +500,11 @@ class World(Invariants):
         duration = self.random.choice((20, 60, 150))
         replica.frozen_until = self.now + duration
         self.say(f"n{replica.node_id} freezes for {duration}")
+        # Some take it for gone, and are wrong.
+        for other in self.replicas.values():
+            if other.node is not None and self.random.random() < 0.5:
+                other.node.on_leader_lost()
+                self.settle(other)
         # Whoever asked it meanwhile is answered first thing.
         self.later(duration, "read", lambda: self.read(replica))
 
@@ -544,7 +550,8 @@ class World(Invariants):
                 for _ in range(self.random.randint(1, 4)):
                     self.proposed += 1
                     payloads.append(b"%d" % self.proposed + bytes(self.random.choice((0, 0, 3, 15))))
-                replica.node.propose(payloads)
+                spans = [self.random.choice((1, 1, 1, 2, 5)) for _ in payloads]
+                replica.node.propose(payloads, spans)
                 self.counts["proposed"] += len(payloads)
         except Refusal as refusal:
             self.counts[f"refused {type(refusal).__name__}"] += 1
@@ -581,7 +588,8 @@ class World(Invariants):
         if node.applied_index != index or node.term_at(index) is None:
             return
         replica.snapshot_bytes = encode_state(replica.applied, replica.chain)
-        keep_from = LogIndex(self.random.choice((replica.storage.first_index, index - 2, index, index + 1, index + 1)))
+        before = LogIndex(self.random.choice((replica.storage.first_index - 1, index - 2, index - 1, index, index)))
+        keep_from = LogIndex(replica.storage.end_at_most(before) + 1)
         replica.storage.compact(node.snapshot_meta(index), keep_from)
         self.counts["compactions"] += 1
 

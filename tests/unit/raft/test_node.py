@@ -207,7 +207,7 @@ def test_options_are_checked() -> None:
         {"heartbeat_ticks": 10, "election_timeout_ticks": 10},
         {"append_bytes_max": 0},
         {"in_flight_bytes_max": 10, "append_bytes_max": 11},
-        {"promotion_lag_entries_max": -1},
+        {"promotion_lag_max": -1},
     ):
         with pytest.raises(ValueError, match="must"):
             RaftOptions(**bad)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from drmq.broker.options import ClusterOptions, PeerAddress
+from drmq.model import NodeId
 from drmq.model.options import InvalidOption
 from drmq.server.config import ConfigError, ServerConfig, load
 
@@ -137,6 +139,26 @@ def test_impossible_advertise_is_refused(advertise: str) -> None:
     """An address that no client can use is found at the start."""
     with pytest.raises(InvalidOption):
         ServerConfig(advertise=advertise)
+
+
+def test_place_in_a_cluster_comes_from_every_place(tmp_path: Path) -> None:
+    """Flags, variables and the file, here a list of the file's own kind."""
+    file = write(tmp_path, "[cluster]\npeers = ['2:two:9092', '3:three:9092:7000']\nrack = 'a'\n")
+    cluster = load({"roles": "broker"}, {"DRMQ_PEER_PORT": "5000", "DRMQ_RACK": "b"}, file).config.cluster
+    assert cluster == ClusterOptions(
+        peers={NodeId(2): PeerAddress("two", 9092, 10092), NodeId(3): PeerAddress("three", 9092, 7000)},
+        peer_port=5000,
+        rack="b",
+        roles=("broker",),
+    )
+
+
+def test_mistake_in_the_peers_names_its_origin() -> None:
+    """As with any other value."""
+    with pytest.raises(ConfigError, match=r"peers \(variable DRMQ_PEERS\): 'two' is not ID:HOST:PORT"):
+        load({}, {"DRMQ_PEERS": "two"}, None)
+    with pytest.raises(ConfigError, match=r"port \(flag --port\): 65000 \+ 1000 is no port"):
+        load({"port": "65000", "peers": "2:two:9092"}, {}, None)
 
 
 def test_relations_between_settings_are_reported_with_an_origin() -> None:

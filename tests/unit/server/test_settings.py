@@ -35,6 +35,8 @@ class Sample:
     name: str | None = None
     host: str = "here"
     place: Path = Path("x")
+    door: Annotated[int, Range(0, 9)] | None = None
+    parts: tuple[str, ...] = ("a", "b")
 
 
 SAMPLE = {setting.name: setting for setting in settings_of(Sample, "sample")}
@@ -52,6 +54,8 @@ def test_kind_follows_from_type_and_name() -> None:
         "name": "text",
         "host": "text",
         "place": "path",
+        "door": "int",
+        "parts": "list",
     }
 
 
@@ -85,6 +89,10 @@ def test_flag_and_variable_come_from_the_name() -> None:
         ("name", "", None),
         ("name", "x", "x"),
         ("place", "/a/b", Path("/a/b")),
+        ("door", "7", 7),
+        ("door", "", None),
+        ("parts", "c, d ,,e", ("c", "d", "e")),
+        ("parts", "", ()),
     ],
 )
 def test_text_is_parsed(name: str, text: str, value: object) -> None:
@@ -110,6 +118,9 @@ def test_text_is_parsed(name: str, text: str, value: object) -> None:
         ("level", "middle"),
         ("host", ""),
         ("host", 7),
+        ("door", "10"),
+        ("parts", [1]),
+        ("parts", {"a": "b"}),
     ],
 )
 def test_wrong_values_are_refused(name: str, raw: object) -> None:
@@ -117,6 +128,12 @@ def test_wrong_values_are_refused(name: str, raw: object) -> None:
     with pytest.raises(BadValue):
         SAMPLE[name].parse(raw)
     assert SAMPLE[name].allowed
+
+
+def test_list_may_be_one_of_the_file() -> None:
+    """In a file a list can be written as one; its default in the help is one that a flag takes."""
+    assert SAMPLE["parts"].parse(["c", " d "]) == ("c", "d")
+    assert SAMPLE["parts"].default_text == "a,b"
 
 
 def test_number_keeps_precision() -> None:
@@ -132,7 +149,7 @@ def test_every_option_is_a_setting_with_help() -> None:
         for setting in settings_of(cls, table):
             assert settings[setting.name] == setting
             assert setting.help.endswith("."), setting.name
-            assert setting.parse(setting.default_text or "x") is not None
+            assert setting.parse(setting.default_text or ("7" if setting.allowed_range else "x")) is not None
     assert set(BrokerOptions.__dataclass_fields__) <= set(settings)
 
 

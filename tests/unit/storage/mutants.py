@@ -2,7 +2,7 @@
 
 Tests that never fail prove nothing. Run this when storage or its tests change:
 
-    python tests/unit/storage/mutants.py            # all, about four minutes
+    python tests/unit/storage/mutants.py            # all, about six minutes
     python tests/unit/storage/mutants.py truncate   # those whose name contains a word
 
 A mutant whose text is no longer found in the source is reported too: adapt it.
@@ -33,6 +33,8 @@ TESTS = [
     "test_segment_log",
 ]
 """Fast ones first: the run of a mutant ends with the first failure."""
+LEDGER_TESTS = ["test_ledger_damage", "test_ledger_crash", "test_ledger"]
+"""Those for mutants of the ledger, which nothing else in storage uses."""
 
 
 class Mutant(NamedTuple):
@@ -333,6 +335,234 @@ MUTANTS = [
         "    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()",
         "    return segment.max_timestamp",
     ),
+    Mutant(
+        "ledger: no fsync",
+        "ledger.py",
+        "            self._files.sync(self._file.handle)\n            self._end += len(record)\n",
+        "            self._end += len(record)\n",
+    ),
+    Mutant(
+        "ledger: fsync before write",
+        "ledger.py",
+        "            self._files.write(self._file.handle, (record,), self._end)\n            self._files.sync(self._file.handle)\n            self._end",
+        "            self._files.sync(self._file.handle)\n            self._files.write(self._file.handle, (record,), self._end)\n            self._end",
+    ),
+    Mutant(
+        "ledger: shown before it is durable",
+        "ledger.py",
+        "        record = framed(self._end, body)\n",
+        "        record = framed(self._end, body)\n        self._facts = facts\n",
+    ),
+    Mutant(
+        "ledger: no directory sync at create",
+        "ledger.py",
+        "    files.sync_directory(os.path.dirname(path))\n",
+        "",
+    ),
+    Mutant(
+        "ledger: no sync of ancestors",
+        "ledger.py",
+        "        sync_ancestors(files, directory)\n",
+        "",
+    ),
+    Mutant(
+        "ledger: file gets its name unsynced",
+        "ledger.py",
+        "    files.write(file.handle, (content, bytes(RESERVE_BYTES)), 0)\n    files.sync(file.handle)\n",
+        "    files.write(file.handle, (content, bytes(RESERVE_BYTES)), 0)\n",
+    ),
+    Mutant(
+        "ledger: created over another",
+        "ledger.py",
+        '        assert not files.exists(path), f"{path} exists; it must be opened, not created"\n',
+        "",
+    ),
+    Mutant(
+        "ledger: what was found is not synced",
+        "ledger.py",
+        "bytes(remains)), durable)\n            self._files.sync(self._file.handle)\n",
+        "bytes(remains)), durable)\n",
+    ),
+    Mutant(
+        "ledger: what was found is synced but not written again",
+        "ledger.py",
+        "(data[durable : self._end], bytes(remains)), durable)",
+        "(bytes(remains),), self._end)",
+    ),
+    Mutant(
+        "ledger: what was found may have no durable name",
+        "ledger.py",
+        "            files.sync_directory(directory)\n            ledger._write_marks()",
+        "            ledger._write_marks()",
+    ),
+    Mutant(
+        "ledger: remains of a write not wiped out",
+        "ledger.py",
+        '        remains = max(len(data.rstrip(b"\\0")) - self._end, 0)\n',
+        "        remains = 0\n",
+    ),
+    Mutant(
+        "ledger: marks say too much",
+        "ledger.py",
+        "            self._files.write(self._file.handle, (record,), self._end)\n            self._files.sync",
+        "            self._files.write(self._file.handle, (packed_marks(self._commit, self._end + len(record)),), MARKS_AT)\n            self._files.write(self._file.handle, (record,), self._end)\n            self._files.sync",
+    ),
+    Mutant(
+        "ledger: marks never move",
+        "ledger.py",
+        "            self._end += len(record)\n            self._write_marks()\n",
+        "            self._end += len(record)\n",
+    ),
+    Mutant(
+        "ledger: failure not fenced",
+        "ledger.py",
+        '        self._fenced = f"{action} failed: {error.strerror or error}"\n        _logger.error("%s: %s", self._path, self._fenced)\n        return LogFenced(self._path, self._fenced)\n',
+        '        return LogFenced(self._path, f"{action} failed: {error.strerror or error}")\n',
+    ),
+    Mutant(
+        "ledger: no space kept back",
+        "ledger.py",
+        "        if needed + RESERVE_BYTES_MIN <= self._size:\n            return\n",
+        "        if needed <= self._size:\n            return\n",
+    ),
+    Mutant(
+        "ledger: a full disk fences",
+        "ledger.py",
+        "            if error.errno not in _FULL:\n",
+        "            if True:\n",
+    ),
+    Mutant(
+        "ledger: rewrite drops entries",
+        "ledger.py",
+        "        content = whole_file(self._facts, self._commit)\n",
+        "        content = whole_file(self._facts._replace(entries=()), self._commit)\n",
+    ),
+    Mutant(
+        "ledger: rewrite drops the ballot",
+        "ledger.py",
+        "        content = whole_file(self._facts, self._commit)\n",
+        "        content = whole_file(self._facts._replace(ballot=NO_FACTS.ballot), self._commit)\n",
+    ),
+    Mutant(
+        "ledger: rewrite goes on with the old file",
+        "ledger.py",
+        "        self._file, self._end, self._size = file, len(content), len(content) + RESERVE_BYTES\n        self._rewrite_at = self._end",
+        "        self._rewrite_at = self._end",
+    ),
+    Mutant(
+        "ledger: rewrite that may be undone not fenced",
+        "ledger.py",
+        '            self._fence("replacing the file", error)\n            return\n',
+        "            return\n",
+    ),
+    Mutant(
+        "ledger: rewrite that fails fences",
+        "ledger.py",
+        "            with suppress(OSError):\n                self._files.remove(_temporary(self._path))\n            return\n",
+        '            self._fence("rewriting", error)\n            return\n',
+    ),
+    Mutant(
+        "ledger: never rewritten",
+        "ledger.py",
+        "        if self._end < self._rewrite_at:\n            return\n",
+        "        if self._end:\n            return\n",
+    ),
+    Mutant(
+        "ledger: rewritten though it is live",
+        "ledger.py",
+        "        if 2 * len(content) > self._end:\n            return\n",
+        "",
+    ),
+    Mutant(
+        "ledger: CRC not checked",
+        "ledger_format.py",
+        "    return body if _checksum(position, body) == checksum else None\n",
+        "    return body\n",
+    ),
+    Mutant(
+        "ledger: CRC without position",
+        "ledger_format.py",
+        "_PLACE.pack(position, len(body))",
+        "_PLACE.pack(0, len(body))",
+    ),
+    Mutant(
+        "ledger: head not checked",
+        "ledger_format.py",
+        "    if magic != _MAGIC or data[: _HEAD.size] != _HEAD.pack(magic, version, crc32c(data[: _HEAD.size - 4])):\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "ledger: middle damage taken for tail: mark",
+        "ledger_format.py",
+        "    if end < durable:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "ledger: middle damage taken for tail: sound record behind",
+        "ledger_format.py",
+        " in _TYPES and _record_at(data, position) is not None:\n",
+        " in _TYPES and False:\n",
+    ),
+    Mutant(
+        "ledger: first record taken for tail",
+        "ledger_format.py",
+        "    if end == _RECORDS_AT:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "ledger: torn marks trusted",
+        "ledger_format.py",
+        "    if data[MARKS_AT : MARKS_AT + _MARKS.size] != packed_marks(commit, durable) or durable < _RECORDS_AT:\n",
+        "    if durable < _RECORDS_AT:\n",
+    ),
+    Mutant(
+        "ledger: ballot term may fall",
+        "ledger_format.py",
+        "    if new.term < old.term or (new",
+        "    if (new",
+    ),
+    Mutant(
+        "ledger: vote may change",
+        "ledger_format.py",
+        " or (new.term == old.term and old.vote not in (NO_VOTE, new.vote)):\n",
+        ":\n",
+    ),
+    Mutant(
+        "ledger: truncate forgotten at reload",
+        "ledger_format.py",
+        "            facts = after(facts, body)\n",
+        "            facts = facts if body[0] == _TRUNCATE else after(facts, body)\n",
+    ),
+    Mutant(
+        "ledger: entries out of order",
+        "ledger_format.py",
+        "        _check_order(facts.base, facts.entries, added)\n",
+        "",
+    ),
+    Mutant(
+        "ledger: rebase keeps the entry at the base",
+        "ledger_format.py",
+        "if entry.index > base.index))\n",
+        "if entry.index >= base.index))\n",
+    ),
+    Mutant(
+        "ledger: reset forgets the ballot",
+        "ledger.py",
+        "ballot or self.ballot, ()",
+        "ballot or NO_FACTS.ballot, ()",
+    ),
+    Mutant(
+        "ledger: reset keeps the entries",
+        "ledger.py",
+        "ballot or self.ballot, ()",
+        "ballot or self.ballot, tuple(e for e in self.entries if e.index > base.index)",
+    ),
+    Mutant(
+        "ledger: commit index falls",
+        "ledger.py",
+        "        if index > self.commit:\n            self._commit",
+        "        if index != self.commit:\n            self._commit",
+    ),
 ]
 
 
@@ -343,11 +573,11 @@ def copy_project(target: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", target)
 
 
-def run_tests(project: Path) -> tuple[bool, str]:
-    """Whether all tests pass, and the first that does not."""
+def run_tests(project: Path, tests: list[str]) -> tuple[bool, str]:
+    """Whether all of these tests pass, and the first that does not."""
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", "--timeout=60"]
-        + [f"tests/unit/storage/{name}.py" for name in TESTS],
+        + [f"tests/unit/storage/{name}.py" for name in tests],
         cwd=project,
         env={**os.environ, "PYTHONPATH": f"{project}/src:{project}/tests"},
         capture_output=True,
@@ -356,6 +586,11 @@ def run_tests(project: Path) -> tuple[bool, str]:
     )
     failed = [line.partition("::")[2] for line in result.stdout.splitlines() if line.startswith("FAILED")]
     return result.returncode == 0, failed[0].partition(" - ")[0] if failed else result.stdout[-300:]
+
+
+def tests_for(mutant: Mutant) -> list[str]:
+    """The tests that may notice."""
+    return LEDGER_TESTS if mutant.module.startswith("ledger") else TESTS
 
 
 def try_mutant(project: Path, mutant: Mutant) -> bool:
@@ -367,7 +602,7 @@ def try_mutant(project: Path, mutant: Mutant) -> bool:
         return False
     path.write_text(source.replace(mutant.right, mutant.wrong))
     started = time.monotonic()
-    passed, first_failure = run_tests(project)
+    passed, first_failure = run_tests(project, tests_for(mutant))
     path.write_text(source)
     seconds = time.monotonic() - started
     print(
@@ -381,7 +616,7 @@ def main(words: list[str]) -> int:
     chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
     with tempfile.TemporaryDirectory() as directory:
         copy_project(Path(directory))
-        passed, first_failure = run_tests(Path(directory))
+        passed, first_failure = run_tests(Path(directory), sorted({name for one in chosen for name in tests_for(one)}))
         if not passed:
             print(f"the tests fail without any mutant: {first_failure}")
             return 2

@@ -31,13 +31,51 @@ ONE = NodeId(1)
 def test_a_new_directory_is_described_and_found_again() -> None:
     files = FakeFiles()
     directory = DataDirectory("/var/drmq/", ONE, files=files)
-    cluster_id = directory.cluster_id
+    directory_id = directory.directory_id
     assert (directory.path, directory.node_id) == ("/var/drmq", 1)
-    assert cluster_id
+    assert (directory.cluster_id, directory.incarnation) == (None, 0)
+    assert len(bytes.fromhex(directory_id)) == 16
     directory.close()
-    assert DataDirectory("/var/drmq", ONE, files=files).cluster_id == cluster_id
+    again = DataDirectory("/var/drmq", ONE, files=files)
+    assert (again.directory_id, again.cluster_id, again.incarnation) == (directory_id, None, 0)
     described = json.loads(files.content("/var/drmq/drmq.json"))
-    assert (described["format_version"], described["node_id"], described["cluster_id"]) == (1, 1, cluster_id)
+    assert (described["format_version"], described["node_id"], described["cluster_id"]) == (2, 1, None)
+
+
+def test_two_new_directories_are_not_taken_for_each_other() -> None:
+    first, second = (DataDirectory("/d", ONE, files=FakeFiles()) for _ in range(2))
+    assert first.directory_id != second.directory_id
+
+
+def test_the_cluster_and_the_incarnation_are_remembered() -> None:
+    files = FakeFiles()
+    directory = DataDirectory("/d", ONE, files=files)
+    directory_id = directory.directory_id
+    directory.identify("mine", 3)
+    again = DataDirectory("/d", ONE, files=files.after_power_cut(1))
+    assert (again.cluster_id, again.incarnation, again.directory_id) == ("mine", 3, directory_id)
+    with pytest.raises(AssertionError):
+        again.identify("yours", 0)
+
+
+def test_a_power_cut_while_a_directory_gets_its_cluster_leaves_it_with_or_without() -> None:
+    for crash_at in range(1, 50):
+        files = FakeFiles()
+        directory = DataDirectory("/d", ONE, files=files)
+        files.crash_at = files.step + crash_at
+        try:
+            directory.identify("mine", 2)
+        except PowerCut:
+            is_noted = False
+        else:
+            is_noted = True
+        for seed in range(6):
+            found = DataDirectory("/d", ONE, files=files.after_power_cut(seed))
+            assert found.directory_id == directory.directory_id
+            assert (found.cluster_id, found.incarnation) in [("mine", 2)] + [(None, 0)] * (not is_noted)
+        if is_noted:
+            break
+    assert crash_at > 3
 
 
 def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
@@ -103,8 +141,16 @@ def test_a_missing_description_beside_data_is_refused() -> None:
 def test_a_later_version_is_refused_in_clear_words() -> None:
     files = FakeFiles()
     DataDirectory("/d", ONE, files=files).close()
-    files.replace_content("/d/drmq.json", b'{"format_version": 2}')
-    with pytest.raises(DirectoryTooNew, match=r"format version 2.*up to 1"):
+    files.replace_content("/d/drmq.json", b'{"format_version": 3}')
+    with pytest.raises(DirectoryTooNew, match=r"format version 3.*up to 2"):
+        DataDirectory("/d", ONE, files=files)
+
+
+def test_an_earlier_version_is_refused_in_clear_words() -> None:
+    files = FakeFiles()
+    DataDirectory("/d", ONE, files=files).close()
+    files.replace_content("/d/drmq.json", b'{"format_version": 1}')
+    with pytest.raises(DirectoryUnreadable, match=r"format version 1.*before it had clusters"):
         DataDirectory("/d", ONE, files=files)
 
 
@@ -113,11 +159,11 @@ def test_the_first_start_survives_a_power_cut_at_any_step() -> None:
         files = FakeFiles(crash_at=crash_at)
         known = None
         try:
-            known = DataDirectory("/var/d", ONE, files=files).cluster_id
+            known = DataDirectory("/var/d", ONE, files=files).directory_id
             SegmentLog("/var/d/topics/x", None, files)
         except PowerCut:
             for seed in range(6):
-                found = DataDirectory("/var/d", ONE, files=files.after_power_cut(seed)).cluster_id
+                found = DataDirectory("/var/d", ONE, files=files.after_power_cut(seed)).directory_id
                 assert known in (None, found)
         else:
             break

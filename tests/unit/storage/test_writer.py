@@ -265,3 +265,69 @@ def test_many_logs_are_synced_in_parallel_by_real_threads() -> None:
     writer.run_cycle()
     assert events.story == [("flushed", *((log.name, 1) for log in logs))]
     writer.stop()
+
+
+def test_everything_before_a_function_is_synced_also_behind_another_function() -> None:
+    """All in one cycle. Whoever hears of the second function may take what was queued before it for durable."""
+    files, events = FakeFiles(), Recorder()
+    writer, log = Writer(events), make(files)
+    synced: list[Offset] = []
+    for start in (0, 2, 4):
+        submit(writer, log, start, 2)
+        writer.run(log, lambda: synced.append(log.flushed_offset))
+    writer.run_cycle()
+    assert synced == [2, 4, 6]
+    assert events.story == [("flushed", ("/a", 2)), ("flushed", ("/a", 4)), ("flushed", ("/a", 6))]
+
+
+def test_what_stands_behind_a_failed_step_is_dropped_until_the_log_is_resumed() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log, other = Writer(events), make(files), make(files, "b")
+
+    def fail() -> None:
+        raise LogFenced("ledger", "no room")
+
+    ran: list[str] = []
+    submit(writer, log, 0, 1)
+    failed = writer.run_step(log, fail)
+    submit(writer, log, 1, 1)
+    behind = writer.run_step(log, lambda: ran.append("step"))
+    writer.run(log, lambda: ran.append("function"))
+    submit(writer, other, 0, 1)
+    writer.run_cycle()
+    assert isinstance(failed.exception(), LogFenced)
+    assert isinstance(behind.exception(), StorageError)
+    assert ran == ["function"]
+    assert (log.end_offset, other.end_offset) == (1, 1)
+    submit(writer, log, 1, 1)
+    writer.run_cycle()
+    assert log.end_offset == 1
+    writer.resume(log)
+    submit(writer, log, 1, 1)
+    writer.run_cycle()
+    assert log.end_offset == 2
+
+
+def test_no_step_runs_behind_a_failed_append() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log = Writer(events), make(files)
+    files.fail("write", errno.ENOSPC, path_part="/a")
+    submit(writer, log, 0, 1)
+    ran: list[str] = []
+    step = writer.run_step(log, lambda: ran.append("step"))
+    writer.run_cycle()
+    assert isinstance(step.exception(), StorageError)
+    assert ran == []
+
+
+def test_a_failed_function_that_is_no_step_stops_nothing() -> None:
+    files, events = FakeFiles(), Recorder()
+    writer, log = Writer(events), make(files)
+
+    def fail() -> None:
+        raise LogFenced("snapshot", "no room")
+
+    writer.run(log, fail)
+    submit(writer, log, 0, 1)
+    writer.run_cycle()
+    assert log.end_offset == 1

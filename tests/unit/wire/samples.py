@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from drmq.wire import APIS, encode
+from drmq.wire import KNOWN_APIS, encode
 from drmq.wire.fields import SPEC_KEY, FieldSpec
 
 CASES = [
     (message, version)
-    for api in APIS.values()
+    for api in KNOWN_APIS.values()
     for message in (api.request, api.response)
     for version in range(api.version_min, api.version_max + 1)
 ]
@@ -24,6 +24,7 @@ ERROR_CODES = st.sampled_from([0, -1, 1, 3, 35, 89, 119])
 _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int8": st.integers(-(2**7), 2**7 - 1),
     "int16": st.integers(-(2**15), 2**15 - 1),
+    "uint16": st.integers(0, 2**16 - 1),
     "int32": st.integers(-(2**31), 2**31 - 1),
     "int64": st.integers(-(2**63), 2**63 - 1),
     "bool": st.booleans(),

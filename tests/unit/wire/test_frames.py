@@ -11,7 +11,7 @@ from kio.schema.request_header.v2.header import RequestHeader as KioHeader2
 from kio.serial import entity_writer
 
 from drmq.wire import (
-    APIS,
+    KNOWN_APIS,
     Api,
     ApiKey,
     ProtocolError,
@@ -29,7 +29,7 @@ from .samples import filled
 
 each_version = pytest.mark.parametrize(
     ("api", "version"),
-    [(api, version) for api in APIS.values() for version in range(api.version_min, api.version_max + 1)],
+    [(api, version) for api in KNOWN_APIS.values() for version in range(api.version_min, api.version_max + 1)],
     ids=lambda case: case.key.name if isinstance(case, Api) else f"v{case}",
 )
 
@@ -127,7 +127,7 @@ def test_random_frames_give_a_value_or_a_protocol_error() -> None:
         frame = bytes([0, chance.randrange(80), 0, chance.randrange(14)]) + chance.randbytes(chance.randrange(60))
         try:
             header = read_request_header(frame)
-            api = APIS.get(header.api_key)
+            api = KNOWN_APIS.get(header.api_key)
             if api is not None and api.serves(header.api_version):
                 read_request(frame, header)
         except ProtocolError:

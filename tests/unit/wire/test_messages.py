@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drmq.wire import APIS, Api, ProtocolError, decode
+from drmq.wire import KNOWN_APIS, Api, ProtocolError, decode
 from drmq.wire.fields import spec_of
 from drmq.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
@@ -21,7 +21,7 @@ each_case = pytest.mark.parametrize(("message", "version"), CASES, ids=CASE_IDS)
 ALLOCATION_FACTOR_MAX = 60
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.name)
+@pytest.mark.parametrize("api", KNOWN_APIS.values(), ids=lambda api: api.key.name)
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_round_trip(api: Api, data: st.DataObject) -> None:

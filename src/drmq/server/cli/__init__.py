@@ -26,9 +26,17 @@ EXIT_INTERRUPTED = 130
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "server": ("drmq.server.cli.server", "Run one node in the foreground."),
-        "up": ("drmq.server.cli.local", "Start a local node in the background and wait until it serves."),
+        "up": (
+            "drmq.server.cli.local",
+            "Start a local node or cluster in the background and wait until it serves.",
+        ),
         "down": ("drmq.server.cli.local", "Stop what `drmq up` started."),
+        "node": ("drmq.server.cli.node", "Kill, pause, stop and start single nodes of a local cluster."),
         "status": ("drmq.server.cli.status", "Say in one sentence whether the cluster is healthy."),
+    },
+    "Cluster": {
+        "cluster": ("drmq.server.cli.cluster", "Show the nodes of a cluster, and add, remove and rebalance them."),
+        "raft": ("drmq.server.cli.raft", "Show the replica groups of partitions, and move their leaders."),
     },
     "Topics and records": {
         "topic": ("drmq.server.cli.topic", "List, create, change and delete topics."),
@@ -45,6 +53,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Files": {
         "log": ("drmq.server.cli.log", "Read and check segment files, without a broker."),
+    },
+    "Trust": {
+        "simulate": ("drmq.server.cli.simulate", "Run a simulated cluster through crashes, cuts and full disks."),
     },
     "Help": {
         "version": ("drmq.server.cli.version", "Print the version."),
@@ -92,7 +103,7 @@ class RootGroup(click.Group):
 def drmq() -> None:
     """DRMQ, a message queue that any Kafka client can use.
 
-    `drmq up` starts a local node; `drmq COMMAND --help` explains a command.
+    `drmq up` starts a local node, `drmq up --nodes 3` a cluster; `drmq COMMAND --help` explains a command.
     """
 
 

@@ -1,7 +1,8 @@
-"""`drmq up` and `drmq down`: a local node in the background."""
+"""`drmq up` and `drmq down`: a local node, or a local cluster, in the background."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,16 @@ import click
 
 from drmq.server.cli.options import output_option
 from drmq.server.cli.output import Output
+from drmq.server.cli.progress import StatusLine
 
 if TYPE_CHECKING:
-    from drmq.server.local import LocalNode
+    from drmq.server.local import LocalCluster
+    from drmq.server.local_nodes import LocalNode
 
 DEFAULT_DIRECTORY = "drmq-local"
 _ASK_S = 5.0
 
-_directory_option = click.option(
+directory_option = click.option(
     "--data-dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -27,59 +30,97 @@ _directory_option = click.option(
 )
 
 
+def existing_cluster(directory: Path) -> LocalCluster:
+    """The local cluster of a directory; an error if `drmq up` never made one there."""
+    from drmq.server.local import LocalCluster
+    from drmq.server.local_nodes import LocalError
+
+    cluster = LocalCluster(directory)
+    # Asked before the lock is taken, which would make the directory.
+    if not cluster.exists:
+        raise LocalError(f"There is no local cluster in {directory}. `drmq up --data-dir {directory}` makes one.")
+    return cluster
+
+
 @click.command()
-@click.option("--nodes", type=int, default=1, show_default=True, metavar="N", help="Number of nodes.")
-@_directory_option
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Let nodes 1 to N run.  [all of last time, or 1]",
+)
+@directory_option
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help="Port of the first node; 0 takes a free one.  [the port of last time, or 9092]",
+    help="Port of the first node, the others following; 0 takes free ones.  [the port of last time, or 9092]",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="Configuration file of the nodes, as for `drmq server`.",
+    help="Configuration file of the nodes, as for `drmq server`.  [the file of last time]",
 )
 @output_option
-def up(nodes: int, directory: Path, host: str, port: int | None, config: Path | None, output: Output) -> None:
-    """Start a local node in the background and wait until it serves.
+def up(nodes: int | None, directory: Path, host: str, port: int | None, config: Path | None, output: Output) -> None:
+    """Start a local node or cluster in the background and wait until it serves.
 
-    In a directory that `drmq up` made before, it starts what is not running, with the data of last time.
+    `--nodes 3` starts three processes with clients' ports P, P+1 and P+2 and the nodes' own ports a
+    thousand higher. In a directory that `drmq up` made before, it starts what is not running, with the
+    data of last time, and leaves alone what is; a larger number adds nodes that join the cluster.
     DIR/cluster.json tells where the nodes are.
     """
-    if nodes != 1:
-        raise click.UsageError(
-            f"--nodes {nodes} is not possible: clusters come with a later version. Allowed is 1.",
-            click.get_current_context(),
-        )
     from drmq.server.local import LocalCluster
 
     cluster = LocalCluster(directory)
-    with cluster.locked():
-        node, started = cluster.start(host, port, config)
+    with cluster.locked(), StatusLine() as line:
+        outcomes = cluster.up(nodes, host, port, config.absolute() if config else None, line.show)
     facts = {
         "nodes": [
             {
                 "id": node.node_id,
                 "pid": node.pid,
                 "kafka": str(node.kafka),
+                "peer_port": node.peer_port,
                 "data_dir": str(node.data_dir),
-                "started": started,
+                "log": str(node.log_path),
+                "started": outcome == "started",
+                "state": "paused" if outcome == "paused" else "running",
             }
+            for node, outcome in outcomes
         ]
     }
-    text = f"Node {node.node_id} {'serves' if started else 'was running already'} at {node.kafka} (pid {node.pid})."
-    if port and port != node.kafka.port:
-        text += f" It keeps its port: `drmq down` first, to start it on {port}."
-    if started and output.is_human:
-        text += f"\n  {_next_step(node)} -b {node.kafka}\n  drmq down --data-dir {directory}"
-    output.one(facts, text)
+    lines = [_sentence(node, outcome) for node, outcome in outcomes]
+    first = outcomes[0][0]
+    if port and port != first.kafka.port:
+        alone = f" It keeps its port: `drmq down` first, to start it on {port}."
+        lines[-1] += alone if len(outcomes) == 1 else " Nodes that were there keep their ports."
+    if output.is_human and any(outcome == "started" for _, outcome in outcomes):
+        lines += _next_steps(outcomes, directory)
+    output.one(facts, "\n".join(lines))
 
 
-def _next_step(node: LocalNode) -> str:
+def _sentence(node: LocalNode, outcome: str) -> str:
+    words = {"started": "serves", "running": "was running already", "paused": "is paused, and was left so,"}
+    return f"Node {node.node_id} {words[outcome]} at {node.kafka} (pid {node.pid})."
+
+
+def _next_steps(outcomes: Sequence[tuple[LocalNode, str]], directory: Path) -> list[str]:
+    nodes = [node for node, _ in outcomes]
+    bootstrap = f"-b {nodes[0].kafka}"
+    steps = [f"  {_first_step(nodes[0])} {bootstrap}"]
+    joined = [node.node_id for node, outcome in outcomes if outcome == "started" and not node.founder]
+    if len(nodes) > 1:
+        steps.append(f"  drmq cluster members {bootstrap}")
+    if joined:
+        steps.append(f"  drmq cluster rebalance {bootstrap}      # give the new nodes their share")
+        steps.append(f"  drmq cluster add {joined[0]} {bootstrap}          # let it vote about the metadata")
+    return [*steps, f"  drmq down --data-dir {directory}"]
+
+
+def _first_step(node: LocalNode) -> str:
     """What a person may want to do first: make a topic, or look at those of last time."""
     from drmq.client import Admin, ClientError
 
@@ -92,8 +133,8 @@ def _next_step(node: LocalNode) -> str:
 
 
 @click.command()
-@_directory_option
-@click.option("--force", is_flag=True, help="Kill a node that does not stop in time.")
+@directory_option
+@click.option("--force", is_flag=True, help="Kill the nodes at once, as a crash would.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -101,24 +142,27 @@ def _next_step(node: LocalNode) -> str:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a node may take to stop.",
+    help="How long a node may take to stop before it is killed.",
 )
 @output_option
 def down(directory: Path, force: bool, timeout_s: float, output: Output) -> None:
-    """Stop what `drmq up` started."""
-    from drmq.server.local import LocalCluster, LocalError, log_tail
+    """Stop what `drmq up` started.
 
-    cluster = LocalCluster(directory)
-    if not cluster.exists:
-        raise LocalError(f"There is no local cluster in {directory}. `drmq up --data-dir {directory}` makes one.")
+    All nodes are told at the same time. Each hands over what it leads, flushes and ends. One that has
+    not ended after the time-out is killed: nothing acknowledged is lost, its next start reads more.
+    """
+    from drmq.server.local_nodes import LocalError
+    from drmq.server.processes import log_tail
+
+    cluster = existing_cluster(directory)
     with cluster.locked():
-        outcomes = cluster.stop(force=force, timeout_s=timeout_s)
+        outcomes = cluster.stop(timeout_s=timeout_s, at_once=force)
     output.each(_report(node, outcome) for node, outcome in outcomes)
     stuck = [node for node, outcome in outcomes if outcome == "still running"]
     if stuck:
         raise LocalError(
-            f"Node {stuck[0].node_id} did not stop within {timeout_s:g} s; `--force` kills it.\n"
-            f"{log_tail(stuck[0].log_path)}"
+            f"Node {stuck[0].node_id} (pid {stuck[0].pid}) cannot be killed: its process waits for the system, "
+            f"perhaps for a disk.\n{log_tail(stuck[0].log_path)}"
         )
 
 

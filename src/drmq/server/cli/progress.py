@@ -1,7 +1,8 @@
-"""A progress bar on standard error, where it helps: on a terminal, and only once something takes long."""
+"""Progress on standard error, where it helps: on a terminal, and only once something takes long."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from types import TracebackType
@@ -74,3 +75,32 @@ class _Bar:
 
     def stop(self) -> None:
         self._progress.stop()
+
+
+class StatusLine:
+    """One line on standard error that says how far something is, again and again in its place. Silent in a pipe."""
+
+    def __init__(self) -> None:
+        self._wanted = sys.stderr.isatty()
+        self._started_at = time.monotonic()
+        self._shown = ""
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._shown:
+            self._write("")
+
+    def show(self, text: str) -> None:
+        """Say this instead of what was said before."""
+        if self._wanted and text != self._shown and time.monotonic() - self._started_at >= _PATIENCE_S:
+            self._write(text)
+            self._shown = text
+
+    def _write(self, text: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\x1b[K{text[:width]}")
+        sys.stderr.flush()

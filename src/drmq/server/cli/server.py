@@ -20,6 +20,7 @@ from drmq.server.config import ConfigError, LoadedConfig, all_settings, load
 from drmq.server.settings import Setting
 
 HEADINGS = {
+    "cluster": "Place in a cluster",
     "broker": "Broker settings",
     "listener": "Limits of the listener",
 }
@@ -30,7 +31,7 @@ class SettingOption(click.Option):
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        default = f"  [default: {setting.default_text}]" if setting.default is not None else ""
+        default = f"  [default: {setting.default_text}]" if setting.default_text else ""
         super().__init__([setting.flag, setting.name], metavar=setting.metavar, help=setting.help + default)
 
 
@@ -59,7 +60,7 @@ class ServerCommand(click.Command):
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="TOML file with tables [server], [broker] and [listener].  [DRMQ_CONFIG]",
+    help="TOML file with tables [server], [cluster], [broker] and [listener].  [DRMQ_CONFIG]",
 )
 @click.option("--print-config", is_flag=True, help="Print every value and where it comes from, and end.")
 @output_option
@@ -69,6 +70,16 @@ def server(file: Path | None, print_config: bool, output: Output, **flags: str |
     Every setting is a flag, a variable (--retention-ms is DRMQ_RETENTION_MS) and a key in the file
     (retention_ms). Flags beat variables, variables beat the file. Sizes and times may have a unit:
     64MiB, 7d. SIGTERM and Ctrl-C stop the node in order.
+
+    A cluster of three, here on one machine:
+
+    \b
+      drmq server --node-id 1 --port 9092 --data-dir ./data-1 --peers 2:localhost:9093,3:localhost:9094
+      drmq server --node-id 2 --port 9093 --data-dir ./data-2 --peers 1:localhost:9092,3:localhost:9094
+      drmq server --node-id 3 --port 9094 --data-dir ./data-3 --peers 1:localhost:9092,2:localhost:9093
+
+    It serves as soon as all three have been up once. A node that starts later, with any of them as
+    its peers, joins. `drmq up --nodes 3` does all this in one command.
     """
     if file is None and os.environ.get("DRMQ_CONFIG"):
         file = Path(os.environ["DRMQ_CONFIG"])
@@ -97,10 +108,17 @@ def _print(loaded: LoadedConfig, output: Output) -> None:
         {
             "table": settings[name].table,
             "name": name,
-            "value": str(sourced.value) if isinstance(sourced.value, Path) else sourced.value,
+            "value": _plain(sourced.value),
             "origin": sourced.origin,
         }
         for name, sourced in loaded.values.items()
     ]
     columns = [Column("table", "TABLE"), Column("name", "NAME"), Column("value", "VALUE"), Column("origin", "FROM")]
     output.rows(columns, rows, "")
+
+
+def _plain(value: Any) -> Any:
+    """A value as data for machines."""
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value

@@ -65,14 +65,15 @@ def topic() -> None:
 @output_option
 def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
     """List topics with their partitions, records and size."""
-    from drmq.client import Refused
+    from drmq.client import ClientError
 
     with cluster.admin() as admin:
         topics = [found for found in admin.topics.all() if internal or not found.is_internal]
         try:
             records = _record_counts(admin, topics)
-        except Refused:
-            # A topic was deleted between the two questions. A list without counts is better than no list.
+        except ClientError:
+            # A topic was deleted between the two questions, or a partition has no leader to ask. A list without
+            # counts is better than no list.
             records = {}
         sizes = _sizes(admin)
     rows: list[dict[str, Any]] = [
@@ -101,7 +102,12 @@ def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
 @topic.command()
 @click.argument("name")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions.  [the broker's default]")
-@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Copies of each.  [the broker's default]")
+@click.option(
+    "-r",
+    "--replicas",
+    type=click.IntRange(min=1),
+    help="Copies of each, on as many nodes.  [3, or one on each node where there are fewer]",
+)
 @click.option(
     "-c",
     "--config",
@@ -154,6 +160,7 @@ def create(
 @output_option
 def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Output) -> None:
     """Show the partitions and settings of a topic."""
+    from drmq.client import ClientError
     from drmq.model import TopicPartition, topic_id_text
 
     with cluster.admin() as admin:
@@ -161,7 +168,11 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
         places = [
             TopicPartition(name, partition.index) for partition in found.partitions if partition.leader is not None
         ]
-        bounds = admin.topics.bounds(places)
+        try:
+            bounds = admin.topics.bounds(places)
+        except ClientError:
+            # Just now a leader is not one, or cannot be reached. Who looks at a topic then wants to see its replicas.
+            bounds = {}
         sizes = _sizes(admin)
         configs = [entry for entry in admin.configs.of_topic(name) if all_configs or not entry.is_default]
     partitions: list[dict[str, Any]] = []
@@ -174,6 +185,7 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
                 "leader_epoch": partition.leader_epoch,
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
+                "offline": list(partition.offline),
                 "start_offset": bounds[place].start if place in bounds else None,
                 "end_offset": bounds[place].end if place in bounds else None,
                 "size_bytes": sizes.get(place),
@@ -195,6 +207,7 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
     columns = [
         Column("partition", "PARTITION", right=True),
         Column("leader", "LEADER", right=True),
+        Column("leader_epoch", "EPOCH", right=True),
         Column("replicas", "REPLICAS"),
         Column("in_sync", "IN SYNC"),
         Column("start_offset", "START", right=True),

@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -51,7 +52,12 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["server", "--port", "x"], "flag --port"),
         (["server", "--log-level", "loud"], "debug or info"),
         (["server", "--config", "/no/such/file"], "cannot be read"),
-        (["up", "--nodes", "3"], "clusters come with a later version"),
+        (["up", "--nodes", "0"], "0 is not in the range"),
+        (["server", "--peers", "2:localhost"], "flag --peers"),
+        (["server", "--roles", "leader"], "there is no role 'leader'"),
+        (["node", "kill"], "Missing argument 'ID'"),
+        (["cluster", "remove", "three"], "'three' is not a valid integer"),
+        (["raft", "transfer", "t", "0"], "Missing option '--to'"),
         (["log", "dump"], "Missing argument 'PATH'"),
     ],
 )
@@ -77,6 +83,14 @@ def test_wrong_usage_is_64_and_says_why(
         ["produce", "x", "-v", "1"],
         ["group", "ls"],
         ["group", "reset", "x", "--to", "begin"],
+        ["cluster", "info"],
+        ["cluster", "members"],
+        ["cluster", "add", "4"],
+        ["cluster", "remove", "4", "--yes"],
+        ["cluster", "rebalance"],
+        ["raft", "ls"],
+        ["raft", "describe", "x", "0"],
+        ["raft", "transfer", "x", "0", "--to", "2"],
     ],
 )
 def test_no_broker_is_1_at_once(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +103,21 @@ def test_status_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
     """A monitor reads 2."""
     assert main(["status", "-b", "127.0.0.1:1"]) == 2
     assert capsys.readouterr().out.startswith("Down: Cannot connect")
+
+
+def test_health_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
+    """As with `status`, a monitor reads 2."""
+    assert main(["cluster", "health", "-b", "127.0.0.1:1"]) == 2
+    assert capsys.readouterr().out.startswith("Down: Cannot connect")
+
+
+@pytest.mark.parametrize("verb", ["ls", "kill", "pause", "resume", "start", "stop"])
+def test_node_of_no_cluster(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An error that says how to make one, and nothing is made by asking."""
+    place = tmp_path / "nothing"
+    assert main(["node", verb, *([] if verb == "ls" else ["1"]), "--data-dir", str(place)]) == 1
+    assert f"`drmq up --data-dir {place}` makes one" in capsys.readouterr().err
+    assert not place.exists()
 
 
 def test_bootstrap_comes_from_the_environment(
@@ -117,6 +146,7 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys\n"
         "from drmq.server.cli import main\n"
         "main(['--help']); main(['topic', '--help']); main(['consume', '--help'])\n"
+        "main(['cluster', '--help']); main(['raft', '--help']); main(['node', '--help']); main(['up', '--help'])\n"
         "heavy = {'rich', 'confluent_kafka', 'asyncio', 'socket', 'drmq.wire', 'drmq.broker', 'drmq.client'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )

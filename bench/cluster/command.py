@@ -1,0 +1,148 @@
+"""The command line: `python -m bench cluster`."""
+
+import argparse
+import contextlib
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import machine
+from bench.cluster import failover, idle, report, restart, throughput
+from bench.cluster.drmq import DrmqCluster
+from bench.cluster.kafka import KafkaCluster, KafkaNodes
+from bench.cluster.limit import LimitCluster
+from bench.cluster.nodes import ClusterSystem
+from bench.process import ROOT
+from bench.systems import Unavailable
+
+PROGRAMS = ("limit", "drmq", "nats", "kafka")
+SECTIONS = ("throughput", "idle", "failover", "restart")
+NODE_COUNT = 3
+GIBIBYTE = 1 << 30
+DISK_NEEDED_BYTES = 8 * GIBIBYTE
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench cluster", description="Measure clusters of three nodes on this machine."
+    )
+    parser.add_argument("--quick", action="store_true", help="short phases, once; 5 kills; peers not in `idle`")
+    parser.add_argument("--only", default=",".join(PROGRAMS), help=f"comma-separated: {','.join(PROGRAMS)}")
+    parser.add_argument("--section", action="append", default=[], help=f"repeatable: {', '.join(SECTIONS)}")
+    parser.add_argument("--repeat", type=int, help="repetitions of `throughput` (default 3; 1 with --quick)")
+    parser.add_argument("--times", type=int, help="kills in `failover` (default 30; 5 with --quick)")
+    parser.add_argument("--partitions", type=int, default=1000, help="in `idle` (default %(default)s)")
+    parser.add_argument("--idle-seconds", type=float, default=20.0, help="window of `idle` (default %(default)s)")
+    parser.add_argument("--log-bytes", type=int, default=GIBIBYTE, help="in `restart` (default 1 GiB)")
+    parser.add_argument("--json", type=Path, help="where to write results (default bench/results/cluster-<time>.json)")
+    parser.add_argument("--directory", type=Path, help="where to put data while running (default: temporary)")
+    options = parser.parse_args(arguments)
+    options.only = [name for name in options.only.split(",") if name]
+    for given, known in ((options.only, PROGRAMS), (options.section, SECTIONS)):
+        if unknown := set(given) - set(known):
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    for name in ("repeat", "times", "partitions"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1")
+    options.section = options.section or list(SECTIONS)
+    options.repeat = options.repeat or (1 if options.quick else 3)
+    options.times = options.times or (5 if options.quick else 30)
+    return options
+
+
+def available(names: list[str], directory: Path) -> tuple[list[ClusterSystem], dict[str, str]]:
+    """The systems that can be measured here, and why the others cannot."""
+    shared = KafkaNodes()
+    skipped: dict[str, str] = {}
+    every: list[ClusterSystem] = [
+        LimitCluster(directory, 1),
+        LimitCluster(directory, NODE_COUNT),
+        DrmqCluster(directory, 1),
+        DrmqCluster(directory, NODE_COUNT),
+    ]
+    try:
+        from bench.cluster.nats import NatsCluster
+
+        every += [NatsCluster(directory, NODE_COUNT, fsyncs=fsyncs) for fsyncs in (True, False)]
+    except ImportError:
+        if "nats" in names:
+            skipped["nats"] = "needs the Python package nats-py (dependency group bench)"
+    every += [KafkaCluster(directory, NODE_COUNT, shared, fsyncs=fsyncs) for fsyncs in (True, False)]
+    systems: list[ClusterSystem] = []
+    for system in every:
+        if system.program in names and system.program not in skipped:
+            try:
+                system.check()
+                systems.append(system)
+            except Unavailable as reason:
+                skipped[system.program] = str(reason)
+    return systems, skipped
+
+
+def take_sections(
+    options: argparse.Namespace, systems: list[ClusterSystem], out: report.Results, on_step: Callable[[str], None]
+) -> None:
+    """Every section that was asked for, into `out` as they come: an interrupted run keeps what it has."""
+    clusters = [system for system in systems if system.node_count > 1]
+    if "throughput" in options.section:
+        throughput.measure(out.cells, systems, options.repeat, is_quick=options.quick, on_step=on_step)
+    if "idle" in options.section:
+        for system in clusters:
+            # Creating a thousand replicated streams takes the peers long, and is not our concern in a hurry.
+            if system.partitions_are_groups and system.fsyncs_before_ack and not _is_left_out(system, options):
+                out.idles.append(idle.measure(system, options.partitions, options.idle_seconds, on_step))
+    if "failover" in options.section:
+        for system in clusters:
+            if system.has_failover:
+                out.failovers.append(failover.measure(system, options.times, on_step))
+    if "restart" in options.section:
+        for system in clusters:
+            if isinstance(system, DrmqCluster):
+                out.restarts.append(restart.measure(system, options.log_bytes, on_step))
+
+
+def _is_left_out(system: ClusterSystem, options: argparse.Namespace) -> bool:
+    return bool(options.quick) and system.program != "drmq"
+
+
+def run(options: argparse.Namespace, directory: Path, say: Console) -> int:
+    """Measure, print, write; 1 if a measurement failed."""
+    file_system = machine.file_system(directory)
+    if file_system in machine.VOLATILE_FILE_SYSTEMS:
+        say.print(f"{directory} is on {file_system}: fsync costs nothing there, use --directory", markup=False)
+    if shutil.disk_usage(directory).free < DISK_NEEDED_BYTES:
+        say.print(f"needs {DISK_NEEDED_BYTES // GIBIBYTE} GiB free under {directory}; see --directory", markup=False)
+        return 2
+    described = machine.describe(directory)
+    systems, skipped = available(options.only, directory)
+    started_at = time.perf_counter()
+
+    def on_step(text: str) -> None:
+        say.print(f"{time.perf_counter() - started_at:5.0f} s  {text}", markup=False, highlight=False)
+
+    results = report.Results()
+    is_whole = False
+    with contextlib.ExitStack() as stack:
+        for system in systems:
+            stack.callback(system.close)
+        with contextlib.suppress(KeyboardInterrupt):
+            take_sections(options, systems, results, on_step)
+            is_whole = True
+    results.machine = described | {"load_average_after": machine.load_average()}
+    results.versions = {system.label: system.version() for system in systems}
+    results.skipped = skipped
+    results.options = {
+        "quick": options.quick, "repeat": options.repeat, "times": options.times, "partitions": options.partitions,
+        "is_whole": is_whole,
+    }  # fmt: skip
+    report.print_report(results)
+    path = options.json or ROOT / "bench" / "results" / f"cluster-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    report.write_json(path, results)
+    say.print(f"written: {path}", markup=False, highlight=False)
+    if not is_whole:
+        raise KeyboardInterrupt
+    return 1 if results.errors() else 0

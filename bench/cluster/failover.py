@@ -1,0 +1,153 @@
+"""The leader is killed, again and again, while programs write.
+
+Each time the node that leads the partition gets SIGKILL, and every probe says how long it took
+from there to the acknowledgement of a write that it began after it. Then the node is started
+again, and the next round waits until it has caught up: each kill hits a healthy cluster.
+
+At the end the partition must hold at least as many records as were acknowledged. That is a
+check of the benchmark, not a proof of safety; `make chaos` and the simulator are for that.
+"""
+
+import json
+import os
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+from bench.clients.probe import ANSWER_SECONDS_MAX, ProbeTask
+from bench.cluster.kafka_nodes import KafkaProtocolCluster
+from bench.cluster.nodes import ClusterSystem, wait_until
+from bench.process import ROOT, BenchError
+
+RECORD_SIZE = 1024
+CALM_SECONDS = 1.0
+"""Of writing between a healed cluster and the next kill."""
+HEAL_SECONDS_MAX = 60.0
+RATES = {False: 1000.0, True: 200.0}
+"""Records per second of a client library's probe, and of an eager one, which waits for each."""
+
+
+@dataclass
+class Failover:
+    """All kills of one system. Times in seconds; None where nothing was acknowledged in time."""
+
+    system: str
+    seconds: dict[str, list[float | None]] = field(default_factory=dict)
+    """By probe, one per kill."""
+    controller_too: list[bool] = field(default_factory=list)
+    """Whether the killed node was the controller as well, where that can be asked."""
+    heal_seconds: list[float] = field(default_factory=list)
+    """From the start of the killed node until all replicas are in sync."""
+    acknowledged: int = 0
+    failed: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    def median(self, probe: str) -> float | None:
+        """The middle one; a kill without answer counts as endless."""
+        times = [float("inf") if s is None else s for s in self.seconds.get(probe, [])]
+        return statistics.median(times) if times else None
+
+    def worst(self, probe: str) -> float | None:
+        """The longest."""
+        times = [float("inf") if s is None else s for s in self.seconds.get(probe, [])]
+        return max(times) if times else None
+
+    def as_json(self) -> dict[str, object]:
+        """All of it."""
+        return asdict(self)
+
+
+class Probe:
+    """A program of `bench.clients` that writes, and answers questions about it."""
+
+    def __init__(self, name: str, module: str, task: ProbeTask) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"bench.clients.{module}", json.dumps(asdict(task))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True,
+        )  # fmt: skip
+
+    def tell(self, line: str) -> None:
+        """Send one line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def hear(self, seconds_max: float) -> str:
+        """Its next line."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], seconds_max)[0]:
+            raise BenchError(f"the probe {self.name} said nothing within {seconds_max:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            _, words = self._process.communicate()
+            raise BenchError(f"the probe {self.name} failed: {words[-600:].strip()}")
+        return line
+
+    def close(self) -> None:
+        """End it, however it is."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def measure(system: ClusterSystem, kill_count: int, on_step: Callable[[str], None]) -> Failover:
+    """Kill `kill_count` leaders; an error ends it early and is kept."""
+    out = Failover(system.label)
+    probes: list[Probe] = []
+    try:
+        try:
+            on_step(f"failover: {system.label} starts")
+            system.start(1)
+            ports = tuple(system.client_ports)
+            for name, module, is_eager in system.probes:
+                task = ProbeTask(ports, system.topic, RECORD_SIZE, RATES[is_eager], is_eager)
+                probes.append(Probe(name, module, task))
+                out.seconds[name] = []
+            for probe in probes:
+                probe.hear(HEAL_SECONDS_MAX)
+            for index in range(kill_count):
+                on_step(f"failover: {system.label}, {index + 1} of {kill_count}")
+                time.sleep(CALM_SECONDS)
+                _kill_once(system, probes, out)
+            _end(system, probes, out)
+        finally:
+            for probe in probes:
+                probe.close()
+            system.stop()
+    except BenchError as failed:
+        out.errors.append(str(failed))
+    return out
+
+
+def _kill_once(system: ClusterSystem, probes: list[Probe], out: Failover) -> None:
+    leader = system.leader()
+    assert leader.server is not None
+    if isinstance(system, KafkaProtocolCluster):
+        out.controller_too.append(system.is_controller(leader))
+    killed_at = time.perf_counter()
+    os.kill(leader.server.pid, signal.SIGKILL)
+    system.halt(leader, signal.SIGKILL)
+    for probe in probes:
+        probe.tell(f"after {killed_at!r}")
+    for probe in probes:
+        out.seconds[probe.name].append(json.loads(probe.hear(ANSWER_SECONDS_MAX + 10))["seconds"])
+    started_at = time.perf_counter()
+    system.launch(leader)
+    wait_until(system.is_in_sync, HEAL_SECONDS_MAX, f"node {leader.number} of {system.label} in sync again")
+    out.heal_seconds.append(time.perf_counter() - started_at)
+
+
+def _end(system: ClusterSystem, probes: list[Probe], out: Failover) -> None:
+    for probe in probes:
+        probe.tell("end")
+        totals = json.loads(probe.hear(HEAL_SECONDS_MAX))
+        out.acknowledged += totals["acknowledged"]
+        out.failed += totals["failed"]
+    there = system.record_count()
+    if there < out.acknowledged:
+        raise BenchError(f"{system.label} acknowledged {out.acknowledged} records and has {there}")

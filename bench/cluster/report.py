@@ -1,0 +1,246 @@
+"""What a run of the cluster section says: tables and targets for people, a JSON file for comparing."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bench.cluster.failover import Failover
+from bench.cluster.idle import Idle
+from bench.cluster.restart import Restart
+from bench.cluster.throughput import RATES_MEGABYTES, Cell
+from bench.report import ratio, targets_table
+from bench.targets import Verdict
+
+WIDTH_MIN = 175
+"""Narrower than this the rows wrap."""
+IDLE_CORE_SHARE_MAX = 0.05
+IDLE_START_SECONDS_MAX = 10.0
+FAILOVER_MEDIAN_SECONDS_MAX = 2.0
+FAILOVER_WORST_SECONDS_MAX = 4.0
+RESTART_SECONDS_MAX = 10.0
+
+
+@dataclass
+class Results:
+    """Everything of one run."""
+
+    cells: list[Cell] = field(default_factory=list)
+    idles: list[Idle] = field(default_factory=list)
+    failovers: list[Failover] = field(default_factory=list)
+    restarts: list[Restart] = field(default_factory=list)
+    machine: dict[str, object] = field(default_factory=dict)
+    options: dict[str, object] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def errors(self) -> list[str]:
+        """What could not be measured, in words."""
+        out = [
+            f"throughput, {cell.system.label}, {cell.workload.partition_count} partitions: {error}"
+            for cell in self.cells
+            for error in cell.errors
+        ]
+        for name, parts in (("idle", self.idles), ("failover", self.failovers), ("restart", self.restarts)):
+            out += [f"{name}, {part.system}: {error}" for part in parts for error in part.errors]
+        return out
+
+    def cell(self, label: str, partition_count: int) -> Cell | None:
+        """That system with that many partitions."""
+        found = (c for c in self.cells if c.system.label == label and c.workload.partition_count == partition_count)
+        return next(found, None)
+
+    def shares(self, cell: Cell) -> dict[str, float | None]:
+        """The cell's rate as a multiple of what one node, the bare limit and the limit with copies do."""
+        count = cell.workload.partition_count
+        others = {"one_drmq": "drmq × 1", "limit": "limit × 1", "replicated_limit": "limit × 3"}
+        found = {name: self.cell(label, count) for name, label in others.items()}
+        return {
+            name: ratio(cell.produce, other.produce) if other and other is not cell else None
+            for name, other in found.items()
+        }
+
+
+def judge(results: Results) -> list[Verdict]:
+    """A verdict for each target this run has numbers for, about DRMQ alone."""
+    out = []
+    for idle in results.idles:
+        if not idle.system.startswith("drmq"):
+            continue
+        if idle.core_shares:
+            worst = max(idle.core_shares)
+            name = f"{idle.partition_count} idle partitions cost a node at most 5 % of a core"
+            each = ", ".join(f"{share:.1%}" for share in idle.core_shares)
+            out.append(Verdict(name, each, worst <= IDLE_CORE_SHARE_MAX))
+        for words, seconds in (("stop", idle.restart_seconds), ("SIGKILL", idle.restart_killed_seconds)):
+            if seconds is not None:
+                name = f"{idle.partition_count} partitions have leaders within 10 s of a cold start after {words}"
+                out.append(Verdict(name, f"{seconds:.1f} s", seconds <= IDLE_START_SECONDS_MAX))
+    for failover in results.failovers:
+        if failover.system.startswith("drmq"):
+            out += _failover_verdicts(failover)
+    for restart in results.restarts:
+        for words, seconds in restart.serves_seconds.items():
+            name = f"a node with {restart.log_bytes / (1 << 30):.2f} GiB of log serves within 10 s ({words})"
+            out.append(Verdict(name, f"{seconds:.1f} s", seconds <= RESTART_SECONDS_MAX))
+    return out
+
+
+def _failover_verdicts(failover: Failover) -> list[Verdict]:
+    out = []
+    for probe, times in failover.seconds.items():
+        median, worst = failover.median(probe), failover.worst(probe)
+        if median is not None and worst is not None:
+            name = f"leader killed {len(times)} times ({probe}): median at most 2 s, worst at most 4 s"
+            is_met = median <= FAILOVER_MEDIAN_SECONDS_MAX and worst <= FAILOVER_WORST_SECONDS_MAX
+            out.append(Verdict(name, f"median {median:.2f} s, worst {worst:.2f} s", is_met))
+    return out
+
+
+def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for column in texts:
+        table.add_column(column, no_wrap=True)
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def throughput_table(results: Results) -> Table:
+    """A block per number of partitions, a row per system."""
+    rates = tuple(f"{rate} MB/s: ms\np50 / p99" for rate in RATES_MEGABYTES)
+    table = _table(
+        "1 KB records, acks=all, a replica on every node",
+        ("partitions", "system", "fsync"),
+        ("MB/s", "of one\nDRMQ", "of\nlimit", "of limit\n× 3", "CPU s per GB\nper node", "client\ncores", "bound",
+         "read\nMB/s", *rates),
+    )  # fmt: skip
+    seen = 0
+    for cell in results.cells:
+        count = cell.workload.partition_count
+        if count != seen:
+            table.add_section()
+        shares = results.shares(cell)
+        produce, consume = cell.produce, cell.consume
+        latencies = []
+        for rate in RATES_MEGABYTES:
+            paced = cell.pace(rate)
+            text = "–"
+            if paced:
+                p50, p99 = (paced.latency_seconds[name] * 1000 for name in ("p50", "p99"))
+                text = f"{p50:,.1f} / {p99:,.1f}" + ("" if paced.has_kept_up else " late")
+            latencies.append(text)
+        table.add_row(
+            str(count) if count != seen else "", escape(cell.system.label),
+            "yes" if cell.system.fsyncs_before_ack else "no",
+            _number(produce.megabytes_per_second if produce else None, 1),
+            *(_number(shares[name]) for name in ("one_drmq", "limit", "replicated_limit")),
+            " ".join(f"{cpu:.2f}" for cpu in cell.cpu_each) or "–",
+            _number(produce.client_cores if produce else None), produce.bound if produce else "–",
+            _number(consume.megabytes_per_second if consume else None, 0), *latencies,
+            style={"drmq": "green", "limit": "dim"}.get(cell.system.program, ""),
+        )  # fmt: skip
+        seen = count
+    return table
+
+
+def idle_table(idles: list[Idle]) -> Table:
+    """A row per system."""
+    table = _table(
+        "Idle partitions, a replica on every node",
+        ("system",),
+        ("partitions", "form s", "create s", "CPU per node\n% of a core", "RSS MB\nper node", "cold start s",
+         "after SIGKILL s"),
+    )  # fmt: skip
+    for idle in idles:
+        table.add_row(
+            escape(idle.system), f"{idle.partition_count:,}", _number(idle.form_seconds), _number(idle.create_seconds),
+            " ".join(f"{share * 100:.1f}" for share in idle.core_shares) or "–",
+            " ".join(f"{size / 1e6:.0f}" for size in idle.rss_bytes) or "–",
+            _number(idle.restart_seconds), _number(idle.restart_killed_seconds),
+        )  # fmt: skip
+    return table
+
+
+def failover_table(failovers: list[Failover]) -> Table:
+    """A row per system and probe."""
+    table = _table(
+        "Leader killed with SIGKILL: seconds to the next acknowledged write",
+        ("system", "client"),
+        ("kills", "median", "worst", "best", "in sync again\nmedian", "records\nacknowledged"),
+    )
+    for failover in failovers:
+        for probe, times in failover.seconds.items():
+            found = [seconds for seconds in times if seconds is not None]
+            healed = sorted(failover.heal_seconds)
+            table.add_row(
+                escape(failover.system), probe, str(len(times)), _number(failover.median(probe)),
+                _number(failover.worst(probe)), _number(min(found) if found else None),
+                _number(healed[len(healed) // 2] if healed else None), f"{failover.acknowledged:,}",
+            )  # fmt: skip
+    return table
+
+
+def restart_table(restarts: list[Restart]) -> Table:
+    """A row per system and way of ending."""
+    table = _table("A follower with a large log", ("system", "was"), ("log MB", "answers s", "serves s"))
+    for restart in restarts:
+        for words, seconds in restart.serves_seconds.items():
+            answers = restart.answers_seconds.get(words)
+            log = f"{restart.log_bytes / 1e6:,.0f}"
+            table.add_row(escape(restart.system), words, log, _number(answers), _number(seconds))
+    return table
+
+
+def print_report(results: Results) -> None:
+    """Everything a reader wants, on standard output."""
+    console = Console()
+    if console.width < WIDTH_MIN:
+        console = Console(width=WIDTH_MIN)
+    machine = results.machine
+    console.print(
+        f"{machine.get('cores')} cores, {machine.get('processor')}, {machine.get('file_system')}, load average "
+        f"{machine.get('load_average')} before and {machine.get('load_average_after')} after; "
+        f"{', '.join(f'{label} {version}' for label, version in results.versions.items())}",
+        markup=False, highlight=False,
+    )  # fmt: skip
+    if results.cells:
+        console.print(throughput_table(results))
+    if results.idles:
+        console.print(idle_table(results.idles))
+    if results.failovers:
+        console.print(failover_table(results.failovers))
+    if results.restarts:
+        console.print(restart_table(results.restarts))
+    if verdicts := judge(results):
+        console.print(targets_table(verdicts))
+    for name, reason in results.skipped.items():
+        console.print(f"not measured: {name}: {escape(reason)}", highlight=False)
+    for error in results.errors():
+        console.print(f"[red]failed[/red]: {escape(error)}")
+
+
+def write_json(path: Path, results: Results) -> None:
+    """All of the run."""
+    body = {
+        "machine": results.machine,
+        "options": results.options,
+        "versions": results.versions,
+        "not_measured": results.skipped,
+        "throughput": [cell.as_json() | {"ratios": results.shares(cell)} for cell in results.cells],
+        "idle": [idle.as_json() for idle in results.idles],
+        "failover": [failover.as_json() for failover in results.failovers],
+        "restart": [restart.as_json() for restart in results.restarts],
+        "targets": [{"target": v.target, "measured": v.measured, "is_met": v.is_met} for v in judge(results)],
+        "errors": results.errors(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(body, indent=1) + "\n")

@@ -1,0 +1,114 @@
+"""The catalog on its log: cluster metadata as a replicated state machine.
+
+Every node replays the metadata log, so every node can answer questions about the cluster by itself. The node that
+leads the log is the controller: it alone appends. What follows from a fact on a node (files made, files removed)
+is done when the fact is committed, never before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from drmq.broker.clock import Clock
+from drmq.broker.machine import MachineLog
+from drmq.broker.partition import Partition
+from drmq.broker.pending import durable
+from drmq.broker.states import KeyValue
+from drmq.catalog import Catalog, Fact, Topic, decode_fact, encode_fact
+from drmq.model import ApiError, ErrorCode, GroupId, NodeId, Offset, TopicId
+from drmq.model.names import CLUSTER_METADATA
+
+METADATA_TOPIC = Topic(TopicId(bytes(15) + b"\x01"), CLUSTER_METADATA, ())
+"""The topic of the metadata log. It stands outside the catalog, which is made from it."""
+
+METADATA_GROUP = GroupId(METADATA_TOPIC.topic_id, 0)
+
+
+class CatalogMachine:
+    """The catalog as a `states.Machine`."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog()
+        self.on_changed: Callable[[set[TopicId]], None] = lambda topics: None
+        """Called with the topics that committed facts were about; others may have changed as well after a reset."""
+        self.on_lead: Callable[[], None] = lambda: None
+        self.on_follow: Callable[[], None] = lambda: None
+        self._touched: set[TopicId] = set()
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        fact = decode_fact(value or b"{}")
+        topic_id = getattr(fact, "topic_id", None)
+        if topic_id is not None:
+            self._touched.add(topic_id)
+        self.catalog.replay(fact)
+
+    def reset(self) -> None:
+        self._touched.update(self.catalog.topics_by_id)
+        self.catalog = Catalog()
+
+    def snapshot(self) -> Iterable[KeyValue]:
+        return map(encode_fact, self.catalog.snapshot())
+
+    def on_applied(self) -> None:
+        touched, self._touched = self._touched, set()
+        self.on_changed(touched)
+
+
+class Metadata:
+    """Cluster metadata on this node: the catalog to read, and on the controller to write."""
+
+    log: MachineLog
+
+    def __init__(self, clock: Clock) -> None:
+        self.machine = CatalogMachine()
+        self._clock = clock
+
+    def attach(self, partition: Partition) -> None:
+        self.log = MachineLog(partition)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.machine.catalog
+
+    @property
+    def is_controller(self) -> bool:
+        return hasattr(self, "log") and self.log.leads
+
+    @property
+    def controller(self) -> NodeId | None:
+        """The node that decides, as far as this one knows."""
+        return self.log.partition.leader if hasattr(self, "log") else None
+
+    @property
+    def next_offset(self) -> Offset:
+        return self.log.partition.next_offset
+
+    @property
+    def applied_offset(self) -> Offset:
+        return self.log.partition.high_watermark
+
+    def append(self, facts: Sequence[Fact]) -> None:
+        """Make facts true, here at once and everywhere when they are committed. Raises `ApiError`."""
+        if not facts:
+            return
+        if not self.is_controller:
+            raise self.not_controller()
+        try:
+            self.log.append([encode_fact(fact) for fact in facts], self._clock.wall_ms())
+        except ApiError as error:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise self.not_controller() from error
+            raise
+
+    async def committed(self, what: str) -> None:
+        """Wait until everything appended so far is committed."""
+        await durable(self.log.when_durable, what)
+
+    def not_controller(self) -> ApiError:
+        """Why this node does not decide now, for whoever asked it to."""
+        failure = self.log.partition.failure if hasattr(self, "log") else None
+        if failure is not None:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {failure}")
+        controller = self.controller
+        who = "nobody, at the moment: its nodes have no majority" if controller is None else f"node {controller}"
+        return ApiError(ErrorCode.NOT_CONTROLLER, f"the cluster is controlled by {who}")

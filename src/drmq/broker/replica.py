@@ -1,0 +1,658 @@
+"""One replica of one partition: consensus carried out on a log, a ledger and the network.
+
+The decisions are `drmq.raft`'s. This driver does what a `Ready` says, in the order it says: it queues batches
+for the writer thread, own entries and votes for the ledger, sends messages at once or when the disk has
+reported, and tells its owner what that means in offsets.
+
+The way to the disk is a row of *steps*, one after the other on the writer thread: batches, reported by the
+writer's flush, or a job (a vote, own entries, a truncation), reported by itself. A job syncs the log before it
+writes to the ledger, so a crash leaves a prefix of the steps. When the last step of a `Ready` is reported, so is
+the `Ready`, and the messages that had to wait leave.
+
+When the disk refuses something the replica is over: nothing is sent or reported any more. It begins again from
+what the disk holds, as after a crash, if the log still takes appends; else it stays closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
+from random import Random
+from typing import Protocol
+
+from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
+from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
+from drmq.raft import (
+    AppendRequest,
+    ChunkToSave,
+    ChunkWanted,
+    Entry,
+    EntryKind,
+    HardState,
+    HeartbeatResponse,
+    IndexRange,
+    Leadership,
+    LogIndex,
+    Message,
+    Node,
+    NotLeader,
+    RaftOptions,
+    Ready,
+    Role,
+    SnapshotMeta,
+    Term,
+    configuration_to_bytes,
+)
+from drmq.records import BatchHeader
+from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, OwnEntry, StorageError, Writer
+
+log = logging.getLogger("drmq.broker")
+
+_RESTART_DELAY_S_MAX = 2.0
+
+ReadDone = Callable[[LogIndex | None], None]
+"""Takes the index at which a read is fresh, or None where another node has to be asked."""
+
+
+class ReplicaOwner(Protocol):
+    """Whose log it is: hears in offsets what consensus decided. All calls come on the event loop."""
+
+    def on_leadership(self, leadership: Leadership) -> None:
+        """The role, the term or the known leader has changed."""
+
+    def on_appended(self, headers: Sequence[BatchHeader]) -> None:
+        """Batches of another leader are durable here."""
+
+    def reload(self, end_offset: Offset) -> object:
+        """On the writer thread: what the log amounts to now that it ends at `end_offset`."""
+
+    def on_truncated(self, end_offset: Offset, reloaded: object) -> None:
+        """What lay at or behind `end_offset` is gone."""
+
+    def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
+        """Everything below `next_offset` is committed; calls `replica.on_applied` when it is applied."""
+
+    def on_trim(self, offset: Offset) -> None:
+        """The records below `offset` are to be removed."""
+
+    def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
+        """Nothing is appended any more until `on_replica_restarted`."""
+
+    def on_replica_restarted(self, reloaded: object) -> None:
+        """The replica has begun again from what the disk holds."""
+
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
+        """The state that the snapshot stands for; None if it is there no longer."""
+
+    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
+        """Whether received bytes are a sound state."""
+
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
+        """On the writer thread: keep a received state beside one's own; what it amounts to."""
+
+    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        """On the writer thread: the log is in its place, so the state can be."""
+
+    def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
+        """The log now begins behind the snapshot."""
+
+
+class ReplicaHost(Protocol):
+    """What a replica needs of its node."""
+
+    writer: Writer
+    raft_options: RaftOptions
+    random: Random
+    pool: Executor
+
+    def send(self, node_id: NodeId, group: GroupId, message: Message) -> None: ...
+
+    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
+        """Send entries to a member that is being added, no faster than such copies may go."""
+
+    def mark_dirty(self, replica: Replica) -> None:
+        """Have `replica.pump` called soon, once, whoever else asks."""
+
+    def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        """From any thread, in order."""
+
+    def call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None: ...
+
+
+class _Step:
+    """Something on its way to the disk, and what its report means."""
+
+    __slots__ = ("end_offset", "headers", "messages", "number", "snapshot", "truncated_to")
+
+    def __init__(self, end_offset: Offset | None = None) -> None:
+        self.end_offset = end_offset
+        """Of batches: how far a flush must reach. None for a job, which reports itself."""
+        self.headers: list[BatchHeader] = []
+        self.messages: list[Message] = []
+        self.number = 0
+        """Set on the last step of a `Ready`."""
+        self.truncated_to: Offset | None = None
+        self.snapshot: SnapshotMeta | None = None
+
+
+class Replica:
+    """A member of a replica group on this node. Lives on the event loop."""
+
+    def __init__(
+        self, group: GroupId, member: MemberId, entries: EntryLog, ledger: LedgerLike, host: ReplicaHost, owner: ReplicaOwner
+    ) -> None:
+        self.group = group
+        self.member = member
+        self.entries = entries
+        self.is_dirty = False
+        self.asleep = False
+        """Nobody ticks it: its group has nothing to do, and nodes watch each other."""
+        self.idle_ticks = 0
+        self._ledger = ledger
+        self._host = host
+        self._owner = owner
+        self._steps: deque[_Step] = deque()
+        self._queued_offset = entries.end_offset
+        """Where the log ends once all steps are done."""
+        self._incoming: tuple[SnapshotMeta, bytearray] | None = None
+        self._reading = False
+        self._restarting = False
+        self._stopped = False
+        self._failures = 0
+        """How often in a row it has begun again without a batch coming through."""
+        self.node: Node | None = None
+
+    @property
+    def log(self) -> Log:
+        return self.entries.log
+
+    @property
+    def ledger(self) -> LedgerLike:
+        return self._ledger
+
+    @property
+    def queued_offset(self) -> Offset:
+        """Where the log ends once all that is queued is written."""
+        return self._queued_offset
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this member is a majority by itself."""
+        return self.node is not None and self.node.configuration.members == {self.member}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is on its way to the disk."""
+        return bool(self._steps)
+
+    def offset_on(self, count: int) -> Offset:
+        """On the leader: how far the log is durable on at least `count` replicas."""
+        node = self.node
+        if node is None:
+            return Offset(0)
+        reached = sorted([node.durable_index, *(peer.match for peer in node.progress().values())], reverse=True)
+        return self.entries.next_offset(reached[count - 1]) if count <= len(reached) else Offset(0)
+
+    def start(self, applied: LogIndex = LogIndex(0)) -> None:
+        """Take part in the group, from what the disk holds."""
+        ballot = self._ledger.ballot
+        entries = self.entries
+        self._queued_offset = entries.end_offset
+        self.node = Node(
+            self.member,
+            entries,
+            self._host.random,
+            self._host.raft_options,
+            HardState(Term(ballot.term), NodeId(ballot.vote) if ballot.vote >= 0 else None),
+            commit=max(applied, entries.snapshot.index),
+            applied=max(applied, entries.snapshot.index),
+        )
+        configuration = self.node.configuration
+        if configuration.voters == {self.member} and not configuration.is_joint:
+            # Nobody else to wait for.
+            self.node.campaign()
+            self.pump()
+
+    def stop(self) -> None:
+        """Take part no longer. What is queued for the disk still gets there."""
+        self._stopped = True
+        self.node = None
+        self._steps.clear()
+
+    # ---- in -------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        return self.node is not None and self.node.role is Role.LEADER
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether this leader takes nothing more, because another member is to lead."""
+        return self.node is not None and self.node.transfer_target is not None
+
+    def wake(self) -> None:
+        """Let the ticks reach this replica again."""
+        self.asleep = False
+        self.idle_ticks = 0
+
+    def campaign(self) -> None:
+        """Try to lead, without waiting for a leader to be missed; nothing where it leads or tries already."""
+        if self.node is not None and self.node.role is Role.FOLLOWER:
+            self.wake()
+            self.node.campaign()
+            self._host.mark_dirty(self)
+
+    def propose(self, header: BatchHeader, batch: memoryview, wants_written: bool) -> None:
+        """Append a stamped batch to the group's log. Raises a `raft.Refusal` with nothing changed."""
+        node = self.node
+        assert node is not None
+        if self.asleep:
+            self.wake()
+        node.propose((Batch(header, batch, wants_written),), (header.next_offset - header.base_offset,))
+        if not self.is_dirty:
+            self._host.mark_dirty(self)
+
+    def propose_own(self, payload: bytes) -> LogIndex:
+        """Append a command of the broker's own, which takes no offset. Raises a `raft.Refusal`."""
+        assert self.node is not None
+        self.wake()
+        index = self.node.propose((payload,))
+        self._host.mark_dirty(self)
+        return index
+
+    def read_index(self, done: ReadDone) -> None:
+        """Confirm with a majority that this is the leader, then call `done`. Raises a `raft.Refusal`."""
+        assert self.node is not None
+        self.wake()
+        self.node.read_index(done)
+        self._host.mark_dirty(self)
+
+    def receive(self, message: Message) -> None:
+        """Act upon a peer's message. Raises `raft.ProtocolError`."""
+        node = self.node
+        if node is None or message.target != self.member:
+            return
+        if isinstance(message, AppendRequest) and message.entries:
+            message = AppendRequest(
+                message.sender,
+                message.target,
+                message.term,
+                message.previous_index,
+                message.previous_term,
+                tuple(map(received, message.entries)),
+                message.commit,
+            )
+        # The answer to the last heartbeat before the sleep is no reason to wake up.
+        if self.asleep and not (isinstance(message, HeartbeatResponse) and message.term == node.term):
+            self.wake()
+        node.receive(message)
+        if not self.is_dirty:
+            self._host.mark_dirty(self)
+
+    def change_members(self, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> None:
+        """Begin to change who takes part. Raises a `raft.Refusal`."""
+        if self.node is None:
+            raise NotLeader(None)
+        self.wake()
+        self.node.propose_configuration(voters, learners)
+        self._host.mark_dirty(self)
+
+    def transfer(self, target: NodeId) -> None:
+        """Hand the lead to another member. Raises a `raft.Refusal`."""
+        if self.node is None:
+            raise NotLeader(None)
+        self.wake()
+        self.node.transfer_leadership(target)
+        self._host.mark_dirty(self)
+
+    def tick(self) -> None:
+        if self.node is not None:
+            self.node.tick()
+            if self.node.has_ready:
+                self._host.mark_dirty(self)
+
+    # ---- out ------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Do everything that consensus wants done now."""
+        self.is_dirty = False
+        node = self.node
+        while node is not None and node.has_ready:
+            self._carry_out(node.take_ready())
+            node = self.node
+        if self.entries.missing is not None and node is not None:
+            self._fetch_missing()
+
+    def _carry_out(self, ready: Ready) -> None:
+        if ready.leadership is not None:
+            self._owner.on_leadership(ready.leadership)
+        for message in ready.messages:
+            self._send(message)
+        if ready.persists:
+            self._persist(ready)
+        if ready.messages_after_persist:
+            if self._steps:
+                self._steps[-1].messages += ready.messages_after_persist
+            else:
+                for message in ready.messages_after_persist:
+                    self._send(message)
+        if ready.committed is not None:
+            self._apply(ready.committed)
+        for read in ready.reads_confirmed:
+            read.context(read.index)  # type: ignore[operator]
+        for context in ready.reads_refused:
+            context(None)  # type: ignore[operator]
+        for wanted in ready.chunks_wanted:
+            self._bring_chunk(wanted)
+
+    def _send(self, message: Message) -> None:
+        if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
+            # Whoever catches up must not take the network away from those who keep up.
+            self._host.send_slowly(node_of(message.target), self.group, message)
+        else:
+            self._host.send(node_of(message.target), self.group, message)
+
+    def _is_learner(self, member: NodeId) -> bool:
+        return self.node is not None and member in self.node.configuration.learners
+
+    def _apply(self, committed: IndexRange) -> None:
+        for own in self.entries.own_between(committed.start, committed.end):
+            if own.kind == EntryKind.PAYLOAD:
+                self._owner.on_trim(decode_trim(own.payload))
+        self._owner.on_committed(committed, self.entries.next_offset(LogIndex(committed.end - 1)))
+
+    def on_applied(self, index: LogIndex) -> None:
+        """The owner has applied everything up to `index`."""
+        if self.node is not None:
+            self.node.on_applied(index)
+
+    # ---- to the disk ----------------------------------------------------------------------------
+
+    def _persist(self, ready: Ready) -> None:
+        """Queue all that a `Ready` wants durable, as steps in their order."""
+        jobs: list[Callable[[], object]] = []
+        step = _Step()
+        if ready.hard_state is not None:
+            vote = ready.hard_state.vote
+            ballot = Ballot(ready.hard_state.term, -1 if vote is None else vote)
+            jobs.append(lambda: self._ledger.save_ballot(ballot))
+        if ready.snapshot is not None:
+            step.snapshot = ready.snapshot
+            jobs.append(self._installation(ready.snapshot))
+            step.truncated_to = self._queued_offset
+        if ready.truncate_from is not None:
+            index = ready.truncate_from
+            offset = self.entries.next_offset(LogIndex(index - 1))
+            self.entries.on_truncated(index, offset)
+            self._queued_offset = offset
+            step.truncated_to = offset
+            jobs.append(lambda: self._truncate(index, offset))
+        own: list[OwnEntry] = []
+        batches: list[Batch] = []
+        for entry in ready.entries:
+            payload = entry.payload
+            if isinstance(payload, Batch):
+                if jobs or own:
+                    step = self._queue_job(step, jobs, own)
+                    jobs, own = [], []
+                assert payload.header.base_offset == self._queued_offset, (payload.header, self._queued_offset)
+                self._queued_offset = payload.header.next_offset
+                batches.append(payload)
+            else:
+                if batches:
+                    self._queue_batches(batches)
+                    batches = []
+                own.append(self._note_own(entry))
+        if batches:
+            self._queue_batches(batches)
+        if jobs or own:
+            self._queue_job(step, jobs, own)
+        if ready.chunks_to_save:
+            self._queue_chunks(ready.chunks_to_save)
+        self._steps[-1].number = ready.number
+
+    def _note_own(self, entry: Entry) -> OwnEntry:
+        own = own_entry(entry, self._queued_offset)
+        self.entries.on_own_appended((own,))
+        return own
+
+    def _queue_batches(self, batches: Sequence[Batch]) -> None:
+        writer, target = self._host.writer, self.entries.log
+        step = _Step(batches[-1].header.next_offset)
+        for batch in batches:
+            writer.submit(target, batch.header, batch.data, batch.wants_written)
+        # Not by the role of this moment: who has proposed batches and was deposed before they were queued has
+        # them in its tables already, and would take them in a second time.
+        step.headers = [batch.header for batch in batches if batch.is_received]
+        self._steps.append(step)
+
+    def _queue_job(self, step: _Step, jobs: Sequence[Callable[[], object]], own: Sequence[OwnEntry]) -> _Step:
+        def work() -> object:
+            result = None
+            for job in jobs:
+                made = job()
+                # An empty table is a result too, though it counts as false.
+                result = result if made is None else made
+            if own:
+                self._append_own(own)
+            return result
+
+        self._steps.append(step)
+        future = self._host.writer.run_step(self.log, work)
+        future.add_done_callback(lambda done: self._host.call_on_loop(self._on_job_done, step, done))
+        return _Step()
+
+    def _append_own(self, own: Sequence[OwnEntry]) -> None:
+        """On the writer thread: own entries go to the ledger once all before them is durable."""
+        target = self.log
+        if target.end_offset != own[0].offset:
+            # Batches before them were refused by the disk. The owner hears of that by itself.
+            raise StorageError(f"{target.name} ends at {target.end_offset}, not at {own[0].offset}")
+        target.flush()
+        self._ledger.append(own)
+
+    def _truncate(self, index: LogIndex, offset: Offset) -> object:
+        """On the writer thread: backwards, entry by entry, so that a crash in between leaves a prefix."""
+        for own in reversed(self._ledger.entries):
+            if own.index < index:
+                break
+            self.log.truncate_suffix(Offset(own.offset))
+            self._ledger.truncate(own.index)
+        self.log.truncate_suffix(offset)
+        return self._owner.reload(offset)
+
+    def on_flushed(self, flushed_offset: Offset) -> None:
+        """The writer has synced the log up to here."""
+        steps = self._steps
+        finished = 0
+        for step in steps:
+            if step.end_offset is None or step.end_offset > flushed_offset:
+                break
+            finished += 1
+        self._note_durable(flushed_offset)
+        if finished:
+            self._finish_steps(finished)
+
+    def _note_durable(self, flushed_offset: Offset) -> None:
+        """Batches that a truncation on its way will remove are not counted."""
+        limit = flushed_offset
+        for step in self._steps:
+            if step.truncated_to is not None:
+                limit = min(limit, step.truncated_to)
+        self.entries.end_offset = max(self.entries.end_offset, limit)
+
+    def _on_job_done(self, step: _Step, done: Future[object]) -> None:
+        if step not in self._steps:
+            return  # of a life that is over
+        error = done.exception()
+        if error is not None:
+            self._fail(str(error), is_final=self.log.is_fenced or self._ledger.is_fenced)
+            return
+        position = self._steps.index(step)
+        # It came after all batches before it were synced, whose own report may still be on its way.
+        for before in list(self._steps)[:position]:
+            if before.end_offset is not None:
+                self._note_durable(before.end_offset)
+        if position:
+            self._finish_steps(position)
+        if self._steps and self._steps[0] is step:
+            self._finish_steps(1, done)
+
+    def _finish_steps(self, count: int, done: Future[object] | None = None) -> None:
+        number = 0
+        messages: list[Message] = []
+        for _ in range(count):
+            step = self._steps.popleft()
+            if step.end_offset is not None:
+                self._failures = 0
+            if step.headers:
+                self._owner.on_appended(step.headers)
+            if step.snapshot is not None:
+                assert done is not None
+                self._owner.on_snapshot_installed(step.snapshot, done.result())
+            elif step.truncated_to is not None:
+                assert done is not None
+                self._owner.on_truncated(step.truncated_to, done.result())
+            number = step.number or number
+            messages += step.messages
+        node = self.node
+        if node is None:
+            return
+        if number:
+            node.on_persisted(number)
+        for message in messages:
+            self._send(message)
+        self.pump()
+
+    # ---- snapshots ------------------------------------------------------------------------------
+
+    def _bring_chunk(self, wanted: ChunkWanted) -> None:
+        node, meta = self.node, wanted.meta
+        assert node is not None
+        data = self._owner.snapshot_bytes(meta) if meta == self.entries.snapshot else None
+        if data is None:
+            node.on_snapshot_unavailable(wanted.target, meta.snapshot_id)
+            return
+        end = wanted.offset + wanted.size_bytes_max
+        node.send_snapshot_chunk(
+            wanted.target, meta.snapshot_id, wanted.offset, data[wanted.offset : end], end >= len(data)
+        )
+
+    def _queue_chunks(self, chunks: Sequence[ChunkToSave]) -> None:
+        """Keep what is received of a snapshot. It lies in memory: after a restart it is sent again."""
+        for chunk in chunks:
+            if chunk.offset == 0:
+                self._incoming = (chunk.meta, bytearray())
+            incoming = self._incoming
+            if incoming is None or incoming[0] != chunk.meta or len(incoming[1]) != chunk.offset:
+                continue
+            incoming[1].extend(chunk.data)
+            if chunk.done:
+                intact = self._owner.check_snapshot(chunk.meta, bytes(incoming[1]))
+                self._host.call_on_loop(self._on_received, chunk, intact)
+        self._queue_job(_Step(), (), ())
+
+    def _on_received(self, chunk: ChunkToSave, intact: bool) -> None:
+        if self.node is None:
+            return
+        if not intact:
+            log.error("%s: a snapshot from node %d is damaged; it is asked for again", self.log.name, chunk.sender)
+            self._incoming = None
+        self.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, intact)
+        self._host.mark_dirty(self)
+
+    def _installation(self, meta: SnapshotMeta) -> Callable[[], object]:
+        assert self._incoming is not None
+        assert self._incoming[0] == meta, (self._incoming[0], meta)
+        data = bytes(self._incoming[1])
+        self._incoming = None
+        offset = decode_trim(meta.data)
+        base = LedgerBase(meta.index, meta.term, offset, configuration_to_bytes(meta.configuration))
+        self.entries.on_installed(base, meta)
+        self._queued_offset = offset
+
+        def install() -> object:
+            result = self._owner.save_snapshot(meta, data)
+            self.log.reset(offset)
+            self._ledger.reset(base)
+            self._owner.finish_snapshot(meta, data)
+            return result
+
+        return install
+
+    def rebase(self, base: LedgerBase, snapshot: SnapshotMeta) -> None:
+        """On the writer thread the log is about to begin later: let consensus know where."""
+        self.entries.on_rebased(base, snapshot)
+
+    # ---- reading for those who lag --------------------------------------------------------------
+
+    def _fetch_missing(self) -> None:
+        """Entries that a follower needs are not in the page cache: bring them there, off the loop."""
+        if self._reading:
+            return
+        missing, self.entries.missing = self.entries.missing, None
+        assert missing is not None
+        self._reading = True
+        source = self.log
+
+        def read() -> None:
+            try:
+                source.read(missing[0], missing[2], missing[1])
+            except StorageError as error:
+                log.error("%s: what a follower needs cannot be read: %s", source.name, error)
+            self._host.call_on_loop(self._on_missing_read)
+
+        self._host.pool.submit(read)
+
+    def _on_missing_read(self) -> None:
+        self._reading = False
+        if self.node is not None:
+            self.node.on_entries_read()
+            self.pump()
+
+    # ---- failing --------------------------------------------------------------------------------
+
+    def on_failed(self, reason: str, end_offset: Offset) -> None:
+        """The writer could not append or sync."""
+        self._fail(reason, is_final=self.log.is_fenced, end_offset=end_offset)
+
+    def _fail(self, reason: str, *, is_final: bool, end_offset: Offset | None = None) -> None:
+        self.node = None
+        self._steps.clear()
+        self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)
+        if is_final or self._restarting or self._stopped:
+            return
+        self._restarting = True
+        self._failures += 1
+        # At once, the first time. A disk that stays full is not to be worn out with elections.
+        delay_s = 0.0 if self._failures == 1 else min(_RESTART_DELAY_S_MAX, 0.05 * 2 ** min(self._failures, 10))
+
+        def reload() -> object:
+            # Behind everything that was queued on void offsets.
+            self.log.flush()
+            return self._owner.reload(self.log.end_offset)
+
+        future = self._host.writer.run(self.log, reload)
+        future.add_done_callback(lambda done: self._host.call_on_loop(self._restart_after, delay_s, done))
+
+    def _restart_after(self, delay_s: float, done: Future[object]) -> None:
+        if delay_s > 0:
+            self._host.call_later(delay_s, self._restart, done)
+        else:
+            self._restart(done)
+
+    def _restart(self, done: Future[object]) -> None:
+        self._restarting = False
+        if self._stopped:
+            return
+        error = done.exception()
+        if error is not None:
+            self._owner.on_replica_failed(str(error), self.log.flushed_offset)
+            return
+        self._host.writer.resume(self.log)
+        old = self.entries
+        self.entries = EntryLog(old.log, self._ledger.base, self._ledger.entries, old.snapshot)
+        self._owner.on_replica_restarted(done.result())
+        self.start()

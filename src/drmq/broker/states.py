@@ -1,0 +1,312 @@
+"""What a partition's log amounts to, and how that survives, travels and is rebuilt.
+
+A partition of messages amounts to the table of its producers: who wrote what last. It is rebuilt from the headers
+of the batches, from the newest of its snapshots on; the one at the log's very start (`base`) is kept as long as the
+log starts there, because it is what a new replica needs before it can follow the log.
+
+A partition of a state machine amounts to the machine's state. There the snapshot is the state at some index, and
+the log before it goes.
+
+A snapshot that comes from a leader replaces log and state together. Several files change, so the first thing
+written is the whole snapshot, as `install`: should the node crash on the way, opening begins with it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol
+
+from drmq.broker.clock import Clock
+from drmq.broker.entries import decode_trim, encode_trim
+from drmq.broker.logs import Snapshots
+from drmq.broker.producers import ProducerTable
+from drmq.model import DrmqError, Offset
+from drmq.raft import IndexRange, LogIndex, SnapshotMeta, Term, configuration_from_bytes, configuration_to_bytes
+from drmq.records import BatchHeader, Record, check_replicated_batch, decode_batch, encode_batch, iter_batches
+from drmq.storage import LedgerBase, Log, Snapshot
+
+if TYPE_CHECKING:
+    from drmq.broker.partition import Partition
+
+KeyValue = tuple[bytes, bytes | None]
+
+PRODUCERS_SNAPSHOT = "producers"
+BASE_SNAPSHOT = "base"
+STATE_SNAPSHOT = "state"
+INSTALL_SNAPSHOT = "install"
+
+_META = Struct(">qqqI")
+_READ_SIZE = 1024 * 1024
+_RECORDS_PER_BATCH = 1_000
+_DECOMPRESSED_MAX = 1 << 30
+
+
+class StateUnreadable(DrmqError):
+    """The broker's own state cannot be read, so it must not start: it would take itself for a new one."""
+
+
+# ---- snapshots with their place in the log ------------------------------------------------------
+
+
+def pack_snapshot(meta: SnapshotMeta, body: bytes) -> bytes:
+    """A state together with the place in the log that it describes: neither is ever stored without the other."""
+    configuration = configuration_to_bytes(meta.configuration)
+    return (
+        _META.pack(meta.index, meta.term, decode_trim(meta.data), len(configuration)) + configuration + body
+    )
+
+
+def unpack_snapshot(payload: bytes) -> tuple[SnapshotMeta, bytes]:
+    index, term, offset, size = _META.unpack_from(payload)
+    end = _META.size + size
+    configuration = configuration_from_bytes(payload[_META.size : end])
+    return SnapshotMeta(LogIndex(index), Term(term), configuration, encode_trim(Offset(offset))), payload[end:]
+
+
+def base_of(meta: SnapshotMeta) -> LedgerBase:
+    """The base of a log that begins right behind a snapshot."""
+    return LedgerBase(meta.index, meta.term, decode_trim(meta.data), configuration_to_bytes(meta.configuration))
+
+
+# ---- partitions of messages ---------------------------------------------------------------------
+
+
+def load_producers(log: Log, snapshots: Snapshots, end: Offset, now_ms: int) -> ProducerTable:
+    """The producers' table as of `end`, the log's end: the newest snapshot, and the headers after it.
+
+    When those batches came is not written down, so their producers count as seen now.
+    """
+    # A snapshot beyond the end tells of batches that were lost. It goes before others take their offsets.
+    snapshots.remove_after(PRODUCERS_SNAPSHOT, end)
+    found = snapshots.load_latest(PRODUCERS_SNAPSHOT, not_after=end)
+    base = snapshots.load_latest(BASE_SNAPSHOT, not_after=end)
+    if base is not None and (found is None or base.offset > found.offset):
+        found = Snapshot(base.offset, unpack_snapshot(base.payload)[1])
+    table = ProducerTable() if found is None else ProducerTable.from_bytes(found.payload)
+    start = log.start_offset if found is None else max(found.offset, log.start_offset)
+    for header, _ in log.headers(start, end):
+        if header.base_offset >= start:
+            table.apply(header, now_ms)
+    return table
+
+
+class MessageState:
+    """The producers of a partition of messages."""
+
+    def __init__(self, log: Log, snapshots: Snapshots, clock: Clock) -> None:
+        self.log = log
+        self.snapshots = snapshots
+        self._clock = clock
+
+    def reload(self, end_offset: Offset) -> object:
+        return load_producers(self.log, self.snapshots, end_offset, self._clock.wall_ms())
+
+    def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
+        # Their time matters here as well: a follower that took its producers for idle and forgot them
+        # would take a retry for something new once it leads.
+        now_ms = self._clock.wall_ms()
+        for header in headers:
+            if header.producer_id >= 0:
+                partition.producers.apply(header, now_ms)
+
+    def on_reloaded(self, partition: Partition, reloaded: object) -> None:
+        assert isinstance(reloaded, ProducerTable)
+        partition.producers = reloaded
+
+    def on_leadership(self, partition: Partition) -> None:
+        return
+
+    def on_committed(self, partition: Partition, committed: IndexRange) -> None:
+        partition.replica.on_applied(LogIndex(committed.end - 1))
+
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
+        offset = decode_trim(meta.data)
+        stored = self.snapshots.load_latest(BASE_SNAPSHOT, not_after=offset)
+        if stored is None:
+            return b"" if offset == 0 else None
+        found, body = unpack_snapshot(stored.payload)
+        return body if found == meta else None
+
+    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
+        try:
+            ProducerTable.from_bytes(data)
+        except Exception:  # noqa: BLE001 - bytes of a peer, which may be anything
+            return False
+        return True
+
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
+        self.snapshots.save(INSTALL_SNAPSHOT, decode_trim(meta.data), pack_snapshot(meta, data))
+        return ProducerTable.from_bytes(data)
+
+    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        offset = decode_trim(meta.data)
+        self.snapshots.remove_after(PRODUCERS_SNAPSHOT, Offset(-1))
+        self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))
+        self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))
+
+
+# ---- partitions of state machines ---------------------------------------------------------------
+
+
+class Machine(Protocol):
+    """A state machine: changes only by `replay`, and can be made anew and written down as records."""
+
+    def replay(self, key: bytes, value: bytes | None) -> None: ...
+
+    def reset(self) -> None:
+        """Forget everything: records of a snapshot follow."""
+
+    def snapshot(self) -> Iterable[KeyValue]: ...
+
+    def on_lead(self) -> None:
+        """This node decides from now on. Everything committed has been replayed."""
+
+    def on_follow(self) -> None:
+        """Another node decides. Whoever waits for an answer must ask there."""
+
+    def on_applied(self) -> None:
+        """What is committed, and nothing else, is what the machine says. A leader's own decisions come here late."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    snapshot: SnapshotMeta | None
+    body: bytes
+
+
+class MachineState:
+    """A state machine on a partition. The leader replays what it appends at once, everyone else what is committed.
+
+    So the leader's state runs ahead of what is committed, and every answer waits for it. A leader that is deposed
+    goes back to what is committed: its own decisions may never have been.
+    """
+
+    def __init__(self, log: Log, snapshots: Snapshots, machine: Machine) -> None:
+        self.log = log
+        self.snapshots = snapshots
+        self.machine = machine
+        self.applied_offset = Offset(0)
+        self.applied_index = LogIndex(0)
+        self._leads = False
+        self._outgoing: tuple[SnapshotMeta, bytes] | None = None
+
+    def load(self) -> SnapshotMeta | None:
+        """Make the machine what its newest snapshot says. Blocks. What follows in the log comes with its commit."""
+        stored = self.snapshots.load_latest(STATE_SNAPSHOT)
+        self.machine.reset()
+        if stored is None:
+            self.applied_offset, self.applied_index = Offset(0), LogIndex(0)
+            if self.log.start_offset > 0:
+                raise StateUnreadable(
+                    f"{self.log.name} starts at {self.log.start_offset}, and no sound snapshot holds what was before; "
+                    "restore its *.snapshot files from a backup, or remove this node's data directory and let it "
+                    "catch up from the others"
+                )
+            return None
+        meta, body = unpack_snapshot(stored.payload)
+        replay_batches(body, self.machine.replay, Offset(0))
+        self.applied_offset, self.applied_index = stored.offset, meta.index
+        return meta
+
+    def replay_to(self, end: Offset) -> None:
+        """Replay the log up to `end`, which is committed."""
+        while self.applied_offset < end:
+            data = self.log.read(self.applied_offset, _READ_SIZE, end)
+            assert data, (self.log.name, self.applied_offset, end)
+            self.applied_offset = replay_batches(data, self.machine.replay, self.applied_offset)
+
+    def note_appended(self, next_offset: Offset) -> None:
+        """The leader has appended and replayed records of its own."""
+        self.applied_offset = next_offset
+
+    def on_committed(self, partition: Partition, committed: IndexRange) -> None:
+        if partition.high_watermark > self.applied_offset:
+            self.replay_to(partition.high_watermark)
+        self.applied_index = LogIndex(committed.end - 1)
+        partition.replica.on_applied(self.applied_index)
+        if self.applied_offset == partition.high_watermark:
+            self.machine.on_applied()
+
+    def on_leadership(self, partition: Partition) -> None:
+        if partition.is_serving and not self._leads:
+            self._leads = True
+            self.machine.on_lead()
+        elif self._leads and not partition.is_serving:
+            self._leads = False
+            if self.applied_offset > partition.high_watermark:
+                self.load()
+                self.replay_to(partition.high_watermark)
+                self.applied_index = LogIndex(0) if partition.replica.node is None else partition.replica.node.applied_index
+            self.machine.on_follow()
+
+    def reload(self, end_offset: Offset) -> object:
+        return None
+
+    def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
+        return
+
+    def on_reloaded(self, partition: Partition, reloaded: object) -> None:
+        """The log was cut (which the state never saw), or replaced by a snapshot, or the replica begins again."""
+        if reloaded is None and self.applied_offset <= partition.log.flushed_offset:
+            return
+        self.load()
+
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
+        if self._outgoing is None or self._outgoing[0] != meta:
+            stored = self.snapshots.load_latest(STATE_SNAPSHOT)
+            self._outgoing = unpack_snapshot(stored.payload) if stored is not None else None
+        if self._outgoing is None or self._outgoing[0] != meta:
+            return None
+        return self._outgoing[1]
+
+    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
+        try:
+            end = 0
+            for position, header in iter_batches(data):
+                end = position + header.size
+                check_replicated_batch(data[position:end])
+            replay_batches(data, lambda key, value: None, Offset(0))
+        except Exception:  # noqa: BLE001 - bytes of a peer, which may be anything
+            return False
+        return end == len(data)
+
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
+        self.snapshots.save(INSTALL_SNAPSHOT, decode_trim(meta.data), pack_snapshot(meta, data))
+        return _Loaded(meta, data)
+
+    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        self.snapshots.remove_after(STATE_SNAPSHOT, Offset(-1))
+        self.snapshots.save(STATE_SNAPSHOT, decode_trim(meta.data), pack_snapshot(meta, data))
+        self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))
+
+
+def encode_state(records: Iterable[KeyValue]) -> bytes:
+    """All of a machine's records as consecutive batches."""
+    out = bytearray()
+    chunk: list[Record] = []
+    for key, value in records:
+        chunk.append(Record(Offset(len(chunk)), 0, key, value))
+        if len(chunk) == _RECORDS_PER_BATCH:
+            out += encode_batch(chunk)
+            chunk = []
+    if chunk:
+        out += encode_batch(chunk)
+    return bytes(out)
+
+
+def replay_batches(
+    data: bytes | bytearray | memoryview, replay: Callable[[bytes, bytes | None], None], start: Offset
+) -> Offset:
+    """Replay the records from `start` on, and return the offset behind the last batch."""
+    view = memoryview(data)
+    reached = start
+    for position, header in iter_batches(view):
+        for record in decode_batch(view[position : position + header.size], decompressed_size_max=_DECOMPRESSED_MAX):
+            # A read that starts inside a batch returns the whole batch.
+            if record.offset >= start:
+                assert record.key is not None, (record.offset, "a state machine's record has a key")
+                replay(record.key, record.value)
+        reached = header.next_offset
+    return reached

@@ -1,0 +1,123 @@
+"""A topic and the nodes that keep its partitions, and which nodes a partition can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from drmq.catalog.brokers import Broker
+from drmq.model import ApiError, ErrorCode, MemberId, NodeId, TopicId
+from drmq.model.names import is_internal
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which nodes keep a partition. Replaced, never changed."""
+
+    replicas: tuple[NodeId, ...]
+    """The preferred leader first."""
+    target: tuple[NodeId, ...] | None
+    """Where it is to be instead, while a reassignment is under way or waits for its turn."""
+    initial_members: tuple[MemberId, ...]
+    """Who the replicas were when the partition came to be: the first configuration of its group. Empty once the
+    partition has moved: a node that gave up its copy and gets it back has forgotten what it confirmed, so it must
+    not begin the group anew but wait until the leader speaks to it."""
+    given_up: tuple[NodeId, ...] = ()
+    """Nodes of targets that were replaced or cancelled while they were being carried out: the group may have
+    them as members still, and even depend on their copies."""
+
+    @property
+    def planned(self) -> tuple[NodeId, ...]:
+        """Where the partition is when nothing is left to be done."""
+        return self.replicas if self.target is None else self.target
+
+    @property
+    def adding(self) -> tuple[NodeId, ...]:
+        return tuple(node for node in self.planned if node not in self.replicas)
+
+    @property
+    def removing(self) -> tuple[NodeId, ...]:
+        return tuple(node for node in self.replicas + self.given_up if node not in self.planned)
+
+    @property
+    def hosts(self) -> tuple[NodeId, ...]:
+        """Every node that is to have a copy at present. Who is not among them any more may remove its own."""
+        return tuple(dict.fromkeys(self.replicas + self.planned + self.given_up))
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as it is now. Replaced, never changed."""
+
+    topic_id: TopicId
+    name: str
+    partitions: tuple[Assignment, ...]
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions)
+
+    @property
+    def is_internal(self) -> bool:
+        return is_internal(self.name)
+
+
+def check_replicas(
+    brokers: Mapping[NodeId, Broker], partition: str, nodes: Sequence[NodeId], kept: Sequence[NodeId] = ()
+) -> None:
+    """Raise `ApiError` (INVALID_REPLICA_ASSIGNMENT) unless `partition` can live on `nodes`.
+
+    It lives on those `kept` already: they may be down or draining, as long as a majority is up.
+    """
+    strangers = [node for node in nodes if node not in brokers]
+    known = [brokers[node] for node in nodes if node in brokers]
+    unfit = [broker for broker in known if not broker.takes_replicas and broker.node_id not in kept]
+    up = sum(not broker.fenced for broker in known)
+    if not nodes:
+        problem = "it is given no replicas; name at least one node"
+    elif len(set(nodes)) < len(nodes):
+        problem = f"{list(nodes)} names a node twice; each replica needs a node of its own"
+    elif strangers:
+        problem = f"there is no broker {strangers[0]}; there are {listed(brokers)}"
+    elif unfit and unfit[0].fenced:
+        problem = f"node {unfit[0].node_id} is down; start it, or choose another"
+    elif unfit:
+        problem = f"node {unfit[0].node_id} is being drained; choose another"
+    elif up * 2 <= len(nodes):
+        problem = f"{up} of {list(nodes)} up is no majority, so it could not have a leader; choose others"
+    else:
+        return
+    raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{partition}: {problem}")
+
+
+def check_new_replicas(
+    brokers: Mapping[NodeId, Broker],
+    name: str,
+    partitions: range,
+    replicas: Sequence[Sequence[NodeId]],
+    replication_factor: int,
+) -> None:
+    """Raise `ApiError` (INVALID_REPLICA_ASSIGNMENT) unless these can be the replicas of new partitions of a topic.
+
+    Each partition of a topic starts with as many replicas as the others; -1 leaves open how many.
+    """
+    if len(replicas) != len(partitions):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"topic {name!r}: replicas are given for {len(replicas)} partitions, and {len(partitions)} are to be made",
+        )
+    if replication_factor == -1:
+        replication_factor = len(replicas[0])
+    for partition, nodes in zip(partitions, replicas, strict=True):
+        check_replicas(brokers, f"{name}-{partition}", nodes)
+        if len(nodes) != replication_factor:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{name}-{partition} is given {len(nodes)} replicas; each partition of the topic has "
+                f"{replication_factor}",
+            )
+
+
+def listed(nodes: Iterable[NodeId]) -> str:
+    return ", ".join(str(node) for node in sorted(nodes)) or "none"

@@ -1,0 +1,54 @@
+"""Where a client that asked the wrong node finds the leader, said in the refusal itself (KIP-951).
+
+A client that gets NOT_LEADER_OR_FOLLOWER would ask for metadata next. From Produce v10 and Fetch v16 on, the answer
+names the leader with its term and address, so that the client can go there at once. The hint is what this node has
+heard; it has a term, so a client never follows it back to an older leader. Only refusals cost anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from drmq.broker import Broker
+from drmq.model import ErrorCode, GroupId, NodeId, TopicId
+from drmq.wire.fetch import FetchResult
+from drmq.wire.produce import ProduceResult
+from drmq.wire.topics import NodeEndpoint, Topic, hinted_leaders
+
+R = TypeVar("R", ProduceResult, FetchResult)
+
+MISDIRECTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""Codes after which a client looks for another leader."""
+
+
+def with_hints(broker: Broker, results: Sequence[R]) -> tuple[list[R], list[NodeEndpoint]]:
+    """The results with the leaders that this node knows of, and where those listen."""
+    hinted = [
+        result._replace(current_leader=_leader(broker, result.topic, result.partition))
+        if result.error_code in MISDIRECTED
+        else result
+        for result in results
+    ]
+    brokers = broker.catalog.brokers
+    endpoints = []
+    for leader in hinted_leaders(hinted):
+        known = brokers[NodeId(leader)]
+        endpoints.append(NodeEndpoint(leader, known.host, known.port, known.rack))
+    return hinted, endpoints
+
+
+def _leader(broker: Broker, topic: Topic, index: int) -> tuple[int, int] | None:
+    """Leader and term; None where they are not known, or where it is this node that should lead and does not."""
+    if isinstance(topic, str):
+        known = broker.catalog.topics.get(topic)
+        if known is None:
+            return None
+        topic_id = known.topic_id
+    else:
+        topic_id = TopicId(topic)
+    notice = broker.host.leaders.get(GroupId(topic_id, index))
+    if notice is None or notice.leader == broker.node_id:
+        return None
+    leader = broker.catalog.brokers.get(notice.leader)
+    return None if leader is None or leader.fenced else (notice.leader, notice.term)

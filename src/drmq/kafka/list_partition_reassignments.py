@@ -1,0 +1,45 @@
+"""ListPartitionReassignments (46): the moves that are under way or wait for their turn (KIP-455).
+
+Any node answers from its catalog. Partitions that do not move, or are not there, are left out of the answer.
+"""
+
+from __future__ import annotations
+
+from drmq.kafka.context import Context
+from drmq.model import GroupId
+from drmq.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsResponsePartition,
+    ListPartitionReassignmentsResponseTopic,
+)
+
+
+def handle(context: Context, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    catalog = context.broker.catalog
+    wanted: set[GroupId] | None = None
+    if request.topics is not None:
+        wanted = {
+            GroupId(catalog.topics[topic.name].topic_id, index)
+            for topic in request.topics
+            if topic.name in catalog.topics
+            for index in topic.partition_indexes
+        }
+    moving: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
+    for group in catalog.reassignments:
+        if wanted is not None and group not in wanted:
+            continue
+        topic = catalog.topics_by_id[group.topic_id]
+        assignment = topic.partitions[group.partition]
+        moving.setdefault(topic.name, []).append(
+            ListPartitionReassignmentsResponsePartition(
+                partition_index=group.partition,
+                # In the order of the target, then what goes: so a client can tell the target from it.
+                replicas=[*assignment.planned, *assignment.removing],
+                adding_replicas=list(assignment.adding),
+                removing_replicas=list(assignment.removing),
+            )
+        )
+    return ListPartitionReassignmentsResponse(
+        topics=[ListPartitionReassignmentsResponseTopic(name, partitions) for name, partitions in moving.items()]
+    )

@@ -1,0 +1,26 @@
+"""RemoveRaftVoter (81): let a node follow the metadata without a vote from now on (KIP-853).
+
+The last vote cannot be taken away. Where the controller itself loses its vote another node becomes controller.
+"""
+
+from __future__ import annotations
+
+from drmq.broker.voters import remove_voter
+from drmq.kafka.context import Context
+from drmq.kafka.voters import check_cluster, check_directory
+from drmq.model import ApiError, NodeId
+from drmq.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+_WAIT_S = 10.0
+
+
+async def handle(context: Context, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+    metadata = context.broker.metadata
+    node_id = NodeId(request.voter_id)
+    try:
+        check_cluster(metadata, request.cluster_id)
+        check_directory(metadata, node_id, request.voter_directory_id)
+        await remove_voter(metadata, node_id, _WAIT_S)
+    except ApiError as error:
+        return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
+    return RemoveRaftVoterResponse()

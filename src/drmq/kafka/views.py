@@ -1,0 +1,69 @@
+"""Brokers and partitions as clients are told about them: the catalog, and what leaders say of themselves.
+
+Any node answers from what it knows. The catalog may be a little behind the controller's, and who leads is a hint;
+both carry epochs, so a client never goes back to an older leader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drmq.broker import Broker, StoppedPartition
+from drmq.catalog import Broker as RegisteredBroker
+from drmq.catalog import Topic
+from drmq.model import GroupId, NodeId
+from drmq.transport.peers import LeaderNotice
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition, for Metadata and its relatives."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+
+def partition_view(broker: Broker, topic: Topic, index: int) -> PartitionView:
+    assignment = topic.partitions[index]
+    brokers = broker.catalog.brokers
+    replicas = [int(node_id) for node_id in assignment.hosts]
+    offline = [node_id for node_id in replicas if not _is_up(brokers.get(NodeId(node_id)))]
+    if isinstance(broker.partitions.slots(topic.topic_id).get(index), StoppedPartition):
+        offline = sorted({*offline, int(broker.node_id)})
+    notice = broker.host.leaders.get(GroupId(topic.topic_id, index))
+    if notice is None or notice.leader in offline or not _may_lead(broker, notice):
+        return PartitionView(index, NO_LEADER, -1 if notice is None else notice.term, replicas, [], offline)
+    in_sync = [int(node_id) for node_id in notice.in_sync if node_id not in offline]
+    return PartitionView(index, notice.leader, notice.term, replicas, in_sync, offline)
+
+
+def _may_lead(broker: Broker, notice: LeaderNotice) -> bool:
+    """Whether what was last heard of a leader can still be so: it is up, or it is this node and does lead."""
+    if notice.leader == broker.node_id:
+        partition = broker.host.get(notice.group)
+        return partition is not None and partition.is_serving
+    return notice.leader in broker.catalog.brokers and broker.network.is_up(notice.leader)
+
+
+def live_brokers(broker: Broker) -> list[RegisteredBroker]:
+    """The brokers that clients can use, by id."""
+    return [known for _, known in sorted(broker.catalog.brokers.items()) if _is_up(known) and "broker" in known.roles]
+
+
+def controller_id(broker: Broker) -> int:
+    """The broker to which requests for the controller are sent best; any passes them on."""
+    controller = broker.metadata.controller
+    known = broker.catalog.brokers.get(controller) if controller is not None else None
+    if known is not None and _is_up(known) and "broker" in known.roles:
+        return known.node_id
+    return broker.node_id if controller is not None else NO_LEADER
+
+
+def _is_up(known: RegisteredBroker | None) -> bool:
+    return known is not None and not known.fenced

@@ -1,0 +1,36 @@
+"""What AddRaftVoter and RemoveRaftVoter check alike: the cluster, and which life of a node is meant."""
+
+from __future__ import annotations
+
+from drmq.broker.metadata import Metadata
+from drmq.model import ApiError, ErrorCode, NodeId
+
+NO_DIRECTORY_ID = bytes(16)
+
+
+def check_cluster(metadata: Metadata, cluster_id: str | None) -> None:
+    """Raise `ApiError` unless this is the controller of the cluster that the request is for."""
+    if not metadata.is_controller:
+        raise metadata.not_controller()
+    if cluster_id is not None and cluster_id != metadata.catalog.cluster_id:
+        raise ApiError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"the request is for cluster {cluster_id}, and this is {metadata.catalog.cluster_id}",
+        )
+
+
+def check_directory(metadata: Metadata, node_id: NodeId, directory_id: bytes) -> None:
+    """Raise `ApiError` if the request means a life of the node that is over."""
+    known = metadata.catalog.broker(node_id)
+    if directory_id != NO_DIRECTORY_ID and directory_id != directory_bytes(known.directory_id):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"node {node_id} has another data directory now than the one that the request names "
+            f"({directory_id.hex()}); ask for the present one (DescribeQuorum)",
+        )
+
+
+def directory_bytes(directory_id: str) -> bytes:
+    """A data directory's id as the protocol has it; zeros if it is none of sixteen bytes."""
+    found = bytes.fromhex(directory_id)
+    return found if len(found) == len(NO_DIRECTORY_ID) else NO_DIRECTORY_ID

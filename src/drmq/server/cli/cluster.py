@@ -1,0 +1,463 @@
+"""`drmq cluster`: the nodes of a cluster, whether all is well with them, and how they come and go."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drmq.server.cli.options import (
+    ClusterChoice,
+    bootstrap_option,
+    confirm,
+    dry_run_option,
+    output_option,
+    yes_option,
+)
+from drmq.server.cli.output import Column, Output, plural
+from drmq.server.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from drmq.client import Admin, Broker, Partition, Quorum, Topic
+    from drmq.server.rebalancing import PlannedMove
+
+CODES = {"healthy": 0, "degraded": 1, "down": 2}
+_LISTED_MAX = 10
+_POLL_S = 0.2
+_ANSWER_TIMEOUT_S = 2.0
+
+_node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="NODE")
+_no_wait_option = click.option(
+    "--no-wait", is_flag=True, help="Return as soon as the cluster has taken it on; it goes on by itself."
+)
+
+
+@click.group()
+def cluster() -> None:
+    """Show the nodes of a cluster, and add, remove and rebalance them."""
+
+
+# ---- looking ------------------------------------------------------------------------------------------
+
+
+@cluster.command()
+@bootstrap_option
+@output_option
+def info(cluster: ClusterChoice, output: Output) -> None:
+    """Show the cluster as a whole.
+
+    Its id, who keeps its metadata, which nodes are there, and how much is on them.
+    """
+    with cluster.admin() as admin:
+        cluster_id = admin.describe_cluster().cluster_id
+        brokers = admin.brokers.all()
+        topics = admin.topics.all()
+        quorum = admin.brokers.quorum()
+        moving = admin.replicas.reassignments()
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    facts: dict[str, Any] = {
+        "cluster_id": cluster_id,
+        "controller": quorum.leader_id,
+        "metadata_epoch": quorum.leader_epoch,
+        "metadata_high_watermark": quorum.high_watermark,
+        "voters": [replica.node_id for replica in quorum.voters],
+        "observers": [replica.node_id for replica in quorum.observers],
+        "brokers": [broker.node_id for broker in brokers if not broker.is_fenced],
+        "fenced_brokers": [broker.node_id for broker in brokers if broker.is_fenced],
+        "racks": sorted({broker.rack for broker in brokers if broker.rack is not None}),
+        "topics": sum(not topic.is_internal for topic in topics),
+        "partitions": len(partitions),
+        "replicas": sum(len(partition.replicas) for partition in partitions),
+        "reassignments": len(moving),
+    }
+    if not output.is_human:
+        output.data(facts)
+        return
+    lines = [
+        ("brokers", _ids(facts["brokers"])),
+        ("not there", _ids(facts["fenced_brokers"])),
+        ("racks", ", ".join(facts["racks"])),
+        ("controller", "none" if quorum.leader_id is None else f"{quorum.leader_id}, in term {quorum.leader_epoch}"),
+        ("voters", _ids(facts["voters"])),
+        ("without vote", _ids(facts["observers"])),
+        ("topics", f"{facts['topics']:,} (and DRMQ's own)"),
+        ("partitions", f"{len(partitions):,}, with {plural(facts['replicas'], 'replica')}"),
+        ("moving", plural(len(moving), "partition") if moving else ""),
+    ]
+    print(f"Cluster {cluster_id}")
+    for name, value in lines:
+        if value:
+            print(f"  {name:13} {value}")
+
+
+@cluster.command()
+@bootstrap_option
+@output_option
+def members(cluster: ClusterChoice, output: Output) -> None:
+    """List the nodes with what each one keeps and leads.
+
+    A voter takes part in decisions about the metadata, an observer follows them. LAG is how many entries
+    of the metadata a node does not have yet.
+    """
+    with cluster.admin() as admin:
+        brokers = admin.brokers.all()
+        topics = admin.topics.all()
+        quorum = admin.brokers.quorum()
+    columns = [
+        Column("node", "NODE", right=True),
+        Column("address", "ADDRESS"),
+        Column("rack", "RACK"),
+        Column("state", "STATE"),
+        Column("metadata", "METADATA"),
+        Column("metadata_lag", "LAG", right=True),
+        Column("leaders", "LEADS", right=True),
+        Column("replicas", "KEEPS", right=True),
+        Column("out_of_sync", "BEHIND", right=True),
+    ]
+    output.rows(columns, member_rows(brokers, topics, quorum), "")
+
+
+def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum) -> list[dict[str, Any]]:
+    """A row for each node that is a broker or votes about the metadata."""
+    leads: Counter[int | None] = Counter()
+    keeps: Counter[int] = Counter()
+    behind: Counter[int] = Counter()
+    for topic in topics:
+        for partition in topic.partitions:
+            leads[partition.leader] += 1
+            keeps.update(partition.replicas)
+            behind.update(set(partition.replicas) - set(partition.in_sync))
+    copies = {replica.node_id: replica for replica in (*quorum.voters, *quorum.observers)}
+    voters = {replica.node_id for replica in quorum.voters}
+    by_id = {broker.node_id: broker for broker in brokers}
+    rows = []
+    # Nodes that vote without being brokers count; an observer that is no broker is one that has just been removed.
+    for node_id in sorted(by_id.keys() | voters):
+        broker, copy = by_id.get(node_id), copies.get(node_id)
+        role = "leader" if node_id == quorum.leader_id else "voter" if node_id in voters else "observer"
+        rows.append(
+            {
+                "node": node_id,
+                "address": None if broker is None else str(broker.address),
+                "rack": None if broker is None else broker.rack,
+                "state": "controller only" if broker is None else "not there" if broker.is_fenced else "up",
+                "metadata": role if copy is not None else None,
+                "metadata_lag": None if copy is None else copy.lag,
+                "leaders": leads[node_id],
+                "replicas": keeps[node_id],
+                "out_of_sync": behind[node_id],
+            }
+        )
+    return rows
+
+
+@cluster.command()
+@bootstrap_option
+@output_option
+def health(cluster: ClusterChoice, output: Output) -> int:
+    """Say whether all nodes and replicas are there.
+
+    Asks every node, and names what is wrong. Exit code: 0 healthy, 1 degraded (a node is not there, or a
+    partition has no leader or too few replicas in sync), 2 down (no node answers, or no partition has a
+    leader).
+    """
+    found = examine(cluster)
+    output.one(found, f"{found['status'].capitalize()}: {found['reason']}.")
+    if output.is_human:
+        for heading, key in (("without a leader", "leaderless"), ("under-replicated", "under_replicated")):
+            for row in found[key][:_LISTED_MAX]:
+                print(f"  {_place(row)} {heading}: in sync {_ids(row['in_sync']) or 'none'} of {_ids(row['replicas'])}")
+            if len(found[key]) > _LISTED_MAX:
+                print(f"  and {len(found[key]) - _LISTED_MAX:,} more {heading}")
+    return CODES[found["status"]]
+
+
+def examine(cluster: ClusterChoice) -> dict[str, Any]:
+    """The health of the cluster as facts; never raises for a cluster in trouble."""
+    from drmq.client import ClientError
+
+    try:
+        with cluster.admin() as admin:
+            controller = admin.describe_cluster().controller_id
+            brokers = admin.brokers.all()
+            topics = admin.topics.all()
+            answering = {broker.node_id for broker in brokers if not broker.is_fenced and _answers(broker, cluster)}
+    except ClientError as error:
+        lists: dict[str, Any] = {key: [] for key in ("brokers", "missing", "leaderless", "under_replicated")}
+        return {"status": "down", "reason": str(error).rstrip("."), "controller": None, **lists}
+    return judged([broker.node_id for broker in brokers], answering, topics, controller)
+
+
+def _answers(broker: Broker, cluster: ClusterChoice) -> bool:
+    """Whether a broker takes a connection and says what it speaks. What others tell of it may be out of date."""
+    from drmq.client import ClientError, Connection, Deadline
+
+    try:
+        Connection(broker.address, "drmq-cli", Deadline(min(_ANSWER_TIMEOUT_S, cluster.timeout_s))).close()
+    except ClientError:
+        return False
+    return True
+
+
+def judged(
+    brokers: Sequence[int], answering: Collection[int], topics: Sequence[Topic], controller: int | None
+) -> dict[str, Any]:
+    """What is to be said of a cluster of these brokers, of which some answer.
+
+    A partition without most of its replicas cannot agree on a leader, whatever was last heard of it.
+    """
+    rows: list[dict[str, Any]] = []
+    for topic in topics:
+        rows += [
+            {
+                "topic": topic.name,
+                "partition": partition.index,
+                "leader": partition.leader if _can_lead(partition, answering) else None,
+                "replicas": list(partition.replicas),
+                "in_sync": [node_id for node_id in partition.in_sync if node_id in answering],
+            }
+            for partition in topic.partitions
+        ]
+        if topic.error is not None and not topic.partitions:
+            # A broker cannot even name its partitions.
+            rows.append({"topic": topic.name, "partition": None, "leader": None, "replicas": [], "in_sync": []})
+    leaderless = [row for row in rows if row["leader"] is None]
+    behind = [row for row in rows if row["leader"] is not None and len(row["in_sync"]) < len(row["replicas"])]
+    missing = [node_id for node_id in brokers if node_id not in answering]
+    problems = []
+    if missing:
+        problems.append(
+            f"node {missing[0]} is not there" if len(missing) == 1 else f"nodes {_ids(missing)} are not there"
+        )
+    if controller in brokers and controller not in answering:
+        controller = None
+    if controller is None:
+        problems.append("there is no controller, so nothing can be created or changed")
+    if leaderless:
+        problems.append(f"{_have(len(leaderless))} no leader")
+    if behind:
+        problems.append(
+            f"{'1 partition is' if len(behind) == 1 else f'{len(behind):,} partitions are'} under-replicated"
+        )
+    up = len(brokers) - len(missing)
+    counts = ", ".join([plural(up, "node"), plural(len(rows), "partition")])
+    if not problems:
+        status, reason = "healthy", f"{counts}, all replicas in sync"
+    else:
+        status = "down" if not up or (rows and len(leaderless) == len(rows)) else "degraded"
+        reason = ", ".join(problems)
+    return {
+        "status": status,
+        "reason": reason,
+        "controller": controller,
+        "brokers": sorted(answering),
+        "missing": missing,
+        "leaderless": leaderless,
+        "under_replicated": behind,
+    }
+
+
+def _can_lead(partition: Partition, answering: Collection[int]) -> bool:
+    replicas = sum(node_id in answering for node_id in partition.replicas)
+    return partition.leader in answering and replicas * 2 > len(partition.replicas)
+
+
+# ---- changing -----------------------------------------------------------------------------------------
+
+
+@cluster.command()
+@_node_argument
+@bootstrap_option
+@output_option
+def add(node_id: int, cluster: ClusterChoice, output: Output) -> None:
+    """Let a node that has joined vote about the metadata.
+
+    A node joins by itself when it is started with `--peers` that name a node of the cluster, and is a
+    full broker then. It follows the metadata without a vote until it is added here. An odd number of
+    voters is best: three survive the loss of one, five that of two.
+    """
+    from drmq.client import ClientError
+
+    with cluster.admin() as admin:
+        broker = _broker(admin, node_id, "Start it with --peers that name a node of the cluster: it joins by itself.")
+        quorum = admin.brokers.quorum()
+        was_voter = any(replica.node_id == node_id for replica in quorum.voters)
+        if not was_voter:
+            if broker.is_fenced:
+                raise ClientError(f"Node {node_id} is not there", advice="Start it first.")
+            directory_ids = [replica.directory_id for replica in quorum.observers if replica.node_id == node_id]
+            admin.brokers.add_voter(broker, directory_ids[0] if directory_ids else None)
+            quorum = _wait_for_voter(admin, node_id, cluster.timeout_s)
+    voters = [replica.node_id for replica in quorum.voters]
+    text = (
+        f"Node {node_id} {'votes already' if was_voter else 'votes about the metadata now'}, as one of {_ids(voters)}."
+    )
+    output.one({"node": node_id, "added": not was_voter, "voters": voters}, text)
+
+
+def _wait_for_voter(admin: Admin, node_id: int, timeout_s: float) -> Quorum:
+    from drmq.client import ClientError
+
+    deadline = time.monotonic() + timeout_s
+    while True:
+        quorum = admin.brokers.quorum()
+        if any(replica.node_id == node_id for replica in quorum.voters):
+            return quorum
+        if time.monotonic() > deadline:
+            raise ClientError(
+                f"Node {node_id} does not vote after {timeout_s:g} s",
+                advice="It gets its vote once it has caught up; `drmq cluster members` shows how far it is.",
+            )
+        time.sleep(_POLL_S)
+
+
+@cluster.command()
+@_node_argument
+@click.option("--vote-only", is_flag=True, help="Take away only its vote about the metadata; it stays a broker.")
+@_no_wait_option
+@yes_option
+@bootstrap_option
+@output_option
+def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
+    """Take a node out of the cluster for good.
+
+    Everything it keeps moves to the other nodes first, one partition after the other, while clients go
+    on working. The node must not be the one that a partition needs to have as many replicas as it has.
+    Also a node that is down, and will not come back, can be removed. If it is started again later, it
+    joins as a new one.
+    """
+    with cluster.admin() as admin:
+        _broker(admin, node_id, "`drmq cluster members` lists those that there are.")
+        if vote_only:
+            directory_ids = [
+                replica.directory_id for replica in admin.brokers.quorum().voters if replica.node_id == node_id
+            ]
+            confirm(f"Take the vote about the metadata from node {node_id}?", yes)
+            admin.brokers.remove_voter(node_id, directory_ids[0] if directory_ids else None)
+            output.one({"node": node_id, "removed": False}, f"Node {node_id} has no vote about the metadata any more.")
+            return
+        kept = _kept(admin, node_id)
+        confirm(f"Move {plural(kept, 'replica')} away from node {node_id} and remove it?", yes)
+        admin.brokers.unregister(node_id)
+        if not no_wait:
+            _wait_until_removed(admin, node_id, kept)
+    text = f"Node {node_id} has left the cluster. Its process ends by itself, and its data is not needed any more."
+    if no_wait:
+        text = (
+            f"Node {node_id} is being drained, and leaves the cluster then. `drmq cluster members` shows how far it is."
+        )
+    output.one({"node": node_id, "replicas": kept, "removed": not no_wait}, text)
+
+
+def _wait_until_removed(admin: Admin, node_id: int, kept: int) -> None:
+    with Progress(f"Draining node {node_id}", kept) as progress:
+        done = 0
+        while any(broker.node_id == node_id for broker in admin.brokers.all()):
+            now = kept - _kept(admin, node_id)
+            progress.advance(max(0, now - done))
+            done = max(done, now)
+            time.sleep(_POLL_S)
+        progress.advance(kept - done)
+
+
+def _kept(admin: Admin, node_id: int) -> int:
+    """How many replicas a node has."""
+    return sum(node_id in partition.replicas for topic in admin.topics.all() for partition in topic.partitions)
+
+
+def _broker(admin: Admin, node_id: int, advice: str) -> Broker:
+    from drmq.client import ClientError
+
+    brokers = admin.brokers.all()
+    for broker in brokers:
+        if broker.node_id == node_id:
+            return broker
+    there = _ids([broker.node_id for broker in brokers])
+    raise ClientError(f"There is no node {node_id} in the cluster; there are {there}", advice=advice)
+
+
+@cluster.command()
+@dry_run_option
+@_no_wait_option
+@yes_option
+@bootstrap_option
+@output_option
+def rebalance(dry_run: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
+    """Give every node its share of replicas and of leaders.
+
+    Shows a plan with as few moves as possible: replicas in different racks, as many on each node, as many
+    led by each. Then moves one partition at a time; the new replica catches up before the old one goes, and
+    clients notice nothing. Ctrl-C is safe: the move that is under way is finished, and the next call makes
+    a new plan. A change of order only moves a leader and copies nothing.
+    """
+    from drmq.server.rebalancing import plan
+
+    with cluster.admin() as admin:
+        moves = plan(admin.brokers.all(), admin.topics.all(), admin.replicas.reassignments())
+        rows = [_move_row(move) for move in moves]
+        if output.is_human:
+            output.rows(_MOVE_COLUMNS, rows, "Every node has its share: there is nothing to move.")
+        if moves and not dry_run:
+            copies = sum(len(move.adding) for move in moves)
+            confirm(f"Change {plural(len(moves), 'partition')}, copying {plural(copies, 'replica')}?", yes)
+            _carry_out(admin, moves, no_wait)
+            if output.is_human:
+                done = "is being rebalanced; `drmq cluster info` shows what is moving" if no_wait else "is rebalanced"
+                print(f"The cluster {done}.")
+    if not output.is_human:
+        output.data({"moves": rows, "done": bool(moves) and not dry_run and not no_wait})
+
+
+_MOVE_COLUMNS = [
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", right=True),
+    Column("from", "FROM"),
+    Column("to", "TO"),
+    Column("what", "WHAT"),
+]
+
+
+def _move_row(move: PlannedMove) -> dict[str, Any]:
+    if move.adding:
+        what = f"copy to {_ids(move.adding)}, drop from {_ids(move.removing)}"
+    else:
+        what = f"let {move.replicas[0]} lead"
+    return {
+        "topic": move.place.topic,
+        "partition": move.place.partition,
+        "from": list(move.present),
+        "to": list(move.replicas),
+        "adding": list(move.adding),
+        "removing": list(move.removing),
+        "what": what,
+    }
+
+
+def _carry_out(admin: Admin, moves: Sequence[PlannedMove], no_wait: bool) -> None:
+    """One move after the other, then the leaders. What is refused ends it, with its reason."""
+    with Progress("Moving partitions", len(moves)) as progress:
+        for move in moves:
+            for error in admin.replicas.reassign({move.place: move.replicas}, may_change_factor=False).values():
+                raise error
+            while move.adding and not no_wait and move.place in admin.replicas.reassignments([move.place]):
+                progress.advance(0)
+                time.sleep(_POLL_S)
+            progress.advance(1)
+    if not no_wait:
+        # The order of replicas says who should lead. What cannot be handed over now, the controller does later.
+        admin.replicas.elect([move.place for move in moves])
+
+
+def _ids(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _place(row: dict[str, Any]) -> str:
+    return row["topic"] if row["partition"] is None else f"{row['topic']}-{row['partition']}"
+
+
+def _have(count: int) -> str:
+    return "1 partition has" if count == 1 else f"{count:,} partitions have"

@@ -1,0 +1,255 @@
+"""`drmq raft`: the replica groups behind partitions: who leads, in which term, and how far each replica is.
+
+Every partition is a group of replicas that agree on its log by Raft. The group `__cluster_metadata`
+keeps what all nodes must agree on: the brokers, the topics, and where partitions are.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
+from drmq.server.cli.output import Column, Output
+
+if TYPE_CHECKING:
+    from drmq.client import Admin, Partition, Quorum
+    from drmq.model import TopicPartition
+
+_POLL_S = 0.05
+
+_partition_argument = click.argument("partition", type=click.IntRange(min=0), metavar="PARTITION")
+
+
+@click.group()
+def raft() -> None:
+    """Show the replica groups of partitions, and move their leaders."""
+
+
+@raft.command("ls")
+@click.argument("names", nargs=-1, metavar="[TOPIC]...")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@bootstrap_option
+@output_option
+def list_groups(names: tuple[str, ...], internal: bool, cluster: ClusterChoice, output: Output) -> None:
+    """List replica groups with leader, term and lag.
+
+    COMMITTED is the offset up to which a majority has the log, LAG how far the slowest replica is behind.
+    The metadata's own group comes first. Learners receive the log and have no vote: replicas on their way
+    to a new node.
+    """
+    from drmq.client import ClientError
+    from drmq.model import TopicPartition
+    from drmq.model.names import CLUSTER_METADATA
+
+    with cluster.admin() as admin:
+        if names:
+            topics = [admin.topics.describe(name) for name in names if name != CLUSTER_METADATA]
+        else:
+            topics = [topic for topic in admin.topics.all() if internal or not topic.is_internal]
+        known = {
+            TopicPartition(topic.name, partition.index): partition for topic in topics for partition in topic.partitions
+        }
+        quorums = admin.replicas.quorums(known)
+        rows = []
+        if not names or CLUSTER_METADATA in names:
+            try:
+                rows.append(_row(TopicPartition(CLUSTER_METADATA, 0), admin.brokers.quorum(), None))
+            except ClientError:
+                rows.append(_row(TopicPartition(CLUSTER_METADATA, 0), None, None))
+        rows += [_row(place, quorums.get(place), partition) for place, partition in known.items()]
+    columns = [
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", right=True),
+        Column("leader", "LEADER", right=True),
+        Column("term", "TERM", right=True),
+        Column("high_watermark", "COMMITTED", right=True),
+        Column("voters", "VOTERS"),
+        Column("learners", "LEARNERS"),
+        Column("in_sync", "IN SYNC"),
+        Column("lag_max", "LAG", right=True),
+    ]
+    output.rows(columns, rows, "")
+
+
+def _row(place: TopicPartition, quorum: Quorum | None, partition: Partition | None) -> dict[str, Any]:
+    """A group, as its leader tells it; without a leader that answers, what the metadata says."""
+    row: dict[str, Any] = {"topic": place.topic, "partition": place.partition}
+    if quorum is not None:
+        lags = [replica.lag for replica in (*quorum.voters, *quorum.observers) if replica.lag is not None]
+        row |= {
+            "leader": quorum.leader_id,
+            "term": quorum.leader_epoch,
+            "high_watermark": quorum.high_watermark,
+            "voters": [replica.node_id for replica in quorum.voters],
+            "learners": [replica.node_id for replica in quorum.observers],
+            "lag_max": max(lags, default=None),
+        }
+    else:
+        row |= {
+            "leader": None if partition is None else partition.leader,
+            "term": None if partition is None else partition.leader_epoch,
+            "high_watermark": None,
+            "voters": None if partition is None else list(partition.replicas),
+            "learners": None,
+            "lag_max": None,
+        }
+    row["in_sync"] = None if partition is None else list(partition.in_sync)
+    return row
+
+
+@raft.command()
+@click.argument("topic")
+@_partition_argument
+@bootstrap_option
+@output_option
+def describe(topic: str, partition: int, cluster: ClusterChoice, output: Output) -> None:
+    """Show the replicas of one group and how far each is.
+
+    `drmq raft describe __cluster_metadata 0` shows the group that keeps the metadata.
+    """
+    from drmq.model import TopicPartition
+    from drmq.model.names import CLUSTER_METADATA
+
+    place = TopicPartition(topic, partition)
+    with cluster.admin() as admin:
+        if topic == CLUSTER_METADATA:
+            quorum, in_sync, preferred = admin.brokers.quorum(), None, None
+        else:
+            found = _partition(admin, place)
+            quorum, in_sync, preferred = admin.replicas.quorum(place), found.in_sync, found.replicas[0]
+    voters = {replica.node_id for replica in quorum.voters}
+    now_ms = time.time() * 1000
+    rows = []
+    for replica in sorted((*quorum.voters, *quorum.observers), key=lambda replica: replica.node_id):
+        role = "leader" if replica.node_id == quorum.leader_id else "voter" if replica.node_id in voters else "learner"
+        rows.append(
+            {
+                "node": replica.node_id,
+                "role": role,
+                "log_end_offset": replica.log_end_offset,
+                "lag": replica.lag,
+                "in_sync": None if in_sync is None else replica.node_id in in_sync,
+                "last_fetch_ms": replica.last_fetch_ms,
+                "last_caught_up_ms": replica.last_caught_up_ms,
+                "heard": _ago(replica.last_fetch_ms, now_ms),
+                "caught_up": _ago(replica.last_caught_up_ms, now_ms),
+            }
+        )
+    if not output.is_human:
+        for row in rows:
+            del row["heard"], row["caught_up"]
+        output.data(
+            {
+                "topic": topic,
+                "partition": partition,
+                "leader": quorum.leader_id,
+                "preferred_leader": preferred,
+                "term": quorum.leader_epoch,
+                "high_watermark": quorum.high_watermark,
+                "replicas": rows,
+            }
+        )
+        return
+    leader = "has no leader" if quorum.leader_id is None else f"is led by node {quorum.leader_id}"
+    wanted = f" (node {preferred} should lead)" if preferred not in (None, quorum.leader_id) else ""
+    print(f"{place} {leader}{wanted} in term {quorum.leader_epoch}; committed up to {quorum.high_watermark:,}\n")
+    columns = [
+        Column("node", "NODE", right=True),
+        Column("role", "ROLE"),
+        Column("log_end_offset", "LOG END", right=True),
+        Column("lag", "LAG", right=True),
+        Column("in_sync", "IN SYNC"),
+        Column("heard", "HEARD OF"),
+        Column("caught_up", "CAUGHT UP"),
+    ]
+    output.rows(columns, rows, "")
+
+
+def _ago(when_ms: int | None, now_ms: float) -> str | None:
+    """A moment as the time since; the clock of another node may be a little ahead."""
+    if when_ms is None:
+        return None
+    seconds = max(0.0, (now_ms - when_ms) / 1000)
+    return "just now" if seconds < 1 else f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
+
+
+@raft.command()
+@click.argument("topic")
+@_partition_argument
+@click.option("--to", "node_id", type=click.IntRange(min=0), required=True, metavar="NODE", help="Who is to lead.")
+@bootstrap_option
+@output_option
+def transfer(topic: str, partition: int, node_id: int, cluster: ClusterChoice, output: Output) -> None:
+    """Let another replica lead a partition.
+
+    The node becomes the preferred leader, so that it gets the lead back after it was away. Leading moves
+    only to a replica that has everything, and clients find it by themselves.
+    """
+    from drmq.model import TopicPartition
+
+    place = TopicPartition(topic, partition)
+    started_at = time.monotonic()
+    with cluster.admin() as admin:
+        before = _partition(admin, place)
+        _check_can_lead(place, before, node_id)
+        after = _hand_over(admin, place, before, node_id, started_at + cluster.timeout_s)
+    moved = before.leader != node_id
+    text = f"Node {node_id} leads {place} {'now' if moved else 'already'}, in term {after.leader_epoch}."
+    facts = {
+        "topic": topic,
+        "partition": partition,
+        "leader": node_id,
+        "term": after.leader_epoch,
+        "moved": moved,
+        "from": before.leader,
+        "took_ms": round((time.monotonic() - started_at) * 1000),
+    }
+    output.one(facts, text)
+
+
+def _check_can_lead(place: TopicPartition, partition: Partition, node_id: int) -> None:
+    from drmq.client import ClientError
+
+    replicas = ", ".join(map(str, partition.replicas))
+    if node_id not in partition.replicas:
+        raise ClientError(f"Node {node_id} keeps no replica of {place}; its replicas are on {replicas}")
+    if node_id not in partition.in_sync:
+        raise ClientError(
+            f"Node {node_id} is not in sync with {place}, and would lose records if it led",
+            advice=f"`drmq raft describe {place.topic} {place.partition}` shows how far it is.",
+        )
+
+
+def _hand_over(admin: Admin, place: TopicPartition, before: Partition, node_id: int, deadline: float) -> Partition:
+    """Put a replica first, then let the first replica lead; the partition once it does."""
+    from drmq.client import ClientError
+
+    wanted = [node_id, *(other for other in before.replicas if other != node_id)]
+    if tuple(wanted) != before.replicas:
+        for error in admin.replicas.reassign({place: wanted}, may_change_factor=False).values():
+            raise error
+    while True:
+        found = _partition(admin, place)
+        if found.leader == node_id:
+            return found
+        # Asked again and again: the first time may come before the new order is known everywhere.
+        refused = admin.replicas.elect([place]).refused.get(place)
+        if time.monotonic() > deadline:
+            raise refused or ClientError(
+                f"Node {node_id} does not lead {place} yet",
+                advice=f"`drmq raft describe {place.topic} {place.partition}` shows who does.",
+            )
+        time.sleep(_POLL_S)
+
+
+def _partition(admin: Admin, place: TopicPartition) -> Partition:
+    from drmq.client.topics import topic_refusal
+    from drmq.model import ErrorCode
+
+    for partition in admin.topics.describe(place.topic).partitions:
+        if partition.index == place.partition:
+            return partition
+    raise topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place.topic, partition=place.partition)

@@ -1,0 +1,108 @@
+"""`drmq simulate`: a whole cluster in this process, on a fake clock, network and disk, while everything goes wrong.
+
+The same seed gives the same run, event for event. Nothing touches a disk, a port or the network.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import nullcontext
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drmq.server.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from drmq.testing.simulation import Result
+
+_MINUTE_US = 60_000_000
+
+
+def _run(seed: int, nodes: int, minutes: float, **listeners: Any) -> Result:
+    # `testing` is above `server`: the simulator is loaded like a plug-in, and only by those who ask for it.
+    return import_module("drmq.testing.simulation").simulate(seed, nodes, minutes, **listeners)  # type: ignore[no-any-return]
+
+
+def _summary(result: Result) -> str:
+    return (
+        f"seed {result.seed}: {result.virtual_s:.0f} s of {result.nodes} nodes in {result.real_s:.1f} s, "
+        f"{result.events} events, {result.acked} records acknowledged, {result.read} read, "
+        f"{result.committed} offsets committed; hash {result.hash}"
+    )
+
+
+@click.command()
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Where the run's luck comes from."
+)
+@click.option(
+    "--seeds",
+    "count",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Run so many seeds, from --seed on.",
+)
+@click.option("--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="Nodes of the cluster.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="Virtual minutes with faults."
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=None, help="Processes for many seeds.  [default: all cores]"
+)
+@click.option("--loud", is_flag=True, help="Tell the whole story while it happens.")
+def simulate(seed: int, count: int, nodes: int, minutes: float, workers: int | None, loud: bool) -> int:
+    """Run a simulated cluster through crashes, cuts and full disks.
+
+    Real brokers, clients that produce, consume and commit, and a world in which machines lose power, links are
+    cut, disks fill up and clocks jump. After every event the rules of consensus are checked; at the end, all
+    promises to clients. A seed that breaks a rule is printed with the command that shows it again. Exit code 1 if
+    any does.
+    """
+    if count > 1:
+        return _many(range(seed, seed + count), nodes, minutes, workers or os.cpu_count() or 1)
+    bar: Any = nullcontext() if loud else Progress("simulating (virtual seconds)", int(minutes * 60))
+    with bar as progress:
+        result = _run(
+            seed,
+            nodes,
+            minutes,
+            tell=print if loud else None,
+            on_progress=(lambda us: None) if loud else (lambda us: progress.advance(round(us / 1e6))),
+        )
+    if not result.is_sound:
+        print(result.report(), file=sys.stderr)
+        return 1
+    print(_summary(result))
+    return 0
+
+
+def _many(seeds: range, nodes: int, minutes: float, workers: int) -> int:
+    """Many seeds, in some processes; what fails is printed as it is found."""
+    failed = []
+    virtual_s = 0.0
+    rest = iter(seeds)
+    with Progress("seeds", len(seeds)) as progress, ProcessPoolExecutor(workers) as pool:
+        running = {pool.submit(_run, seed, nodes, minutes) for seed, _ in zip(rest, range(2 * workers), strict=False)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                result = future.result()
+                virtual_s += result.virtual_s
+                progress.advance(1)
+                if not result.is_sound:
+                    failed.append(result.seed)
+                    print(f"{result.report()}\n", file=sys.stderr)
+                for seed in rest:
+                    running.add(pool.submit(_run, seed, nodes, minutes))
+                    break
+    hours = virtual_s / 3_600
+    if failed:
+        print(f"{len(failed)} of {len(seeds)} seeds broke a rule: {' '.join(map(str, sorted(failed)))}")
+        return 1
+    print(f"{len(seeds)} seeds, {hours:.1f} virtual hours of {nodes} nodes: no rule was broken")
+    return 0

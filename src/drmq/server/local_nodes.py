@@ -1,0 +1,207 @@
+"""The nodes of a local cluster as values: where each listens, what it is told, how it stands in the file.
+
+Nothing is started or stopped here; `local` does that.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drmq.client import ClientError, Connection, Deadline
+from drmq.model import DrmqError
+from drmq.model.address import DEFAULT_PORT, Address, split_address
+from drmq.server.membership import PEER_PORT_DISTANCE, default_peer_port
+from drmq.server.ports import PortTaken, check_port, family
+from drmq.server.processes import process_is_ours, process_is_paused
+from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+_ANSWER_TIMEOUT_S = 1.0
+_PORT_MAX = 65535
+_PORT_ATTEMPTS = 50
+
+
+class LocalError(DrmqError):
+    """A local cluster that could not be started or stopped, with what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """One line of `cluster.json`."""
+
+    node_id: int
+    pid: int | None
+    kafka: Address
+    data_dir: Path
+    peer_port: int | None = None
+    founder: bool = True
+    config: Path | None = None
+
+    @property
+    def log_path(self) -> Path:
+        return self.data_dir.parent / "server.log"
+
+    def is_running(self) -> bool:
+        return self.pid is not None and process_is_ours(self.pid, self.data_dir)
+
+    def state(self) -> str:
+        """`running`, `paused` or `stopped`."""
+        if self.pid is None or not self.is_running():
+            return "stopped"
+        return "paused" if process_is_paused(self.pid) else "running"
+
+    def listeners(self) -> list[Address]:
+        ports = [self.kafka.port] if self.peer_port is None else [self.kafka.port, self.peer_port]
+        return [Address(self.kafka.host, port) for port in ports]
+
+
+def plan_nodes(
+    directory: Path, known: Mapping[int, LocalNode], wanted: Sequence[int], host: str, port: int | None
+) -> dict[int, LocalNode]:
+    """The nodes that are wanted: those known as they are, and new ones with ports of their own. Starts nothing.
+
+    New nodes have the ports after the first one's; in a new cluster they are its founders. A node that was alone
+    gets a port for peers if others are wanted too.
+    """
+    new = [node_id for node_id in wanted if node_id not in known]
+    in_cluster = len(wanted) > 1 or len(known) > 1
+    nodes = {node_id: known[node_id] for node_id in wanted if node_id in known}
+    if in_cluster:
+        for node_id, node in nodes.items():
+            if node.peer_port is None:
+                nodes[node_id] = replace(node, peer_port=_peer_port(node.kafka.port))
+    if not new:
+        return nodes
+    if port == 0:
+        ports = _free_ports(host, len(new), in_cluster)
+    else:
+        first = port if port is not None else known[1].kafka.port if 1 in known else DEFAULT_PORT
+        ports = [first + node_id - 1 for node_id in new]
+    for node_id, chosen in zip(new, ports, strict=True):
+        peer_port = _peer_port(chosen) if in_cluster else None
+        data_dir = directory / f"node-{node_id}" / "data"
+        nodes[node_id] = LocalNode(node_id, None, Address(host, chosen), data_dir, peer_port, founder=not known)
+    return {node_id: nodes[node_id] for node_id in wanted}
+
+
+def server_arguments(node: LocalNode, everyone: Iterable[LocalNode]) -> list[str]:
+    """The flags of `drmq server` for a node. It is told of the founders of its cluster."""
+    arguments = ["--node-id", str(node.node_id), "--host", node.kafka.host, "--port", str(node.kafka.port)]
+    arguments += ["--data-dir", str(node.data_dir)]
+    if node.peer_port is not None:
+        arguments += ["--peer-port", str(node.peer_port)]
+        peers = [
+            f"{other.node_id}:{Address(other.kafka.host, other.kafka.port)}:{other.peer_port}"
+            for other in everyone
+            if other.founder and other.node_id != node.node_id and other.peer_port is not None
+        ]
+        if peers:
+            arguments += ["--peers", ",".join(peers)]
+    if node.config is not None:
+        arguments += ["--config", str(node.config.absolute())]
+    return arguments
+
+
+class Missing(NamedTuple):
+    """Why a node does not serve yet, and how many nodes it does not see."""
+
+    text: str
+    unseen: int
+
+
+def missing_at(node: LocalNode, expected: set[int]) -> Missing | None:
+    """Why a node does not serve yet, or None if it does: it answers, and knows a controller and `expected`."""
+    try:
+        connection = Connection(node.kafka, "drmq-up", Deadline(_ANSWER_TIMEOUT_S))
+        try:
+            if not expected:
+                return None
+            answer = connection.call(MetadataRequest(topics=[]), MetadataResponse, Deadline(_ANSWER_TIMEOUT_S))
+        finally:
+            connection.close()
+    except ClientError:
+        return Missing(f"does not answer at {node.kafka}", len(expected))
+    unseen = sorted(expected - {broker.node_id for broker in answer.brokers})
+    if unseen:
+        text = f"does not see node{'s' if len(unseen) > 1 else ''} {', '.join(map(str, unseen))}"
+        return Missing(text, len(unseen))
+    return None if answer.controller_id >= 0 else Missing("knows no controller", 0)
+
+
+def leaderless_at(node: LocalNode) -> int:
+    """How many partitions have no leader that a node knows of; 0 if it does not answer."""
+    try:
+        connection = Connection(node.kafka, "drmq-up", Deadline(_ANSWER_TIMEOUT_S))
+        try:
+            answer = connection.call(MetadataRequest(topics=None), MetadataResponse, Deadline(_ANSWER_TIMEOUT_S))
+        finally:
+            connection.close()
+    except ClientError:
+        return 0
+    return sum(partition.leader_id < 0 for topic in answer.topics for partition in topic.partitions)
+
+
+def _peer_port(port: int) -> int:
+    try:
+        return default_peer_port(port)
+    except ValueError:
+        raise LocalError(
+            f"Port {port} leaves no room for the nodes' own ports, which are {PEER_PORT_DISTANCE} higher. "
+            "Choose a lower one with --port."
+        ) from None
+
+
+def _free_ports(host: str, count: int, in_cluster: bool) -> list[int]:
+    """Consecutive ports that nobody listens on now, nor on those for peers that go with them."""
+    for _ in range(_PORT_ATTEMPTS):
+        with socket.create_server((host, 0), family=family(host)) as probe:
+            first = int(probe.getsockname()[1])
+        ports = list(range(first, first + count))
+        needed = ports + ([port + PEER_PORT_DISTANCE for port in ports] if in_cluster else [])
+        if needed[-1] > _PORT_MAX:
+            continue
+        try:
+            for port in needed:
+                check_port(Address(host, port))
+        except PortTaken:
+            continue
+        return ports
+    raise LocalError(f"No {count} free ports in a row were found. Choose the first with --port.")
+
+
+# ---- the file -----------------------------------------------------------------------------------------
+
+
+def to_json(node: LocalNode) -> dict[str, Any]:
+    """A node as it stands in the file."""
+    return {
+        "id": node.node_id,
+        "pid": node.pid,
+        "kafka": str(node.kafka),
+        "host": node.kafka.host,
+        "port": node.kafka.port,
+        "peer_port": node.peer_port,
+        "data_dir": str(node.data_dir),
+        "log": str(node.log_path),
+        "founder": node.founder,
+        "config": None if node.config is None else str(node.config),
+    }
+
+
+def from_json(node: Mapping[str, Any]) -> LocalNode:
+    """A node of the file. What a file of an earlier version does not say is as it was then: one node, alone."""
+    host, port = split_address(node["kafka"])
+    if port is None:
+        raise ValueError(f"no port in {node['kafka']!r}")
+    return LocalNode(
+        node_id=node["id"],
+        pid=node["pid"],
+        kafka=Address(host, port),
+        data_dir=Path(node["data_dir"]),
+        peer_port=node.get("peer_port"),
+        founder=node.get("founder", True),
+        config=Path(node["config"]) if node.get("config") else None,
+    )

@@ -1,0 +1,97 @@
+"""Processes of local nodes: which ones are ours, what state they are in, and how they are ended.
+
+A process id in a file may belong to someone else by now. Nothing is ever signalled before its command
+line has been seen to be ours, with this very data directory. A process that has ended and was not yet
+reaped has no command line, and so counts as gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+LOG_TAIL_LINES = 20
+_LOG_TAIL_BYTES = 8192
+_POLL_S = 0.05
+
+
+def spawn_server(arguments: Sequence[str], log_path: Path) -> subprocess.Popen[bytes]:
+    """Start `drmq server` in the background; what it says goes to the end of a file."""
+    with log_path.open("ab") as log:
+        # A session of its own: Ctrl-C in the terminal that ran `drmq up` must not stop the node.
+        return subprocess.Popen(
+            [sys.executable, "-m", "drmq", "server", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            close_fds=True,
+        )
+
+
+def process_is_ours(pid: int, data_dir: Path) -> bool:
+    """Whether this process is alive and is a DRMQ server on this data directory. A dead one not yet reaped is not."""
+    arguments = _command_line(pid)
+    return "drmq" in " ".join(arguments[:4]) and str(data_dir) in arguments
+
+
+def process_is_paused(pid: int) -> bool:
+    """Whether a process was stopped by SIGSTOP and waits for SIGCONT."""
+    found = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return found.stdout.strip().startswith(("T", "t"))
+
+
+def end_process(pid: int, data_dir: Path, deadline: float, *, kill: bool = False) -> bool:
+    """Ask one of our processes to end, or kill it; whether it is gone before `deadline` (of `time.monotonic`)."""
+    signal_ours(pid, data_dir, signal.SIGKILL if kill else signal.SIGTERM)
+    if not kill:
+        # One that is paused would only hear of it when it goes on.
+        signal_ours(pid, data_dir, signal.SIGCONT)
+    return wait_until_gone(pid, data_dir, deadline)
+
+
+def signal_ours(pid: int, data_dir: Path, number: signal.Signals) -> bool:
+    """Send a signal if the process is ours; whether it was."""
+    if not process_is_ours(pid, data_dir):
+        return False
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until_gone(pid: int, data_dir: Path, deadline: float) -> bool:
+    while process_is_ours(pid, data_dir):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def log_tail(path: Path, start: int = 0) -> str:
+    """The last lines of a node's log behind `start`, under a heading that says where the rest is."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(start, size - _LOG_TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
+    except OSError:
+        return f"There is no log at {path}."
+    return "\n".join([f"The end of {path}:", *(f"  {line}" for line in lines)])
+
+
+def _command_line(pid: int) -> list[str]:
+    """The arguments of a process, none if there is no such process."""
+    if Path("/proc/self/cmdline").exists():
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+        except OSError:
+            return []
+    found = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return found.stdout.split()

@@ -1,0 +1,270 @@
+"""A real cluster inside a test: nodes in threads of this process, on free ports, gone at the end.
+
+    with drmq.testing.cluster(nodes=3) as c:
+        producer = Producer({"bootstrap.servers": c.bootstrap_servers})
+        c.kill(c.leader("orders", 0))
+        producer.produce("orders", b"still here")
+
+The nodes are those that `drmq server` runs, with their own disks (temporary directories) and real connections
+between them. `kill` ends one as `kill -9` does, without a word to anyone, and `start` brings it back with the disk it
+had, or with `wiped=True` with an empty one. `pause` and `resume` are SIGSTOP and SIGCONT. `partition` cuts the
+connections between groups of nodes, and `heal` mends them; clients reach every node all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from drmq.broker import BrokerOptions, ClusterOptions, PeerAddress
+from drmq.model import GroupId, NodeId
+from drmq.server.config import ServerConfig
+from drmq.server.node import Node, new_event_loop, open_store
+
+T = TypeVar("T")
+
+_HOST = "127.0.0.1"
+_TIMEOUT_S = 30.0
+
+
+class _Thread:
+    """One node and the thread that its event loop runs in."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.node: Node
+        self.loop: asyncio.AbstractEventLoop
+        self.is_paused = False
+        self._going_on = threading.Event()
+        self._ready: Future[None] = Future()
+        self._ended: asyncio.Event
+        self._is_killed = False
+        self._thread = threading.Thread(target=self._run, name=f"drmq-node-{config.node_id}", daemon=True)
+        self._thread.start()
+
+    def wait_ready(self) -> None:
+        self._ready.result(_TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve())
+        except BaseException as error:  # noqa: BLE001  # handed to whoever waits in `wait_ready`
+            if not self._ready.done():
+                self._ready.set_exception(error)
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self.node = Node(self.config, open_store(self.config))
+        starting = asyncio.ensure_future(self.node.start())
+        ending = asyncio.ensure_future(self._ended.wait())
+        await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return
+        await starting
+        self._ready.set_result(None)
+        await ending
+        await (self.node.crash() if self._is_killed else self.node.stop())
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call something on the node's loop."""
+        result: Future[T] = Future()
+
+        def act() -> None:
+            try:
+                result.set_result(function())
+            except BaseException as error:  # noqa: BLE001  # it belongs to whoever asked
+                result.set_exception(error)
+
+        self.loop.call_soon_threadsafe(act)
+        return result.result(_TIMEOUT_S)
+
+    def pause(self) -> None:
+        if not self.is_paused:
+            self.is_paused = True
+            self._going_on.clear()
+            self.loop.call_soon_threadsafe(self._going_on.wait)
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self._going_on.set()
+
+    def end(self, *, killed: bool) -> None:
+        self._is_killed = killed
+        self.resume()
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._ended.set)
+            self._thread.join(_TIMEOUT_S)
+
+
+class Cluster:
+    """Some nodes that are a cluster. Use it as a context manager, or `start_all` and `stop` it."""
+
+    def __init__(self, nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None) -> None:
+        assert nodes >= 1, nodes
+        self.node_ids = tuple(range(1, nodes + 1))
+        self._options = options or BrokerOptions()
+        self._racks = dict(racks or {})
+        self._directory = Path(tempfile.mkdtemp(prefix="drmq-cluster-"))
+        self._threads: dict[int, _Thread] = {}
+        self._blocked: set[tuple[int, int]] = set()
+        ports = _free_ports(2 * nodes)
+        self._addresses = {
+            NodeId(node_id): PeerAddress(_HOST, ports[2 * at], ports[2 * at + 1]) for at, node_id in enumerate(self.node_ids)
+        }
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a Kafka client needs: all nodes, running or not."""
+        return ",".join(f"{address.host}:{address.port}" for address in self._addresses.values())
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start_all()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start_all(self) -> Self:
+        """Start the nodes that do not run; returns when clients can use all of them."""
+        starting = [self._launch(node_id) for node_id in self.node_ids if node_id not in self._threads]
+        for thread in starting:
+            thread.wait_ready()
+        return self
+
+    def stop(self) -> None:
+        """Stop all nodes and remove their data."""
+        ending = [
+            threading.Thread(target=thread.end, kwargs={"killed": True}) for thread in self._threads.values()
+        ]
+        for each in ending:
+            each.start()
+        for each in ending:
+            each.join()
+        self._threads.clear()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    # ---- faults ---------------------------------------------------------------------------------
+
+    def kill(self, node_id: int) -> None:
+        """End a node at once: nothing is saved, handed over or said."""
+        self._threads.pop(node_id).end(killed=True)
+
+    def stop_node(self, node_id: int) -> None:
+        """Stop a node in order: it hands its leaders over first."""
+        self._threads.pop(node_id).end(killed=False)
+
+    def start(self, node_id: int, *, wiped: bool = False) -> None:
+        """Start a node that was killed or stopped, with the disk that it had, or with an empty one."""
+        assert node_id not in self._threads, f"node {node_id} is running"
+        if wiped:
+            shutil.rmtree(self._directory / f"node-{node_id}", ignore_errors=True)
+        self._launch(node_id).wait_ready()
+        self._apply_blocks(node_id)
+
+    def pause(self, node_id: int) -> None:
+        """Stop a node's clock and hands; the others find out by themselves."""
+        self._threads[node_id].pause()
+
+    def resume(self, node_id: int) -> None:
+        self._threads[node_id].resume()
+
+    def partition(self, *groups: Iterable[int]) -> None:
+        """Let only nodes of the same group reach each other; nodes that are not named are a group of their own."""
+        group_of = {node_id: index for index, group in enumerate(groups) for node_id in group}
+        self._blocked = {
+            (one, other)
+            for one in self.node_ids
+            for other in self.node_ids
+            if one != other and group_of.get(one, -1) != group_of.get(other, -1)
+        }
+        for node_id in self._threads:
+            self._apply_blocks(node_id)
+
+    def heal(self) -> None:
+        """Mend all connections, and let paused nodes go on."""
+        self._blocked = set()
+        for node_id, thread in self._threads.items():
+            thread.resume()
+            self._apply_blocks(node_id)
+
+    def _apply_blocks(self, node_id: int) -> None:
+        thread = self._threads[node_id]
+        if thread.is_paused:
+            return
+        blocked = {NodeId(other) for one, other in self._blocked if one == node_id}
+        thread.call(lambda: thread.node.broker.membership.block(blocked))
+
+    # ---- questions ------------------------------------------------------------------------------
+
+    def leader(self, topic: str, partition: int = 0, *, timeout_s: float = 10.0) -> int:
+        """The node that leads a partition, as the nodes that run see it; waits for one."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for node_id, thread in list(self._threads.items()):
+                if not thread.is_paused and thread.call(lambda node=thread.node: _leads(node, topic, partition)):  # type: ignore[misc]
+                    return node_id
+            time.sleep(0.01)
+        raise TimeoutError(f"{topic}-{partition} has no leader after {timeout_s:.0f} s")
+
+    def node(self, node_id: int) -> Node:
+        """A node itself, for tests that look inside. Touch it on its own loop only."""
+        return self._threads[node_id].node
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _launch(self, node_id: int) -> _Thread:
+        own = self._addresses[NodeId(node_id)]
+        peers = {other: address for other, address in self._addresses.items() if other != node_id}
+        config = ServerConfig(
+            node_id=node_id,
+            port=own.port,
+            data_dir=self._directory / f"node-{node_id}",
+            broker=self._options,
+            cluster=ClusterOptions(peers=peers, peer_port=own.peer_port, rack=self._racks.get(node_id)),
+        )
+        thread = self._threads[node_id] = _Thread(config)
+        return thread
+
+
+def cluster(
+    nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None
+) -> Cluster:
+    """A cluster for a test: `with drmq.testing.cluster(nodes=3) as c:`."""
+    return Cluster(nodes, options=options, racks=racks)
+
+
+def _leads(node: Node, topic: str, partition: int) -> bool:
+    known = node.broker.catalog.topics.get(topic)
+    if known is None:
+        return False
+    found = node.broker.host.get(GroupId(known.topic_id, partition))
+    return found is not None and found.is_serving
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((_HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,0 +1,254 @@
+"""A whole cluster in one process: nodes, the ways between them, clients, and an end at which all must be well."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from drmq.broker import BrokerOptions
+from drmq.broker import machine as machine_module
+from drmq.testing.simulation.client import Client
+from drmq.testing.simulation.faults import Faults
+from drmq.testing.simulation.history import History, Place
+from drmq.testing.simulation.invariants import Invariants
+from drmq.testing.simulation.links import Links
+from drmq.testing.simulation.loop import SimulatedLoop
+from drmq.testing.simulation.node import SimulatedNode
+from drmq.testing.simulation.peers import Switchboard
+from drmq.testing.simulation.profile import Profile
+from drmq.testing.simulation.streams import CLIENTS, Stream
+from drmq.testing.simulation.workload import (
+    Committer,
+    Consumer,
+    EndWatcher,
+    Producer,
+    Reader,
+    Worker,
+    create_topic,
+)
+from drmq.testing.simulation.world import MS, SECOND, Violation, World
+
+FORMING_US = 60 * SECOND
+"""How long a new cluster may take until it serves its first topics."""
+HEALING_US = 120 * SECOND
+"""How long a healed cluster may take until everything works again and all replicas are the same."""
+
+_SNAPSHOT_AFTER_BYTES = 6_000
+_CHECK_US = 200 * MS
+
+
+class Cluster:
+    """The simulated cluster and all that acts on it. Implements `client.Doors`."""
+
+    def __init__(self, seed: int, node_count: int, tell: Callable[[str], None] | None = None) -> None:
+        self.world = World(seed, tell)
+        self.node_count = node_count
+        self.profile = Profile.draw(self.world.random)
+        self.links = Links(self.world)
+        self.board = Switchboard(self.world, self.links)
+        self.history = History(self.world)
+        self.options = BrokerOptions(
+            offsets_topic_partitions=2,
+            retention_check_interval_ms=3_000,
+            leader_balance_interval_ms=15_000,
+            auto_create_topics=False,
+        )
+        self.nodes = [
+            SimulatedNode(self.world, self.board, number, node_count, self.options)
+            for number in range(1, node_count + 1)
+        ]
+        self.node_ids = [int(node.node_id) for node in self.nodes]
+        self.invariants = Invariants(self.world, self.board, self.nodes)
+        self.faults = Faults(self)
+        self.loop = SimulatedLoop(self.world, "clients", lambda: None)  # type: ignore[abstract]
+        self.workers: list[Worker] = []
+        self.places: list[Place] = []
+        self._stream_count = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ---- Doors ----------------------------------------------------------------------------------
+
+    def connect(self, node: int, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> Stream | None:
+        target = self.nodes[node - 1]
+        listener = target.listener
+        if not target.is_running or listener is None or not listener.is_open:
+            return None
+        self._stream_count += 1
+        stream = Stream(self.world, self.links, self._stream_count, node, listener, on_data, on_lost)
+        target.streams[stream] = None
+        target.loop.call_soon(stream.accept)
+        return stream
+
+    # ---- a run ----------------------------------------------------------------------------------
+
+    def run(self, duration_us: int, on_progress: Callable[[int], None] = lambda us: None) -> None:
+        """Form, work while things go wrong, heal, and be well. Raises `Violation`."""
+        with self._watching():
+            self._form()
+            end_us = self.world.now_us + duration_us
+            self.faults.begin()
+            while self.world.now_us < end_us:
+                before_us = self.world.now_us
+                self.world.run_until(min(end_us, before_us + SECOND))
+                on_progress(self.world.now_us - before_us)
+            self.faults.end()
+            self._heal()
+            self._check_end()
+        self.world.mark(repr(sorted((str(place), len(final)) for place, final in self.history.final.items())))
+
+    def _form(self) -> None:
+        for node in self.nodes:
+            self.world.later(self.world.random.randrange(300 * MS), "start", node.start)
+        names = self._topics()
+        made = self._on_clients(lambda: self._make_topics(names))
+        self._wait(made.done, FORMING_US, "the cluster does not form")
+        self._hire()
+        # Load before the first fault, or the run shows nothing.
+        self._wait(lambda: all(worker.successes > 2 for worker in self.workers), FORMING_US, "clients cannot work")
+
+    def _topics(self) -> list[tuple[str, int, int, dict[str, str]]]:
+        replicas = min(3, self.node_count)
+        topics = [
+            ("orders", 2, replicas, {}),
+            ("audit", 1, replicas, {"min.insync.replicas": str(min(2, replicas))}),
+            ("short", 1, replicas, {"segment.bytes": "4096", "retention.bytes": "12000"}),
+        ]
+        self.history.short_lived.add("short")
+        for name, count, _, _ in topics:
+            self.places += [Place(name, index) for index in range(count)]
+        return topics
+
+    async def _make_topics(self, topics: list[tuple[str, int, int, dict[str, str]]]) -> None:
+        client = Client(self, "admin", Random(self.world.random.getrandbits(64)))
+        for node in self.nodes:
+            while not node.is_serving:  # noqa: ASYNC110 - it is not on this loop that a node begins to serve
+                await asyncio.sleep(0.05)
+        for name, partitions, replicas, configs in topics:
+            await create_topic(client, name, partitions, replicas, configs)
+
+    def _hire(self) -> None:
+        """Send the clients to work."""
+        common = (self.world, self, self.history)
+        for index, place in enumerate(self.places):
+            self.workers.append(Producer(*common, f"p{index}", place))
+            self.workers.append(Consumer(*common, f"c{index}", place))
+        self.workers += [
+            Producer(*common, "p-again", self.places[0]),
+            Producer(*common, "p-plain", self.places[1], idempotent=False),
+            Producer(*common, "p-one", self.places[0], acks=1, idempotent=False),
+            EndWatcher(*common, "e0", self.places[0]),
+            EndWatcher(*common, "e1", self.places[1]),
+            Committer(*common, "g0", self.places[0]),
+            Committer(*common, "g1", self.places[1]),
+            Committer(*common, "g2", self.places[2]),
+        ]
+        for worker in self.workers:
+            self._tasks.append(self._on_clients(worker.run))
+
+    def _on_clients(self, function: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        task = self.loop.create_task(function())
+        task.add_done_callback(self._on_client_done)
+        return task
+
+    def _on_client_done(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.break_rule("no-bug", f"a client failed: {error!r}")
+
+    def _wait(self, done: Callable[[], bool], patience_us: int, what: str) -> None:
+        deadline = self.world.now_us + patience_us
+        while not done():
+            if self.world.now_us >= deadline:
+                raise self._stuck(what)
+            self.world.run_until(self.world.now_us + 50 * MS)
+
+    def _stuck(self, what: str) -> Violation:
+        self.world.break_rule("liveness", f"{what}; {self.invariants.describe()}")
+        assert self.world.broken is not None
+        return self.world.broken
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """Everything works again, and everyone must be able to work."""
+        self.world.say("world", "everything is healed")
+        self.links.calm()
+        for node in self.nodes:
+            self.faults.mend(node)
+        before = [worker.successes for worker in self.workers]
+        self._wait(
+            lambda: all(worker.successes > count + 3 for worker, count in zip(self.workers, before, strict=True)),
+            HEALING_US,
+            "after healing, clients still cannot work",
+        )
+        for worker in self.workers:
+            worker.is_stopping = True
+        self._wait(lambda: all(task.done() for task in self._tasks), HEALING_US, "what clients began does not end")
+        self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become the same")
+
+    def _check_end(self) -> None:
+        reader = Reader(self.world, self, self.history, self.places)
+        task = self._on_clients(reader.run)
+        self._wait(task.done, HEALING_US, "what is there cannot be read")
+        self.invariants.check_end()
+        for rule, text in self.history.violations():
+            self.world.break_rule(rule, text)
+        if self.world.broken is not None:
+            raise self.world.broken
+
+    # ---- around a run ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Hear what the broker logs, and let snapshots come often enough to matter."""
+        logger = logging.getLogger("drmq")
+        handler = _Ear(self)
+        level, propagates, after_bytes = logger.level, logger.propagate, machine_module.SNAPSHOT_AFTER_BYTES
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO if self.world.is_told else logging.WARNING)
+        logger.propagate = False
+        machine_module.SNAPSHOT_AFTER_BYTES = _SNAPSHOT_AFTER_BYTES
+        try:
+            yield
+        finally:
+            machine_module.SNAPSHOT_AFTER_BYTES = after_bytes
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagates
+
+    def who_runs(self) -> str:
+        """Whose turn it is."""
+        running = asyncio._get_running_loop()
+        for node in self.nodes:
+            if node.is_running and node.loop is running:
+                return node.name
+        return "?"
+
+
+class _Ear(logging.Handler):
+    """Puts log lines into the story, and takes a logged traceback for what it is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def emit(self, record: logging.LogRecord) -> None:
+        who = self._cluster.who_runs()
+        world = self._cluster.world
+        text = record.getMessage()
+        world.say(who, f"{record.levelname.lower()}: {text}")
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Exception):
+            frames = []
+            trace = error.__traceback__
+            while trace is not None:
+                frames.append(f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}")
+                trace = trace.tb_next
+            world.break_rule("no-bug", f"{who}: {text}: {error!r} at {' '.join(frames[-4:])}")
+
+
+__all__ = ["CLIENTS", "Cluster"]

@@ -1,0 +1,137 @@
+"""The slow half of a node: a writer without a thread, and a pool without threads.
+
+Both run the real code, as events of the world, after as long as the disk takes. The writer's cycle is cut in two:
+batches
+are written first and synced some time later, and in between the world goes on. That is the window in which an
+acknowledgement would be a lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from drmq.storage import Writer, WriterEvents
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Machine(Protocol):
+    """What both need of the machine they run on."""
+
+    def disk_delay_us(self) -> int: ...
+
+    def later(self, delay_us: int, name: str, event: Callable[[], object]) -> None:
+        """As `World.later`; not while the process stands still, and never after it has died."""
+
+
+class _Queue(SimpleQueue[Any]):
+    """A queue that says when there is something in it."""
+
+    def __init__(self, on_put: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_put = on_put
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        super().put(item)
+        self._on_put()
+
+
+class SimulatedWriter(Writer):
+    """A writer whose cycles are events."""
+
+    def __init__(self, events: WriterEvents, machine: Machine) -> None:
+        super().__init__(events, sync_threads=1)
+        self._queue = _Queue(self._begin)
+        self._machine = machine
+        self._is_working = False
+        self._holds_flush = False
+        self.on_cycle: Callable[[], None] = lambda: None
+        """Called after every sync, to look whether the disk has what the writer says."""
+
+    def start(self) -> None:
+        return
+
+    def stop(self) -> None:
+        """At the end of a graceful stop: all that is queued, at once."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._holds_flush = False
+            self.run_cycle()
+
+    def _begin(self) -> None:
+        if not self._is_working:
+            self._is_working = True
+            self._machine.later(self._machine.disk_delay_us() // 4, "write", self._write)
+
+    def _write(self) -> None:
+        if self._is_stopping:
+            return
+        self._holds_flush = True
+        self.run_cycle()
+        self._holds_flush = False
+        self._machine.later(self._machine.disk_delay_us(), "sync", self._sync)
+
+    def _sync(self) -> None:
+        if self._is_stopping:
+            return
+        self._guarded(super()._flush)
+        self.on_cycle()
+        self._is_working = False
+        if not self._queue.empty():
+            self._begin()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - as in `run_cycle`: the outermost frame of the writer
+            self._on_crash(error, [])
+
+    def _work(self, items: list[Any]) -> bool:
+        if not self._holds_flush:
+            return super()._work(items)
+        # Jobs come after the sync of what was queued before them; those at the front of the queue wait for nothing.
+        has_batches = any(isinstance(item, tuple) for item in items)
+        if has_batches and any(not isinstance(item, tuple) for item in items):
+            self._holds_flush = False
+            try:
+                return super()._work(items)
+            finally:
+                self._holds_flush = True
+        return self._do(items)
+
+    def _flush(self) -> None:
+        if not self._holds_flush:
+            super()._flush()
+
+
+class SimulatedPool(Executor):
+    """A pool whose work is done by events."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the future
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._machine.later(self._machine.disk_delay_us(), "pool", work)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        return
+
+
+__all__ = ["Machine", "SimulatedPool", "SimulatedWriter"]

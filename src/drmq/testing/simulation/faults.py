@@ -1,0 +1,323 @@
+"""What goes wrong, when, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from drmq.broker import Partition
+from drmq.model import ApiError, NodeId, Offset
+from drmq.testing.simulation.node import SimulatedNode
+from drmq.testing.simulation.streams import CLIENTS
+from drmq.testing.simulation.world import MS, SECOND
+
+if TYPE_CHECKING:
+    from drmq.testing.simulation.cluster import Cluster
+
+_SILENT_DISK_US_MAX = 400 * MS
+_DAY_MS = 86_400_000
+
+
+class Faults:
+    """Breaks things at random moments, and repairs each after a while."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._random = cluster.world.random
+        self._is_on = False
+        self._wipes_left = cluster.profile.wipes
+        self._bad_disk: SimulatedNode | None = None
+        """The one node whose disk has failed in this run: two could be beyond what is promised."""
+
+    def begin(self) -> None:
+        """From now on, things go wrong."""
+        profile, links = self._cluster.profile, self._cluster.links
+        self._is_on = True
+        links.loss, links.duplication = profile.loss, profile.duplication
+        links.delay_us_max, links.late, links.late_us_max = profile.delay_us_max, profile.late, profile.late_us_max
+        for node in self._cluster.nodes:
+            node.disk_us_max = profile.disk_us_max
+            node.on_dead = self._on_dead
+        for name, every_us, fault in (
+            ("power cut", profile.power_cut_every_us, self._cut_power),
+            ("kill", profile.kill_every_us, self._kill),
+            ("blackout", profile.blackout_every_us, self._black_out),
+            ("stop", profile.stop_every_us, self._stop),
+            ("cut", profile.cut_every_us, self._cut_links),
+            ("pause", profile.pause_every_us, self._pause),
+            ("slow disk", profile.slow_disk_every_us, self._slow_disk),
+            ("full disk", profile.full_disk_every_us, self._fill_disk),
+            ("sync error", profile.sync_error_every_us, self._fail_sync),
+            ("clock jump", profile.clock_jump_every_us, self._turn_clock),
+            ("transfer", profile.transfer_every_us, self._transfer),
+            ("reassign", profile.reassign_every_us, self._reassign),
+            ("trim", profile.trim_every_us, self._trim),
+            ("wipe", 20 * SECOND, self._wipe),
+        ):
+            if every_us < 10**12:
+                self._world.repeat(name, every_us, self._if_on(fault))
+
+    def end(self) -> None:
+        self._is_on = False
+
+    def _if_on(self, fault: Callable[[], None]) -> Callable[[], None]:
+        return lambda: fault() if self._is_on else None
+
+    def _later(self, low_us: int, high_us: int, name: str, repair: Callable[[], None]) -> None:
+        """Repair something after a while; at the end everything is repaired anyway."""
+        self._world.later(self._random.randrange(low_us, high_us), name, self._if_on(repair))
+
+    def _some_node(self) -> SimulatedNode:
+        return self._random.choice(self._cluster.nodes)
+
+    def mend(self, node: SimulatedNode) -> None:
+        """Nothing is wrong with a node any more."""
+        node.disk_us_max = 600
+        node.free_disk()
+        node.files.forget_faults()
+        node.files.crash_at = None
+        if node.is_running and node.loop.is_paused:
+            node.go_on()
+        if node.is_running and (node.disk_is_bad or self._has_failed(node)):
+            node.kill()
+        if not node.is_running:
+            node.start()
+
+    def _has_failed(self, node: SimulatedNode) -> bool:
+        """Whether a log of the node is closed for good, which a person would restart it for."""
+        return node.is_serving and any(partition.failure is not None for partition in node.broker.partitions)
+
+    # ---- processes and machines -----------------------------------------------------------------
+
+    def _on_dead(self, node: SimulatedNode, reason: str) -> None:
+        if reason == "power":
+            node.power_cut()
+        elif reason != "stopped":
+            node.kill()
+        self._start_later(node)
+
+    def _start_later(self, node: SimulatedNode) -> None:
+        life = node.life
+
+        def start() -> None:
+            if not node.is_running and node.life == life:
+                node.start()
+
+        # Also when the faults are over: a node that is to come back comes back.
+        self._world.later(self._random.randrange(100 * MS, 8_000 * MS), "start", start)
+
+    def _cut_power(self) -> None:
+        node = self._some_node()
+        if not node.is_running:
+            return
+        if self._random.random() < 0.6:
+            self._world.say(node.name, "is about to lose power in the middle of a write")
+            node.power_cut_soon()
+        else:
+            self._world.say(node.name, "loses power")
+            node.power_cut()
+            self._start_later(node)
+
+    def _kill(self) -> None:
+        node = self._some_node()
+        if node.is_running:
+            self._world.say(node.name, "is killed")
+            node.kill()
+            self._start_later(node)
+
+    def _black_out(self) -> None:
+        self._world.say("world", "all machines lose power")
+        for node in self._cluster.nodes:
+            if node.is_running:
+                node.power_cut()
+                self._start_later(node)
+
+    def _stop(self) -> None:
+        node = self._some_node()
+        if node.is_running and node.is_serving and not node.loop.is_paused:
+            self._world.say(node.name, "is told to stop")
+            node.stop()
+
+    def _pause(self) -> None:
+        node = self._some_node()
+        if not node.is_running or node.loop.is_paused:
+            return
+        self._world.say(node.name, "stands still")
+        node.pause()
+        life = node.life
+
+        def go_on() -> None:
+            if node.life == life and node.is_running and node.loop.is_paused:
+                self._world.say(node.name, "goes on")
+                node.go_on()
+
+        self._later(50 * MS, 6 * SECOND, "go on", go_on)
+
+    def _wipe(self) -> None:
+        node = self._some_node()
+        if not self._wipes_left or not self._may_lose_a_disk(node):
+            return
+        self._wipes_left -= 1
+        self._world.say(node.name, "loses its disk")
+        node.wipe()
+        self._start_later(node)
+
+    def _may_lose_a_disk(self, node: SimulatedNode) -> bool:
+        return (
+            len(self._cluster.nodes) >= 3
+            and self._bad_disk is None
+            and all(other.is_serving for other in self._cluster.nodes)
+        )
+
+    # ---- links ----------------------------------------------------------------------------------
+
+    def _cut_links(self) -> None:
+        random, ids = self._random, self._cluster.node_ids
+        everyone = [CLIENTS, *ids]
+        kind = random.randrange(4)
+        if kind == 0:  # one way between two
+            ways = [(random.choice(everyone), random.choice(everyone))]
+        elif kind == 1:  # one machine from all others, clients perhaps not
+            alone = random.choice(ids)
+            others = [other for other in (everyone if random.random() < 0.5 else ids) if other != alone]
+            ways = [(alone, other) for other in others]
+            if random.random() < 0.7:
+                ways += [(other, alone) for other in others]
+        elif kind == 2:  # two halves, with the clients on one side
+            side = {one for one in everyone if random.random() < 0.5}
+            ways = [(a, b) for a in everyone for b in everyone if (a in side) != (b in side)]
+        else:  # two machines that do not see each other
+            a, b = random.choice(ids), random.choice(ids)
+            ways = [(a, b), (b, a)]
+        self._world.say("world", f"cut: {' '.join(f'{a}>{b}' for a, b in ways)}")
+        self._cluster.links.cut(ways)
+
+        def mend() -> None:
+            self._world.say("world", "cut mended")
+            self._cluster.links.mend(ways)
+
+        self._later(200 * MS, 8 * SECOND, "mend", mend)
+
+    # ---- disks and clocks -----------------------------------------------------------------------
+
+    def _slow_disk(self) -> None:
+        node = self._some_node()
+        node.disk_us_max = self._random.choice((30 * MS, _SILENT_DISK_US_MAX))
+        self._world.say(node.name, f"has a slow disk, {node.disk_us_max // MS} ms")
+        normal = self._cluster.profile.disk_us_max
+        self._later(SECOND, 10 * SECOND, "disk is quick", lambda: setattr(node, "disk_us_max", normal))
+
+    def _fill_disk(self) -> None:
+        node = self._some_node()
+        self._world.say(node.name, "has a full disk")
+        node.fill_disk()
+        self._later(500 * MS, 5 * SECOND, "disk has room", node.free_disk)
+
+    def _fail_sync(self) -> None:
+        node = self._bad_disk or self._some_node()
+        if not node.is_running or (self._cluster.profile.wipes and not self._wipes_left):
+            return
+        self._bad_disk = node
+        self._world.say(node.name, "cannot sync")
+        node.fail_sync()
+        life = node.life
+
+        def restart() -> None:
+            if node.life == life and node.is_running:
+                self._world.say(node.name, "is restarted because of its disk")
+                node.kill()
+                self._start_later(node)
+
+        self._later(SECOND, 8 * SECOND, "restart", restart)
+
+    def _turn_clock(self) -> None:
+        node = self._some_node()
+        jump_ms = self._random.choice((-30 * _DAY_MS, -_DAY_MS, -5_000, 3_000, _DAY_MS, 30 * _DAY_MS))
+        clock = node.clock
+        clock.wall_ahead_ms += jump_ms
+        self._world.say(node.name, f"has its clock set, now {clock.wall_ahead_ms} ms ahead")
+        if abs(jump_ms) < _DAY_MS:
+            return
+
+        def set_right() -> None:
+            clock.wall_ahead_ms -= jump_ms
+            self._world.say(node.name, f"has its clock set right, now {clock.wall_ahead_ms} ms ahead")
+
+        # Retention passes over one round after a jump. A clock that stays wrong is believed in the end.
+        self._world.later(self._random.randrange(100 * MS, 2_900 * MS), "clock set right", set_right)
+
+    # ---- decisions ------------------------------------------------------------------------------
+
+    def _serving_partitions(self) -> list[tuple[SimulatedNode, Partition]]:
+        return [
+            (node, partition)
+            for node in self._cluster.nodes
+            if node.is_serving and not node.loop.is_paused and not node.is_stopping
+            for partition in node.broker.partitions
+            if partition.is_serving
+        ]
+
+    def _transfer(self) -> None:
+        """Tell a leader to hand over to any other member."""
+        led = self._serving_partitions()
+        if not led:
+            return
+        node, partition = self._random.choice(led)
+        raft = partition.replica.node
+        if raft is None:
+            return
+        others = sorted(raft.configuration.voters - {raft.node_id})
+        if others:
+            target = self._random.choice(others)
+            self._world.say(node.name, f"is told to hand {partition!r} over to {target}")
+            node.loop.call_soon(node.broker._transfer, partition, target)
+
+    def _controller(self) -> SimulatedNode | None:
+        for node in self._cluster.nodes:
+            if node.is_serving and not node.loop.is_paused and node.broker.is_controller:
+                return node
+        return None
+
+    def _reassign(self) -> None:
+        """Give a partition other replicas."""
+        node = self._controller()
+        if node is None:
+            return
+        random, catalog = self._random, node.broker.catalog
+        topic = catalog.topics.get("orders")
+        if topic is None:
+            return
+        index = random.randrange(topic.partition_count)
+        count = random.choice((1, 2, 3, 3, 3))
+        if random.random() < 0.2:
+            count = len(self._cluster.nodes)
+        replicas = random.sample(self._cluster.node_ids, min(count, len(self._cluster.nodes)))
+
+        def decide() -> None:
+            if not node.broker.is_controller:
+                return
+            try:
+                facts = catalog.start_reassignment(topic, index, [NodeId(one) for one in replicas])
+                node.broker.metadata.append(facts)
+            except ApiError as error:
+                self._world.say(node.name, f"does not move {topic.name}-{index}: {error.message}")
+            else:
+                self._world.say(node.name, f"moves {topic.name}-{index} to {replicas}")
+
+        node.loop.call_soon(decide)
+
+    def _trim(self) -> None:
+        """Delete records of the topic that nobody counts on."""
+        for node, partition in self._serving_partitions():
+            if partition.topic == "short" and partition.high_watermark > partition.start_offset:
+                offset = self._random.randint(partition.start_offset, partition.high_watermark)
+                self._world.say(node.name, f"is told to delete {partition!r} below {offset}")
+
+                def trim(partition: Partition = partition, offset: int = offset) -> None:
+                    try:
+                        partition.trim(Offset(offset), lambda error: None)
+                    except ApiError:
+                        return
+
+                node.loop.call_soon(trim)

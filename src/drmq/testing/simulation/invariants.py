@@ -1,0 +1,461 @@
+"""What must hold after every event, whatever has gone wrong.
+
+- **election-safety**: one leader in a term;
+- **one-vote-per-term**: nobody votes for two in one term, over restarts too;
+- **log-matching**: two entries of one index and term are the same, and so is what is before them;
+- **leader-completeness**: what was committed is in the log of every later leader;
+- **state-machine-safety**: what is committed at an index, or an offset, is the same everywhere and for ever;
+- **durable-on-majority**: what a leader commits is synced on the disks of a majority. The disks are asked, not the
+  nodes;
+- **applied-committed**: nothing is applied before it is committed, and neither falls while a process lives;
+- **high-watermark-monotone**: a leader that serves begins no lower than any before it has served;
+- **restarts-keep-promises**: a process that comes back on the same disk has every entry that the one before it knew to
+  be durable, and its last term and vote;
+- **honest-messages**: no node gets a message that no node may send.
+
+At the end, **replicas-identical**: the committed bytes of all replicas, and the states that they amount to.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from drmq.broker import Partition
+from drmq.broker.entries import Batch
+from drmq.broker.states import MachineState
+from drmq.model import GroupId, NodeId, Offset, node_of
+from drmq.raft import AppendRequest, Configuration, LogIndex, Node, Role, Term, VoteRequest, VoteResponse
+from drmq.records import iter_batches
+from drmq.storage import Ballot
+from drmq.testing.simulation.node import SimulatedNode
+from drmq.testing.simulation.peers import Switchboard
+from drmq.testing.simulation.world import World
+from drmq.transport.peers import PeerMessage
+
+_HEAD = Struct(">qiibIhi")
+_LOG_SUFFIX = ".log"
+_READ_BYTES = 1 << 20
+
+
+class _Disk:
+    """The batches of one log that are durable on one machine, by the offset behind each: their checksums."""
+
+    __slots__ = ("_lengths", "batches")
+
+    def __init__(self) -> None:
+        self._lengths: dict[str, tuple[int, bytes]] = {}
+        self.batches: dict[int, int] = {}
+
+    def look(self, files: dict[str, bytearray]) -> None:
+        for name in sorted(files):
+            if not name.endswith(_LOG_SUFFIX):
+                continue
+            data = files[name]
+            at, mark = self._lengths.get(name, (0, b""))
+            if len(data) < at or bytes(data[max(0, at - 40) : at]) != mark:
+                # Cut, or written anew: all that was known of this file is void.
+                at, self.batches = 0, {}
+                self._lengths.clear()
+                self.look(files)
+                return
+            while at + _HEAD.size <= len(data):
+                base, length, epoch, magic, crc, _, delta = _HEAD.unpack_from(data, at)
+                if magic != 2 or length <= 0 or at + 12 + length > len(data):
+                    break
+                self.batches[base + delta + 1] = crc ^ epoch
+                at += 12 + length
+            self._lengths[name] = (at, bytes(data[max(0, at - 40) : at]))
+
+
+class _Group:
+    """What is known of one replica group, over all its members and lives."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[Term, NodeId] = {}
+        self.votes: dict[tuple[NodeId, Term], NodeId] = {}
+        self.entries: dict[tuple[int, Term], tuple[int, Term, int]] = {}
+        self.own: dict[int, tuple[int, int, bytes]] = {}
+        self.batches: dict[int, tuple[int, int]] = {}
+        self.commit: tuple[int, Term, Term] = (0, Term(0), Term(0))
+        """The highest committed index, its term, and the term in which it was committed."""
+        self.high_watermark = 0
+        self.high_watermark_in = Term(0)
+        self.disks: dict[int, _Disk] = {}
+
+
+class _Seen:
+    """How a replica looked when it was last looked at, in one life of its node."""
+
+    __slots__ = ("commit", "configuration", "is_serving", "offset", "raft", "reign", "state")
+
+    def __init__(self, raft: Node) -> None:
+        self.raft = raft
+        self.state: tuple[object, ...] = ()
+        self.commit = raft.commit_index
+        self.offset = -1
+        self.reign: Term | None = None
+        self.is_serving = False
+        self.configuration: Configuration = raft.configuration
+
+
+class _Promise(NamedTuple):
+    """What a replica had made durable when its process ended."""
+
+    member: NodeId
+    last_index: LogIndex
+    last_term: Term | None
+    ballot: Ballot
+
+
+class Invariants:
+    """Looks at every node after each of its events."""
+
+    def __init__(self, world: World, board: Switchboard, nodes: list[SimulatedNode]) -> None:
+        self._world = world
+        self._nodes = nodes
+        self._groups: dict[GroupId, _Group] = {}
+        self._seen: dict[tuple[NodeId, GroupId], _Seen] = {}
+        self._promises: dict[tuple[NodeId, GroupId], _Promise] = {}
+        self._returned: set[SimulatedNode] = set()
+        self.checks = 0
+        board.watch = self._on_message
+        for node in nodes:
+            node.after_event = self.look
+            node.on_end = self._on_end
+
+    def _group(self, group: GroupId) -> _Group:
+        found = self._groups.get(group)
+        if found is None:
+            found = self._groups[group] = _Group()
+        return found
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    def _on_message(self, target: NodeId, group: GroupId, message: PeerMessage) -> None:
+        if isinstance(message, AppendRequest):
+            if message.entries:
+                self._check_entries(group, message)
+        elif isinstance(message, VoteResponse):
+            if message.granted:
+                self._check_vote(group, message.sender, message.term, message.target)
+        elif isinstance(message, VoteRequest):
+            self._check_vote(group, message.sender, message.term, message.sender)
+
+    def _check_vote(self, group: GroupId, voter: NodeId, term: Term, candidate: NodeId) -> None:
+        known = self._group(group).votes.setdefault((voter, term), candidate)
+        self._world.require(
+            known == candidate,
+            "one-vote-per-term",
+            f"{_name(group)}: member {voter} votes for {known} and for {candidate} in term {term}",
+        )
+
+    def _check_entries(self, group: GroupId, message: AppendRequest) -> None:
+        entries, previous = self._group(group).entries, message.previous_term
+        for entry in message.entries:
+            payload = entry.payload
+            if isinstance(payload, Batch):
+                content = payload.header.crc
+            else:
+                content = crc32(payload)  # type: ignore[arg-type]
+            value = (entry.first, previous, content)
+            known = entries.setdefault((entry.index, entry.term), value)
+            if known != value:
+                self._world.break_rule(
+                    "log-matching",
+                    f"{_name(group)}: member {message.sender} has at {entry.index} of term {entry.term} {value}, "
+                    f"and another has {known}",
+                )
+            previous = entry.term
+
+    # ---- nodes ----------------------------------------------------------------------------------
+
+    def look(self, node: SimulatedNode) -> None:
+        """Check everything that the event before may have changed on a node."""
+        if not node.has_broker:
+            return
+        if node.is_serving and node not in self._returned:
+            # All replicas that it still has are open. What it promised for others has gone with them.
+            self._returned.add(node)
+            for key in [key for key in self._promises if key[0] == node.node_id]:
+                del self._promises[key]
+        host = node.broker.host
+        if host.protocol_errors:
+            self._world.break_rule("honest-messages", f"{node.name} was sent what no node sends")
+        for group, partition in host._partitions.items():
+            raft = partition.replica.node
+            if raft is None:
+                continue
+            seen = self._seen.get((node.node_id, group))
+            if seen is None or seen.raft is not raft:
+                seen = self._seen[node.node_id, group] = _Seen(raft)
+                self._check_restart(node, partition, raft)
+            state = (raft.term, raft.role, raft.commit_index, partition.high_watermark, partition.is_serving)
+            if state != seen.state:
+                self._check(node, partition, raft, seen)
+                seen.state = state
+
+    def _on_end(self, node: SimulatedNode) -> None:
+        """A process ends. What it knows to be durable is what it may have told others."""
+        self._returned.discard(node)
+        if not node.has_broker:
+            return
+        for group, partition in node.broker.host._partitions.items():
+            raft = partition.replica.node
+            if raft is not None:
+                index = raft.durable_index
+                self._promises[node.node_id, group] = _Promise(
+                    raft.node_id, index, raft.term_at(index), partition.replica.ledger.ballot
+                )
+
+    def _check_restart(self, node: SimulatedNode, partition: Partition, raft: Node) -> None:
+        promise = self._promises.pop((node.node_id, partition.group), None)
+        if promise is None or promise.member != raft.node_id:
+            return
+        ballot = partition.replica.ledger.ballot
+        self._world.require(
+            ballot == promise.ballot or ballot.term > promise.ballot.term,
+            "restarts-keep-promises",
+            f"{node.name} {partition!r} comes back with {ballot}, and had {promise.ballot}",
+        )
+        here = raft.term_at(promise.last_index)
+        self._world.require(
+            raft.last_index >= promise.last_index
+            and (here == promise.last_term or here is None or promise.last_term is None),
+            "restarts-keep-promises",
+            f"{node.name} {partition!r} comes back with a log to {raft.last_index} and term {here} at "
+            f"{promise.last_index}, where it had term {promise.last_term}",
+        )
+
+    def _check(self, node: SimulatedNode, partition: Partition, raft: Node, seen: _Seen) -> None:
+        self.checks += 1
+        world, group = self._world, self._group(partition.group)
+        who = f"{node.name} {partition!r}"
+        if raft.role is Role.LEADER and seen.reign != raft.term:
+            seen.reign = raft.term
+            self._check_election(who, raft, group)
+        commit = raft.commit_index
+        world.require(
+            raft.applied_index <= commit <= raft.last_index,
+            "applied-committed",
+            f"{who}: applied {raft.applied_index}, committed {commit}, last {raft.last_index}",
+        )
+        world.require(commit >= seen.commit, "applied-committed", f"{who}: commit falls from {seen.commit} to {commit}")
+        if commit > seen.commit or seen.offset < 0:
+            self._check_committed(node, who, partition, raft, seen, group)
+        if partition.is_serving and not seen.is_serving:
+            world.require(
+                partition.high_watermark >= group.high_watermark or group.high_watermark_in >= raft.term,
+                "high-watermark-monotone",
+                f"{who} begins to serve at {partition.high_watermark}, and {group.high_watermark} was served before",
+            )
+        if partition.is_serving and partition.high_watermark > group.high_watermark:
+            group.high_watermark, group.high_watermark_in = partition.high_watermark, raft.term
+        seen.is_serving = partition.is_serving
+        seen.configuration = raft.configuration
+
+    def _check_election(self, who: str, raft: Node, group: _Group) -> None:
+        world = self._world
+        known = group.leaders.setdefault(raft.term, raft.node_id)
+        world.require(known == raft.node_id, "election-safety", f"{who} and member {known} both lead term {raft.term}")
+        index, term, committed_in = group.commit
+        if committed_in < raft.term:
+            here = raft.term_at(LogIndex(index))
+            world.require(
+                here == term or (here is None and index < raft.commit_index),
+                "leader-completeness",
+                f"{who} leads term {raft.term} without {index} of term {term}, committed in term {committed_in}; "
+                f"it has {here} there, up to {raft.last_index}",
+            )
+
+    # ---- what is committed ----------------------------------------------------------------------
+
+    def _check_committed(
+        self, node: SimulatedNode, who: str, partition: Partition, raft: Node, seen: _Seen, group: _Group
+    ) -> None:
+        world, log, entries = self._world, partition.log, partition.replica.entries
+        commit = raft.commit_index
+        for own in entries.own_between(LogIndex(seen.commit + 1), LogIndex(commit + 1)):
+            value = (own.term, own.kind, own.payload)
+            known = group.own.setdefault(own.index, value)
+            world.require(
+                known == value, "state-machine-safety", f"{who} commits {value} at {own.index}, where {known} was"
+            )
+        start = max(seen.offset, log.start_offset)
+        end = partition.high_watermark
+        last: tuple[int, int] | None = None
+        while start < end:
+            data = memoryview(log.read(Offset(start), _READ_BYTES, Offset(end)) or b"")
+            for _, header in iter_batches(data):
+                value_here = (int(header.base_offset), header.crc ^ int(header.leader_epoch))
+                known_batch = group.batches.setdefault(header.next_offset, value_here)
+                world.require(
+                    known_batch == value_here,
+                    "state-machine-safety",
+                    f"{who} commits {value_here} before {header.next_offset}, where {known_batch} was",
+                )
+                start = header.next_offset
+                last = (start, value_here[1])
+            if not data:
+                break
+        seen.offset = max(end, seen.offset)
+        seen.commit = commit
+        if commit > group.commit[0]:
+            term = raft.term_at(commit)
+            if term is None:
+                return
+            group.commit = (commit, term, raft.term)
+            if raft.role is Role.LEADER and last is not None:
+                self._check_durable(who, partition, last, (seen.configuration, raft.configuration), group)
+
+    def _check_durable(
+        self,
+        who: str,
+        partition: Partition,
+        batch: tuple[int, int],
+        configurations: tuple[Configuration, Configuration],
+        group: _Group,
+    ) -> None:
+        """Whether a batch that was just committed is on enough disks."""
+        holding: set[int] = set()
+        nodes = {node_of(member) for configuration in configurations for member in _members(configuration)}
+        for node_id in nodes:
+            disk = group.disks.setdefault(node_id, _Disk())
+            files = self._nodes[node_id - 1].files.durable_files(partition.log.name)
+            if files:
+                # A disk that was lost had what it had when it said so.
+                disk.look(files)
+            if disk.batches.get(batch[0]) == batch[1]:
+                holding.add(node_id)
+        self._world.require(
+            any(_is_quorum(configuration, holding) for configuration in configurations),
+            "durable-on-majority",
+            f"{who} commits up to offset {batch[0]}, which is durable on {sorted(holding)} of "
+            f"{sorted(configurations[1].voters)}",
+        )
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def _replicas(self) -> dict[GroupId, list[tuple[SimulatedNode, Partition]]]:
+        found: dict[GroupId, list[tuple[SimulatedNode, Partition]]] = {}
+        for node in self._nodes:
+            if node.has_broker:
+                for partition in node.broker.host:
+                    found.setdefault(partition.group, []).append((node, partition))
+        return found
+
+    def is_settled(self) -> bool:
+        """Whether every group has one leader that serves, and all of its replicas are where it is."""
+        if not all(node.is_serving for node in self._nodes):
+            return False
+        catalog = self._nodes[0].broker.catalog
+        if catalog.reassignments:
+            return False
+        replicas = self._replicas()
+        for group, assignment in catalog.assignments().items():
+            if {node.node_id for node, _ in replicas.get(group, ())} != set(assignment.replicas):
+                return False
+        for members in replicas.values():
+            rafts = [partition.replica.node for _, partition in members]
+            ends = {(raft.last_index, raft.commit_index, raft.applied_index) for raft in rafts if raft is not None}
+            if len(ends) != 1 or None in rafts or len(set(next(iter(ends)))) != 1:
+                return False
+            if sum(partition.is_serving for _, partition in members) != 1:
+                return False
+            leads = next(partition for _, partition in members if partition.is_serving)
+            if {partition.high_watermark for _, partition in members} != {leads.high_watermark}:
+                return False
+        return True
+
+    def check_end(self) -> None:
+        """Compare the replicas of every partition, byte by byte, and the state machines on them."""
+        for group, members in self._replicas().items():
+            start = max(partition.log.start_offset for _, partition in members)
+            end = min(partition.high_watermark for _, partition in members)
+            found = {node.name: _digest(partition, start, end) for node, partition in members}
+            self._world.require(
+                len(set(found.values())) == 1, "replicas-identical", f"{_name(group)} from {start} to {end}: {found}"
+            )
+            self._world.mark(repr(sorted(found.items())))
+            machines = {
+                node.name: sorted(partition.state.machine.snapshot(), key=repr)
+                for node, partition in members
+                if isinstance(partition.state, MachineState)
+            }
+            states = list(machines.values())
+            self._world.require(
+                all(state == states[0] for state in states),
+                "replicas-identical",
+                f"{_name(group)}: the states on {sorted(machines)} differ: {_difference(states)}",
+            )
+
+    def describe(self) -> str:
+        """Every replica of every node, for people to look at."""
+        lines = []
+        for node in self._nodes:
+            state = "down" if not node.is_running else "serves" if node.is_serving else "begins"
+            lines.append(f"{node.name}: {state}")
+            for partition in node.broker.host if node.is_running and node.has_broker else ():
+                lines.append(f"  {_described(partition)}")
+        return "\n".join(lines)
+
+
+def _described(partition: Partition) -> str:
+    raft = partition.replica.node
+    if raft is None:
+        return f"{partition!r}: closed: {partition.failure}"
+    configuration = raft.configuration
+    parts = [
+        f"{partition!r}: {raft.role.value} in term {raft.term} of {raft.leader_id}",
+        f"log to {raft.last_index}, durable {raft.durable_index}, committed {raft.commit_index}",
+        f"applied {raft.applied_index}, offsets {partition.start_offset} to {partition.high_watermark}",
+        f"voters {sorted(configuration.voters)}",
+    ]
+    if configuration.is_joint:
+        parts.append(f"before {sorted(configuration.voters_before)}")
+    if configuration.learners:
+        parts.append(f"learners {sorted(configuration.learners)}")
+    if partition.replica.asleep:
+        parts.append("asleep")
+    if partition.failure:
+        parts.append(f"failed: {partition.failure}")
+    return ", ".join(parts)
+
+
+def _digest(partition: Partition, start: int, end: int) -> str:
+    digest = blake2b(digest_size=8)
+    while start < end:
+        data = partition.log.read(Offset(start), _READ_BYTES, Offset(end))
+        assert data, (partition, start, end)
+        view = memoryview(data)
+        for at, header in iter_batches(view):
+            if header.base_offset >= start:
+                digest.update(view[at : at + header.size])
+            start = header.next_offset
+    return digest.hexdigest()
+
+
+def _difference(states: list[list[tuple[bytes, bytes | None]]]) -> str:
+    for state in states[1:]:
+        for one, other in zip(states[0], state, strict=False):
+            if one != other:
+                return f"{one!r} and {other!r}"
+    return "one has more"
+
+
+def _members(configuration: Configuration) -> frozenset[NodeId]:
+    return configuration.voters | configuration.voters_before
+
+
+def _is_quorum(configuration: Configuration, holding: set[int]) -> bool:
+    return all(
+        2 * sum(node_of(member) in holding for member in voters) > len(voters)
+        for voters in (configuration.voters, configuration.voters_before)
+        if voters
+    )
+
+
+def _name(group: GroupId) -> str:
+    return f"group {group.topic_id.hex()[:8]}-{group.partition}"

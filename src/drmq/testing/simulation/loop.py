@@ -1,0 +1,191 @@
+"""An event loop without sockets, threads or time of its own: the world's clock drives it.
+
+Each simulated process has one. A *turn* runs what is ready, as a turn of any event loop does, and is one event of the
+world; between two turns anything may happen elsewhere. A loop whose process stands still has no turns, and one whose
+process died never has any again, whatever is still scheduled on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextvars import Context
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from drmq.testing.simulation.world import SECOND, World
+
+if TYPE_CHECKING:
+    from drmq.testing.simulation.streams import SimulatedServer
+
+T = TypeVar("T")
+
+_TURN_US_MAX = 40
+"""How long a process may take to get to what is ready."""
+
+
+class SimulatedLoop(asyncio.AbstractEventLoop):
+    """The event loop of one process in one life."""
+
+    def __init__(self, world: World, name: str, after_turn: Callable[[], None]) -> None:
+        self._world = world
+        self._random = world.random
+        self._name = name
+        self._turn_event = f"turn {name}"
+        self._timer_event = f"timer {name}"
+        self._after_turn = after_turn
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._timer_count = 0
+        self._armed_us: int | None = None
+        self._turn_is_due = False
+        self.is_paused = False
+        self.is_dead = False
+        self.halts: Callable[[], bool] = lambda: False
+        """Asked after every callback: whether the machine has just lost its power."""
+        self.executor: Executor
+        self.listen: Callable[[Callable[[], asyncio.BaseProtocol], str, int], SimulatedServer]
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._world.now_us / SECOND
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        if not self._turn_is_due:
+            self._wake()
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        due_us = max(int(when * SECOND + 0.5), self._world.now_us)
+        self._timer_count += 1
+        heappush(self._timers, (due_us, self._timer_count, handle))
+        if self._armed_us is None or due_us < self._armed_us:
+            self._arm(due_us)
+        return handle
+
+    def _arm(self, due_us: int) -> None:
+        self._armed_us = due_us
+        self._world.later(due_us - self._world.now_us, self._timer_event, lambda: self._on_due(due_us))
+
+    def _on_due(self, due_us: int) -> None:
+        if self._armed_us != due_us or self.is_dead or self.is_paused:
+            return
+        self._armed_us = None
+        self.turn()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It stays where it is and is passed over when its time comes."""
+
+    def _wake(self) -> None:
+        if self.is_dead or self.is_paused:
+            return
+        self._turn_is_due = True
+        self._world.later(self._random.randrange(_TURN_US_MAX), self._turn_event, self.turn)
+
+    def turn(self) -> None:
+        """Run what is ready now."""
+        if self._has_ended() or self.is_paused:
+            return
+        self._turn_is_due = True
+        ready, timers, now_us = self._ready, self._timers, self._world.now_us
+        while timers and timers[0][0] <= now_us:
+            handle: asyncio.Handle = heappop(timers)[2]
+            if not handle._cancelled:
+                ready.append(handle)
+        events._set_running_loop(self)
+        try:
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+                    if self._has_ended():
+                        break
+        finally:
+            events._set_running_loop(None)
+        self._turn_is_due = False
+        self._after_turn()
+        if self._has_ended():
+            return
+        if ready:
+            self._wake()
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+        if timers and (self._armed_us is None or timers[0][0] < self._armed_us):
+            self._arm(timers[0][0])
+
+    def _has_ended(self) -> bool:
+        return self.is_dead or self.halts()
+
+    # ---- life -----------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """The process stands still (SIGSTOP, a long garbage collection, a virtual machine that moves)."""
+        self.is_paused = True
+
+    def go_on(self) -> None:
+        self.is_paused = False
+        self._turn_is_due = False
+        self._armed_us = None
+        self._wake()
+
+    def die(self) -> None:
+        """The process is gone. Nothing runs any more."""
+        self.is_dead = True
+        self._ready.clear()
+        self._timers.clear()
+
+    # ---- what asyncio asks of a loop ------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[T]:
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        return asyncio.wrap_future((executor or self.executor).submit(func, *args), loop=self)
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: object
+    ) -> SimulatedServer:
+        return self.listen(protocol_factory, host, port)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.is_dead
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A callback or a task failed and nobody looked at it: nothing that should ever happen."""
+        error = context.get("exception")
+        if self.is_dead or self.halts() or error is None or not isinstance(error, Exception):
+            return
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        where = "" if trace is None else f" ({trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
+        self._world.break_rule("no-bug", f"{self._name}: {context.get('message')}: {error!r}{where}")

@@ -1,0 +1,286 @@
+"""One node: the real broker and the real Kafka server, in a process and on a machine that are not real.
+
+A node has many lives. What survives from one to the next is the disk, and of that what was synced: a new life opens
+it as a new process does. `power_cut` loses the rest, `kill` loses only the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+from drmq.broker import Broker, BrokerOptions, ClusterOptions, DiskLogs, PeerAddress
+from drmq.broker.surroundings import Surroundings
+from drmq.kafka import KafkaServer
+from drmq.model import DrmqError, NodeId
+from drmq.storage import DataDirectory, WriterEvents
+from drmq.testing.files import UNLIMITED_BYTES, FakeFiles, PowerCut
+from drmq.testing.simulation.disk import SimulatedPool, SimulatedWriter
+from drmq.testing.simulation.loop import SimulatedLoop
+from drmq.testing.simulation.peers import SimulatedPeers, Switchboard
+from drmq.testing.simulation.streams import SimulatedServer, Stream
+from drmq.testing.simulation.world import MS, SECOND, World
+from drmq.transport.peers import Identity, Network, PeerHandler
+
+DATA_DIRECTORY = "/data"
+CLIENT_PORT = 9_092
+PEER_PORT = 10_092
+WALL_START_MS = 1_700_000_000_000
+
+
+class NodeClock:
+    """Both clocks of one machine. Only the wall clock can be set."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.wall_ahead_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self._world.now_us // MS
+
+    def wall_ms(self) -> int:
+        return WALL_START_MS + self._world.now_us // MS + self.wall_ahead_ms
+
+
+class SimulatedNode:
+    """A machine with a disk, on which a broker runs, or does not."""
+
+    def __init__(self, world: World, board: Switchboard, node_id: int, founders: int, options: BrokerOptions) -> None:
+        self.world = world
+        self.node_id = NodeId(node_id)
+        self.name = f"node {node_id}"
+        self.clock = NodeClock(world)
+        self.files = FakeFiles()
+        self.life = 0
+        self.is_running = False
+        self.is_serving = False
+        """Whether this life has joined its cluster."""
+        self.is_stopping = False
+        self.has_broker = False
+        """Whether this life has got as far as having a broker."""
+        self.disk_us_max = 600
+        """How long the disk takes for a write or a sync at most."""
+        self.disk_is_bad = False
+        """A sync has failed: what was written before it may look durable and not be."""
+        self.streams: dict[Stream, None] = {}
+        self.after_event: Callable[[SimulatedNode], None] = lambda node: None
+        """The invariants, looked at after each event of this node."""
+        self.on_end: Callable[[SimulatedNode], None] = lambda node: None
+        """A process ends, in whatever way."""
+        self.on_dead: Callable[[SimulatedNode, str], None] = lambda node, reason: None
+        """The node has died by itself: of a power cut that was planned for some write, or of an error."""
+        self._board = board
+        self._options = options
+        self._cluster = ClusterOptions(
+            peers={
+                NodeId(other): PeerAddress(f"node-{other}", CLIENT_PORT, PEER_PORT)
+                for other in range(1, founders + 1)
+                if other != node_id
+            },
+            peer_host=f"node-{node_id}",
+            peer_port=PEER_PORT,
+        )
+        self._waiting: list[tuple[str, Callable[[], object]]] = []
+        self.loop: SimulatedLoop
+        self.broker: Broker
+        self.server: KafkaServer
+        self.writer: SimulatedWriter
+        self.peers: SimulatedPeers | None = None
+        self.listener: SimulatedServer | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+    # ---- a life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new process on whatever the disk holds."""
+        assert not self.is_running
+        self.life += 1
+        self.is_running, self.is_serving, self.is_stopping = True, False, False
+        self.has_broker = False
+        self.world.say(self.name, f"starts (life {self.life})")
+        self._waiting = []
+        self.loop = SimulatedLoop(self.world, self.name, self._after_turn)  # type: ignore[abstract]
+        self.loop.halts = lambda: self.files.is_off
+        self.loop.listen = self._listen
+        pool = SimulatedPool(self)
+        self.loop.executor = pool
+        self.listener = None
+        self.peers = None
+        self.loop.call_soon(self._begin, pool)
+
+    def _begin(self, pool: SimulatedPool) -> None:
+        random = Random(self.world.random.getrandbits(64))
+
+        def make_writer(events: WriterEvents) -> SimulatedWriter:
+            self.writer = SimulatedWriter(events, self)
+            return self.writer
+
+        async def open_network(
+            identity: Callable[[], Identity], handler: PeerHandler, clock: object, host: str, port: int
+        ) -> tuple[Network, int]:
+            self.peers = SimulatedPeers(
+                self._board, self.loop, identity, handler, self.clock.monotonic_ms, lambda: self.files.is_off
+            )
+            return self.peers, port
+
+        async def live() -> None:
+            try:
+                directory = DataDirectory(
+                    DATA_DIRECTORY, self.node_id, files=self.files, new_id=lambda: random.randbytes(16).hex()
+                )
+                store = DiskLogs(directory, self.files)
+                surroundings = Surroundings(random, pool, make_writer, open_network)
+                self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
+                self.broker.on_fatal = self._on_fatal
+                self.has_broker = True
+                self.server = KafkaServer(self.broker)
+                await self.broker.start()
+                _, port = await self.server.open(f"node-{self.node_id}", CLIENT_PORT)
+                self.broker.advertised = (f"node-{self.node_id}", port)
+                await self.broker.join()
+            except (DrmqError, OSError) as error:
+                self._on_fatal(error)
+                return
+            self.is_serving = True
+            self.world.say(self.name, "serves")
+
+        self.loop.create_task(live())
+
+    def _on_fatal(self, error: BaseException) -> None:
+        if self.files.is_off or not self.is_running:
+            return
+        self.world.say(self.name, f"cannot go on: {error}")
+        self.later(0, "fatal", lambda: self.on_dead(self, str(error)))
+
+    def _listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimulatedServer:
+        self.listener = SimulatedServer(self.loop, factory, host, port)
+        return self.listener
+
+    def _after_turn(self) -> None:
+        if self.files.is_off:
+            self._lose_power()
+        else:
+            self.after_event(self)
+
+    def _lose_power(self) -> None:
+        if self.is_running:
+            self.world.say(self.name, "loses power in the middle of a write")
+            self._end(silently=True)
+            self.on_dead(self, "power")
+
+    def _end(self, *, silently: bool) -> None:
+        self.on_end(self)
+        self.is_running = self.is_serving = self.is_stopping = False
+        self.loop.die()
+        if self.peers is not None and self._board.up.get(self.node_id) is self.peers:
+            del self._board.up[self.node_id]
+        for stream in list(self.streams):
+            stream.die(silently=silently)
+        self.streams.clear()
+
+    def power_cut(self) -> None:
+        """The machine is off, now. The disk keeps what was synced, and of the rest whatever luck leaves."""
+        if self.is_running:
+            self._end(silently=True)
+        self.files = self.files.after_power_cut(self.world.random.getrandbits(32))
+        self.disk_is_bad = False
+
+    def power_cut_soon(self) -> None:
+        """The machine goes off in the middle of one of its next writes."""
+        self.files.crash_at = self.files.step + 1 + self.world.random.randrange(30)
+
+    def kill(self) -> None:
+        """The process is gone, the machine goes on: nothing that was written is lost."""
+        if self.is_running:
+            self._end(silently=False)
+        if self.disk_is_bad:
+            self.power_cut()
+        else:
+            self.files = self.files.after_kill()
+
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one."""
+        if self.is_running:
+            self._end(silently=True)
+        self.files.is_off = True
+        self.files = FakeFiles()
+        self.disk_is_bad = False
+
+    def stop(self) -> None:
+        """End in order, as SIGTERM does."""
+        if not self.is_serving or self.is_stopping:
+            return
+        self.is_stopping = True
+
+        async def ending() -> None:
+            await self.broker.hand_over()
+            await self.server.close()
+            await self.broker.stop()
+            if self.peers is not None:
+                self.peers.close()
+            self.later(0, "stopped", self._on_stopped)
+
+        self.loop.call_soon(lambda: self.loop.create_task(ending()))
+
+    def _on_stopped(self) -> None:
+        self.world.say(self.name, "has stopped in order")
+        self._end(silently=False)
+        if self.disk_is_bad:
+            self.power_cut()
+        else:
+            self.files = self.files.after_kill()
+        self.on_dead(self, "stopped")
+
+    # ---- faults ---------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        self.loop.pause()
+
+    def go_on(self) -> None:
+        """Go on as if nothing had been."""
+        if not self.is_running or not self.loop.is_paused:
+            return
+        self.loop.go_on()
+        waiting, self._waiting = self._waiting, []
+        for name, event in waiting:
+            self.later(0, name, event)
+
+    def fill_disk(self) -> None:
+        used = UNLIMITED_BYTES - self.files.free_bytes("/")
+        self.files.capacity_bytes = used + self.world.random.randrange(2_000)
+
+    def free_disk(self) -> None:
+        self.files.capacity_bytes = UNLIMITED_BYTES
+
+    def fail_sync(self) -> None:
+        self.disk_is_bad = True
+        self.files.fail("sync", errno.EIO, path_part=".log", fail_count=1)
+
+    # ---- disk.Machine ---------------------------------------------------------------------------
+
+    def disk_delay_us(self) -> int:
+        return 20 + self.world.random.randrange(self.disk_us_max)
+
+    def later(self, delay_us: int, name: str, event: Callable[[], object]) -> None:
+        life = self.life
+
+        def meet() -> None:
+            if not self.is_running or self.life != life:
+                return
+            if self.loop.is_paused:
+                self._waiting.append((name, event))
+                return
+            with suppress(PowerCut):
+                event()
+            if self.files.is_off:
+                self._lose_power()
+
+        self.world.later(delay_us, name, meet)
+
+
+__all__ = ["CLIENT_PORT", "SECOND", "NodeClock", "SimulatedNode"]

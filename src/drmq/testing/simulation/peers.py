@@ -1,0 +1,315 @@
+"""The network between nodes as the broker sees it: `transport.peers.Network` on the world's links.
+
+Everything is encoded and decoded by the real codec. What sockets would add is missing on purpose: here every message
+travels by itself, so it may be lost, doubled or overtaken, which is harsher than any connection. What connections do is
+kept: nodes greet each other and know which start of a process they talk to, and nothing reaches a process that was
+meant for the one before it. Heartbeats tell who is up; up means both ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId
+from drmq.testing.simulation.links import Links
+from drmq.testing.simulation.world import World
+from drmq.transport.connection import Buffer
+from drmq.transport.peers import (
+    ConnectionKind,
+    Hello,
+    Identity,
+    LeaderNotice,
+    PeerHandler,
+    PeerMessage,
+    PeerOptions,
+    PeerRefused,
+    PeerStatus,
+    PeerUnavailable,
+)
+from drmq.transport.peers.codec import (
+    Answer,
+    Request,
+    decode_answer,
+    decode_messages,
+    decode_notices,
+    decode_request,
+    encode_answer,
+    encode_message,
+    encode_notices,
+    encode_request,
+)
+from drmq.transport.peers.hello import decode_hello, encode_hello, refusal_of
+
+_NOBODY = bytes(16)
+
+
+class Switchboard:
+    """Who is reachable under which number: the peers' side of all processes that run."""
+
+    def __init__(self, world: World, links: Links) -> None:
+        self.world = world
+        self.links = links
+        self.up: dict[NodeId, SimulatedPeers] = {}
+        self.watch: Callable[[NodeId, GroupId, PeerMessage], None] = lambda node_id, group, message: None
+        """Sees every message as it leaves, whether it arrives or not."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What one process knows of another node."""
+
+    host: str
+    port: int
+    hello: Hello | None = None
+    """Its last accepted greeting."""
+    heard_s: float = -1e9
+    heard_ms: int | None = None
+    hears_us: bool = False
+    is_up: bool = False
+    refusal: str | None = None
+    requests: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
+
+
+class SimulatedPeers:
+    """One process's network. Implements `transport.peers.Network`."""
+
+    def __init__(
+        self,
+        board: Switchboard,
+        loop: asyncio.AbstractEventLoop,
+        identity: Callable[[], Identity],
+        handler: PeerHandler,
+        now_ms: Callable[[], int],
+        is_off: Callable[[], bool],
+    ) -> None:
+        self._board = board
+        self._loop = loop
+        self._identity = identity
+        self._handler = handler
+        self._now_ms = now_ms
+        self._is_off = is_off
+        self._options = PeerOptions()
+        self._peers: dict[NodeId, _Peer] = {}
+        self._strangers: dict[NodeId, Hello] = {}
+        """Greetings of nodes that nobody has named yet: they are answered, so that they can join."""
+        self._request_count = 0
+        self._serving: dict[asyncio.Task[None], None] = {}
+        self._is_open = True
+        self.node_id = identity().node_id
+        board.up[self.node_id] = self
+        self._ticker = loop.call_later(self._interval_s, self._tick)
+
+    @property
+    def _interval_s(self) -> float:
+        return self._options.heartbeat_interval_ms / 1_000
+
+    def close(self) -> None:
+        self._is_open = False
+        self._ticker.cancel()
+        if self._board.up.get(self.node_id) is self:
+            del self._board.up[self.node_id]
+        for task in list(self._serving):
+            task.cancel()
+        for peer in self._peers.values():
+            self._fail_requests(peer, "this node shuts down")
+
+    # ---- Network --------------------------------------------------------------------------------
+
+    def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
+        assert node_id != self.node_id, f"node {node_id} is this node itself"
+        peer = self._peers.get(node_id)
+        if peer is None:
+            peer = self._peers[node_id] = _Peer(host, port)
+            known = self._strangers.pop(node_id, None)
+            self._greet(node_id, peer, known)
+        else:
+            peer.host, peer.port = host, port
+
+    def forget_peer(self, node_id: NodeId) -> None:
+        peer = self._peers.pop(node_id, None)
+        if peer is not None and peer.is_up:
+            self._fail_requests(peer, "the peer was forgotten")
+            self._handler.on_peer_down(node_id)
+
+    def send(self, node_id: NodeId, group: GroupId, message: PeerMessage) -> None:
+        self._board.watch(node_id, group, message)
+        peer = self._peers.get(node_id)
+        if peer is None or peer.hello is None:
+            return
+        head, payload = encode_message(group, message)
+        body = payload[0] if len(payload) == 1 else b"".join(payload)
+        name = type(message).__name__
+        self._carry(node_id, peer.hello.boot_id, name, lambda other: other._on_message(self.node_id, head, body))
+
+    def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
+        peer = self._peers.get(node_id)
+        if peer is None or peer.hello is None:
+            return
+        data = encode_notices(notices)
+        self._carry(node_id, peer.hello.boot_id, "notices", lambda other: other._on_notices(self.node_id, data))
+
+    async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
+        peer = self._peers.get(node_id)
+        if peer is None or peer.hello is None or not peer.is_up:
+            raise PeerUnavailable(node_id, "there is no connection")
+        self._request_count += 1
+        number = self._request_count
+        head, body, own_boot = encode_request(Request(number, kind)), b"".join(payload), self._identity().boot_id
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        peer.requests[number] = future
+        self._carry(
+            node_id,
+            peer.hello.boot_id,
+            "request",
+            lambda other: other._on_request(self.node_id, own_boot, head, body),
+            once=True,
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            raise PeerUnavailable(node_id, f"no answer within {timeout_s:g} s", is_outcome_open=True) from None
+        finally:
+            peer.requests.pop(number, None)
+
+    def is_up(self, node_id: NodeId) -> bool:
+        peer = self._peers.get(node_id)
+        return peer is not None and peer.is_up
+
+    def last_heard_ms(self, node_id: NodeId) -> int | None:
+        peer = self._peers.get(node_id)
+        return None if peer is None else peer.heard_ms
+
+    @property
+    def peers(self) -> Mapping[NodeId, PeerStatus]:
+        return {
+            node_id: PeerStatus(peer.host, peer.port, peer.is_up, 0, 0, peer.refusal, None, peer.hello, peer.heard_ms)
+            for node_id, peer in self._peers.items()
+        }
+
+    # ---- heartbeats -----------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(self._interval_s, self._tick)
+        now = self._loop.time()
+        for node_id, peer in list(self._peers.items()):
+            if peer.is_up and (now - peer.heard_s) * 1_000 > self._options.peer_timeout_ms:
+                self._become_down(node_id, peer)
+            self._greet(node_id, peer, None)
+
+    def _greet(self, node_id: NodeId, peer: _Peer, stranger: Hello | None) -> None:
+        hello = encode_hello(Hello.of(self._identity(), ConnectionKind.HEARTBEAT, node_id))
+        known = peer.hello or stranger
+        silent = self._loop.time() - peer.heard_s > self._options.peer_timeout_ms / 1_000
+        heard = _NOBODY if known is None or (silent and stranger is None) else known.boot_id
+        self._carry(node_id, None, "heartbeat", lambda other: other._on_heartbeat(hello, heard))
+
+    def _on_heartbeat(self, data: bytes, heard: bytes) -> None:
+        hello = decode_hello(memoryview(data))
+        own = self._identity()
+        node_id = hello.node_id
+        peer = self._peers.get(node_id)
+        refusal = refusal_of(hello, own) or self._handler.check_hello(hello)
+        if refusal is not None:
+            if peer is not None:
+                peer.refusal = refusal
+                peer.hello = None
+                if peer.is_up:
+                    self._become_down(node_id, peer)
+            return
+        if peer is None:
+            self._strangers[node_id] = hello
+            # It is heard, and must know that it is.
+            answer = encode_hello(Hello.of(own, ConnectionKind.HEARTBEAT, node_id))
+            self._carry(node_id, None, "heartbeat", lambda other: other._on_heartbeat(answer, hello.boot_id))
+            return
+        peer.refusal = None
+        before, peer.hello = peer.hello, hello
+        peer.heard_s, peer.heard_ms = self._loop.time(), self._now_ms()
+        hears_us = heard == own.boot_id
+        is_new = before is None or before.boot_id != hello.boot_id
+        if is_new and before is not None:
+            self._fail_requests(peer, "the peer's process has started anew")
+        if hears_us and (not peer.is_up or is_new or (before is not None and before.cluster_id != hello.cluster_id)):
+            peer.is_up = True
+            self._handler.on_peer_up(hello)
+        if peer.is_up:
+            self._handler.on_peer_heard(node_id)
+
+    def _become_down(self, node_id: NodeId, peer: _Peer) -> None:
+        peer.is_up = False
+        self._fail_requests(peer, "the peer is down")
+        self._handler.on_peer_down(node_id)
+
+    def _fail_requests(self, peer: _Peer, reason: str) -> None:
+        for future in peer.requests.values():
+            if not future.done():
+                future.set_exception(PeerUnavailable(self.node_id, reason, is_outcome_open=True))
+
+    # ---- carrying -------------------------------------------------------------------------------
+
+    def _carry(
+        self,
+        node_id: NodeId,
+        boot_id: bytes | None,
+        name: str,
+        meet: Callable[[SimulatedPeers], None],
+        *,
+        once: bool = False,
+    ) -> None:
+        """Have `meet` called on the other process's loop, if it is still the one that is meant when that arrives."""
+        if self._is_off() or not self._is_open:
+            return
+        board = self._board
+
+        def arrive() -> None:
+            other = board.up.get(node_id)
+            if other is None or (boot_id is not None and other._identity().boot_id != boot_id):
+                return
+            other._loop.call_soon(other._receive, meet)
+
+        board.links.carry(self.node_id, node_id, name, arrive, once=once)
+
+    def _receive(self, meet: Callable[[SimulatedPeers], None]) -> None:
+        if self._is_open:
+            meet(self)
+
+    def _on_message(self, sender: NodeId, head: bytes, payload: Buffer) -> None:
+        peer = self._peers.get(sender)
+        if peer is not None and peer.refusal is not None:
+            return
+        for group, message in decode_messages(memoryview(head), memoryview(payload)):
+            self._handler.on_group_message(sender, group, message)
+
+    def _on_notices(self, sender: NodeId, data: bytes) -> None:
+        self._handler.on_notices(sender, decode_notices(memoryview(data), memoryview(b"")))
+
+    def _on_request(self, sender: NodeId, boot_id: bytes, head: bytes, payload: bytes) -> None:
+        request = decode_request(memoryview(head))
+        task = self._loop.create_task(self._serve(sender, boot_id, request, memoryview(payload)))
+        self._serving[task] = None
+        task.add_done_callback(self._serving.pop)
+
+    async def _serve(self, sender: NodeId, boot_id: bytes, request: Request, payload: memoryview) -> None:
+        try:
+            body = b"".join(await self._handler.on_request(sender, request.kind, payload))
+            answer = Answer(request.number, True)
+        except ApiError as error:
+            body, answer = b"", Answer(request.number, False, error.code, error.message)
+        except DrmqError as error:
+            body, answer = b"", Answer(request.number, False, ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        head = encode_answer(answer)
+        self._carry(sender, boot_id, "answer", lambda other: other._on_answer(self.node_id, head, body), once=True)
+
+    def _on_answer(self, sender: NodeId, head: bytes, payload: bytes) -> None:
+        answer = decode_answer(memoryview(head))
+        peer = self._peers.get(sender)
+        future = None if peer is None else peer.requests.get(answer.number)
+        if future is None or future.done():
+            return
+        if answer.is_served:
+            future.set_result(payload)
+        else:
+            future.set_exception(PeerRefused(sender, answer.code, answer.text))

@@ -1,0 +1,38 @@
+"""The network of a node that has no peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from drmq.model import GroupId, NodeId
+from drmq.transport.connection import Buffer
+from drmq.transport.peers.errors import PeerUnavailable
+from drmq.transport.peers.interface import PeerStatus
+from drmq.transport.peers.messages import LeaderNotice, PeerMessage
+
+
+class NoNetwork:
+    """Nobody is there. Implements `Network`."""
+
+    peers: Mapping[NodeId, PeerStatus] = {}
+
+    def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
+        return
+
+    def forget_peer(self, node_id: NodeId) -> None:
+        return
+
+    def send(self, node_id: NodeId, group: GroupId, message: PeerMessage) -> None:
+        return
+
+    def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
+        return
+
+    async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
+        raise PeerUnavailable(node_id, "this node has no peers")
+
+    def is_up(self, node_id: NodeId) -> bool:
+        return False
+
+    def last_heard_ms(self, node_id: NodeId) -> int | None:
+        return None

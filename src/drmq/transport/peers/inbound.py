@@ -1,0 +1,175 @@
+"""A connection that a peer has opened: its greeting, then whatever its kind allows.
+
+Until the greeting is accepted nothing but a small frame is taken, and not for long. Afterwards the peer's node id
+is known, and a message that names another node as its sender is refused: it cannot be meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from drmq.model import ApiError, DrmqError, ErrorCode, NodeId, node_of
+from drmq.transport.peers.codec import (
+    Answer,
+    Request,
+    decode_messages,
+    decode_notices,
+    decode_request,
+    encode_answer,
+    text_from_bytes,
+    text_to_bytes,
+)
+from drmq.transport.peers.frames import Frame, FrameType
+from drmq.transport.peers.hello import UnknownVersion, decode_hello, encode_hello
+from drmq.transport.peers.messages import ConnectionKind, Hello
+from drmq.transport.peers.stream import Stream
+from drmq.wire import ProtocolError
+
+if TYPE_CHECKING:
+    from drmq.transport.peers.network import PeerNetwork
+
+log = logging.getLogger("drmq.transport.peers")
+
+_ALLOWED = {
+    ConnectionKind.HEARTBEAT: frozenset({FrameType.NODE_HEARTBEAT, FrameType.MESSAGES, FrameType.NOTICES}),
+    ConnectionKind.APPEND: frozenset({FrameType.MESSAGES}),
+    ConnectionKind.SNAPSHOT: frozenset({FrameType.MESSAGES}),
+    ConnectionKind.REQUEST: frozenset({FrameType.REQUEST}),
+}
+
+
+class Inbound:
+    """The owner of one accepted connection. Belongs to the network, which keeps one per peer and kind."""
+
+    def __init__(self, network: PeerNetwork) -> None:
+        self._network = network
+        self.stream: Stream
+        self.hello: Hello | None = None
+        """Who is there; None until that is accepted."""
+        self._peer = NodeId(-1)
+        self._heard_at = network.loop.time()
+        self._serving: set[asyncio.Task[None]] = set()
+
+    # ---- life -----------------------------------------------------------------------------------
+
+    def on_connected(self, stream: Stream) -> None:
+        self.stream = stream
+        self._network.on_accepted(self)
+
+    def on_lost(self, stream: Stream, reason: str) -> None:
+        for task in self._serving:
+            task.cancel()
+        self._network.on_inbound_lost(self)
+
+    def tick(self, now: float) -> None:
+        """Close the connection of one who does not greet, does not go on, or has stopped its heartbeats."""
+        options = self._network.options
+        silent_ms = (now - self._heard_at) * 1_000
+        if self.hello is None:
+            if silent_ms > options.dial_timeout_ms:
+                self.stream.abort("no greeting came")
+        elif self.hello.kind is ConnectionKind.HEARTBEAT and silent_ms > options.peer_timeout_ms:
+            self.stream.abort("no heartbeat came")
+        self.stream.end_if_stalled(now)
+
+    def forgive(self, late_s: float, now: float) -> None:
+        """This process did not run for so long, so it could not hear anyone."""
+        self._heard_at = min(self._heard_at + late_s, now)
+
+    # ---- frames ---------------------------------------------------------------------------------
+
+    def on_frame(self, stream: Stream, frame: Frame) -> None:
+        if self.hello is None:
+            self._on_greeting(stream, frame)
+            return
+        kind = self.hello.kind
+        if frame.type == FrameType.REFUSAL:
+            refusal = f"the peer refuses: {text_from_bytes(frame.head)}"
+            self._network.on_refusal(self._peer, stream.address, refusal)
+            stream.close("refused by the peer")
+            return
+        if frame.type not in _ALLOWED[kind]:
+            raise ProtocolError(f"a frame of type {frame.type} on a connection for {kind.name}")
+        if kind is ConnectionKind.HEARTBEAT:
+            self._heard_at = self._network.on_heard(self._peer)
+        match frame.type:
+            case FrameType.MESSAGES:
+                self._on_messages(stream, frame)
+            case FrameType.NODE_HEARTBEAT:
+                self._network.handler.on_peer_heard(self._peer)
+            case FrameType.NOTICES:
+                self._network.handler.on_notices(self._peer, decode_notices(frame.head, frame.payload))
+            case FrameType.REQUEST:
+                self._on_request(decode_request(frame.head), frame.payload)
+
+    def _on_greeting(self, stream: Stream, frame: Frame) -> None:
+        if frame.type != FrameType.HELLO:
+            raise ProtocolError(f"a frame of type {frame.type} instead of a greeting")
+        try:
+            hello = decode_hello(frame.head)
+        except UnknownVersion as error:
+            self._refuse(stream, None, str(error))
+            return
+        refusal = self._network.check_hello(hello)
+        if refusal is not None:
+            self._refuse(stream, hello.node_id, refusal)
+            return
+        stream.send_frame(
+            FrameType.HELLO, encode_hello(Hello.of(self._network.identity, hello.kind, target=hello.node_id))
+        )
+        stream.accept(hello.kind)
+        self.hello = hello
+        self._peer = hello.node_id
+        self._heard_at = self._network.on_greeted(self, hello)
+
+    def _refuse(self, stream: Stream, node_id: NodeId | None, refusal: str) -> None:
+        stream.send_frame(FrameType.REFUSAL, text_to_bytes(refusal))
+        self._network.on_refusal(node_id, stream.address, f"this node refuses: {refusal}")
+        stream.close("refused")
+
+    def _on_messages(self, stream: Stream, frame: Frame) -> None:
+        peer, on_group_message = self._peer, self._network.handler.on_group_message
+        for group, message in decode_messages(frame.head, frame.payload):
+            if node_of(message.sender) != peer:
+                raise ProtocolError(f"node {peer} sent a message in the name of member {message.sender}")
+            on_group_message(peer, group, message)
+            if stream.is_closed:
+                # What was handled made the broker part with this peer.
+                return
+
+    # ---- requests -------------------------------------------------------------------------------
+
+    def _on_request(self, request: Request, payload: memoryview) -> None:
+        count_max = self._network.options.requests_in_flight_max
+        if len(self._serving) >= count_max:
+            text = f"{count_max} requests of node {self._peer} are being served, which is the limit; ask again later"
+            self._answer(Answer(request.number, False, ErrorCode.THROTTLING_QUOTA_EXCEEDED, text))
+            return
+        task = self._network.loop.create_task(self._serve(request, payload))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, request: Request, payload: memoryview) -> None:
+        number = request.number
+        try:
+            buffers = await self._network.handler.on_request(self._peer, request.kind, payload)
+        except ApiError as error:
+            self._answer(Answer(number, False, error.code, error.message))
+        except DrmqError as error:
+            self._answer(Answer(number, False, ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+        except Exception:  # whoever asked must not wait for an answer that a bug has cost it
+            log.exception("a request of kind %d from node %d failed on a bug", request.kind, self._peer)
+            text = f"serving a request of kind {request.kind} failed on a bug; the log of that node has the details"
+            self._answer(Answer(number, False, ErrorCode.UNKNOWN_SERVER_ERROR, text))
+        else:
+            if not self.stream.is_closed and not self.stream.send_frame(
+                FrameType.ANSWER, encode_answer(Answer(number, True)), buffers
+            ):
+                text = f"the answer has {sum(map(len, buffers))} bytes, which is more than a frame may have"
+                self._answer(Answer(number, False, ErrorCode.MESSAGE_TOO_LARGE, text))
+
+    def _answer(self, answer: Answer) -> None:
+        if not self.stream.is_closed:
+            self.stream.send_frame(FrameType.ANSWER, encode_answer(answer))

@@ -1,0 +1,265 @@
+"""The peer network over sockets: the listener, the links, and the clock tick that drives both.
+
+Always true:
+
+- there is at most one accepted connection for each node and kind, the newest;
+- `on_peer_up` and `on_peer_down` of one peer alternate, but for further ups when a connection was made anew;
+- after `close` the handler is not called any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec
+
+from drmq.model import GroupId, NodeId
+from drmq.transport.connection import Buffer
+from drmq.transport.peers.errors import PeerUnavailable
+from drmq.transport.peers.hello import refusal_of
+from drmq.transport.peers.inbound import Inbound
+from drmq.transport.peers.interface import PeerClock, PeerHandler, PeerStatus
+from drmq.transport.peers.link import Link
+from drmq.transport.peers.messages import ConnectionKind, Hello, Identity, LeaderNotice, PeerMessage
+from drmq.transport.peers.options import PeerOptions
+from drmq.transport.peers.stream import Stream, Streams
+
+log = logging.getLogger("drmq.transport.peers")
+
+_BACKLOG = 256
+_CLOSE_TIMEOUT_S = 1.0
+_REFUSALS_MAX = 1_000
+_TURNS_TO_ACCEPT = 5
+
+_Arguments = ParamSpec("_Arguments")
+
+
+class PeerNetwork:
+    """This node's connections with all others. Lives on the event loop that opened it.
+
+    `identity` is asked for each greeting. When it changes, as it does for a node that joins a cluster, the
+    connections are made anew, so that every peer gets to know.
+    """
+
+    def __init__(
+        self, identity: Callable[[], Identity], handler: PeerHandler, options: PeerOptions, clock: PeerClock
+    ) -> None:
+        self._ask_identity = identity
+        self.identity = identity()
+        self.handler = handler
+        self.options = options
+        self.streams = Streams(options)
+        self.loop: asyncio.AbstractEventLoop
+        self._clock = clock
+        self._links: dict[NodeId, Link] = {}
+        self._accepted: dict[Inbound, None] = {}
+        self._inbound: dict[tuple[NodeId, ConnectionKind], Inbound] = {}
+        self._refusals: dict[NodeId | None, str] = {}
+        """What was last said in the log about one who is not welcome."""
+        self._ending: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._tick_due = 0.0
+        self._is_open = False
+
+    # ---- life -----------------------------------------------------------------------------------
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Listen for peers and dial those that are set; the address that was bound, with the port chosen for 0."""
+        loop = self.loop = asyncio.get_running_loop()
+        self._is_open = True
+        self._server = await loop.create_server(self._make_stream, host, port, backlog=_BACKLOG)
+        bound = self._server.sockets[0].getsockname()
+        self._schedule_tick(loop.time())
+        # The port may be part of who we are, and only now is it known.
+        self.identity = self._ask_identity()
+        for link in self._links.values():
+            link.start()
+        return str(bound[0]), int(bound[1])
+
+    async def close(self) -> None:
+        """End all connections, letting what was sent leave."""
+        self._is_open = False
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._server is not None:
+            self._server.close()
+        for link in self._links.values():
+            self._ending.update(link.stop("this node shuts down"))
+        for stream in list(self.streams.open):
+            stream.close("this node shuts down")
+        for _ in range(_TURNS_TO_ACCEPT):
+            # A connection that was accepted a moment ago gets to us in a few turns of the loop; then it is closed too.
+            await asyncio.sleep(0)
+        # The streams give up by themselves when their peers do not read.
+        await self.streams.wait_closed(_CLOSE_TIMEOUT_S)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def _make_stream(self) -> Stream:
+        return Stream(Inbound(self), self.streams)
+
+    def _schedule_tick(self, now: float) -> None:
+        self._tick_due = now + self.options.heartbeat_interval_ms / 1_000
+        self._ticker = self.loop.call_at(self._tick_due, self._tick)
+
+    def _tick(self) -> None:
+        now = self.loop.time()
+        late_s = now - self._tick_due
+        self._schedule_tick(now)
+        identity = self._ask_identity()
+        if identity != self.identity:
+            self.identity = identity
+            for link in self._links.values():
+                link.greet_again()
+        # A list, because the handler may set and forget peers while we go through them.
+        everyone: list[Link | Inbound] = [*self._links.values(), *self._accepted]
+        for each in everyone:
+            if late_s * 1_000 > self.options.heartbeat_interval_ms:
+                # What arrived while this process stood still may not have been read yet.
+                each.forgive(late_s, now)
+            each.tick(now)
+
+    # ---- peers ----------------------------------------------------------------------------------
+
+    def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
+        assert node_id != self.identity.node_id, f"node {node_id} is this node itself"
+        link = self._links.get(node_id)
+        if link is None:
+            link = self._links[node_id] = Link(self, node_id, host, port)
+            if self._is_open:
+                link.start()
+        elif (link.host, link.port) != (host, port):
+            self._end_later(link.move(host, port))
+
+    def forget_peer(self, node_id: NodeId) -> None:
+        link = self._links.pop(node_id, None)
+        if link is None:
+            return
+        self._end_later(link.stop("the peer was forgotten"))
+        link.become_down("it was forgotten")
+        self.abort_inbound(node_id, "the peer was forgotten")
+
+    def _end_later(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Remember tasks that were cancelled until they have ended."""
+        for task in tasks:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def is_up(self, node_id: NodeId) -> bool:
+        link = self._links.get(node_id)
+        return link is not None and link.is_up
+
+    def last_heard_ms(self, node_id: NodeId) -> int | None:
+        link = self._links.get(node_id)
+        return None if link is None else link.last_heard_ms
+
+    @property
+    def peers(self) -> Mapping[NodeId, PeerStatus]:
+        return {node_id: link.status for node_id, link in self._links.items()}
+
+    # ---- sending --------------------------------------------------------------------------------
+
+    def send(self, node_id: NodeId, group: GroupId, message: PeerMessage) -> None:
+        link = self._links.get(node_id)
+        if link is not None:
+            link.send(group, message)
+
+    def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
+        link = self._links.get(node_id)
+        if link is not None:
+            link.notify(notices)
+
+    async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
+        link = self._links.get(node_id)
+        if link is None or not self._is_open:
+            raise PeerUnavailable(node_id, "its address is not known" if link is None else "this node shuts down")
+        return await link.request(kind, payload, timeout_s)
+
+    # ---- called by links and accepted connections -----------------------------------------------
+
+    def tell(self, function: Callable[_Arguments, None], *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        """Call the handler. A bug there must not end what keeps the connections alive."""
+        if not self._is_open:
+            return
+        try:
+            function(*args, **kwargs)
+        except Exception:  # logged, and the network goes on
+            log.exception("%s failed on a bug", getattr(function, "__name__", "a handler"))
+
+    def check_hello(self, hello: Hello, expected: NodeId | None = None) -> str | None:
+        """Why one who greets is not welcome, or None."""
+        return refusal_of(hello, self.identity, expected) or self.handler.check_hello(hello)
+
+    def hello_from(self, node_id: NodeId) -> Hello | None:
+        """How a peer greeted on the heartbeat connection that it has opened to us, while that lives."""
+        inbound = self._inbound.get((node_id, ConnectionKind.HEARTBEAT))
+        return None if inbound is None or inbound.stream.is_closed else inbound.hello
+
+    def on_hello(self, hello: Hello) -> None:
+        """A greeting was accepted, on a connection of either side. Those of an earlier start are of no use."""
+        for kind in ConnectionKind:
+            inbound = self._inbound.get((hello.node_id, kind))
+            if inbound is not None and inbound.hello is not None and inbound.hello.boot_id != hello.boot_id:
+                inbound.stream.abort("the peer's process has started anew")
+        link = self._links.get(hello.node_id)
+        if link is not None:
+            link.on_hello(hello, self.loop.time(), self._clock.monotonic_ms())
+
+    def on_accepted(self, inbound: Inbound) -> None:
+        if not self._is_open:
+            inbound.stream.abort("this node shuts down")
+        elif len(self._accepted) >= self.options.connections_max:
+            repeat = {"repeat_key": "too many peer connections"}
+            log.warning("%d peers are connected, which is the limit", len(self._accepted), extra=repeat)
+            inbound.stream.abort("too many connections")
+        else:
+            self._accepted[inbound] = None
+
+    def on_greeted(self, inbound: Inbound, hello: Hello) -> float:
+        """One who greeted is accepted; the time. An older connection of the same kind gives way."""
+        key = hello.node_id, hello.kind
+        older = self._inbound.get(key)
+        if older is not None:
+            older.stream.abort("the peer has opened a newer connection")
+        self._inbound[key] = inbound
+        self._refusals.pop(hello.node_id, None)
+        self.on_hello(hello)
+        return self.loop.time()
+
+    def on_inbound_lost(self, inbound: Inbound) -> None:
+        self._accepted.pop(inbound, None)
+        if inbound.hello is not None:
+            key = inbound.hello.node_id, inbound.hello.kind
+            if self._inbound.get(key) is inbound:
+                del self._inbound[key]
+
+    def abort_inbound(self, node_id: NodeId, reason: str) -> None:
+        """Break the connections that a peer has opened to us."""
+        for kind in ConnectionKind:
+            inbound = self._inbound.get((node_id, kind))
+            if inbound is not None:
+                inbound.stream.abort(reason)
+
+    def on_heard(self, node_id: NodeId) -> float:
+        """A frame came on a peer's heartbeat connection; the time."""
+        now = self.loop.time()
+        link = self._links.get(node_id)
+        if link is not None:
+            link.on_heard(now, self._clock.monotonic_ms())
+        return now
+
+    def on_refusal(self, node_id: NodeId | None, address: str, refusal: str) -> None:
+        """Say once that one who dialled us is not welcome, or does not want us, and again when the reason changes.
+
+        Its address is not part of that: it has another port at each attempt.
+        """
+        if self._refusals.get(node_id) == refusal:
+            return
+        if len(self._refusals) >= _REFUSALS_MAX:
+            self._refusals.clear()
+        self._refusals[node_id] = refusal
+        who = "a node" if node_id is None else f"node {node_id}"
+        log.warning("%s dialled from %s: %s", who, address, refusal, extra={"repeat_key": f"refused {who}"})

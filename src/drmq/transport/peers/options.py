@@ -1,0 +1,75 @@
+"""The settings of the peer network: its times, and a bound with a name for everything that could grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drmq.model.options import Bytes, Bytes32, Count, InvalidOption, Milliseconds, check_ranges
+from drmq.transport.peers.messages import ConnectionKind
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOptions:
+    """Times and limits of the connections between nodes. All nodes of a cluster should have the same."""
+
+    heartbeat_interval_ms: Milliseconds = 100
+    """How often a node tells each peer that it is there, whatever else it sends. Sleeping groups rely on it."""
+
+    peer_timeout_ms: Milliseconds = 1_000
+    """A peer that was not heard for so long is down. Too short, and a busy peer looks dead; too long, and the
+    groups that a dead one led wait."""
+
+    dial_timeout_ms: Milliseconds = 1_000
+    """How long a connection may take until the peer has answered the greeting, and how long one who dialled us
+    may take to greet."""
+
+    redial_ms_min: Milliseconds = 50
+    """The pause before a connection that broke is dialled again. It doubles with every failure."""
+
+    redial_ms_max: Milliseconds = 1_000
+    """The longest such pause: what a peer that returns may have to wait until we notice."""
+
+    stall_timeout_ms: Milliseconds = 10_000
+    """A connection whose peer takes no byte of what waits for it, or leaves a frame half sent, for so long is
+    closed. The peer may be well and the way broken for this connection alone."""
+
+    heartbeat_frame_bytes_max: Bytes32 = 1 << 20
+    """The largest frame on a heartbeat connection. Frames are cut far below this."""
+
+    append_frame_bytes_max: Bytes32 = 128 << 20
+    """The largest frame on an append connection: one entry always goes, so this bounds the largest batch."""
+
+    snapshot_frame_bytes_max: Bytes32 = 4 << 20
+    """The largest frame on a snapshot connection: a chunk and what describes the snapshot."""
+
+    request_frame_bytes_max: Bytes32 = 16 << 20
+    """The largest request to a peer, and the largest answer."""
+
+    buffered_bytes_max: Bytes = 32 << 20
+    """Bytes that wait for one connection's peer to read them; past it further messages are dropped. Raft sends
+    again what matters."""
+
+    requests_in_flight_max: Count = 1_000
+    """Requests of one peer that wait for their answer here; further ones are refused."""
+
+    connections_max: Count = 1_000
+    """Connections that others have opened to us; further ones are closed at once."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.peer_timeout_ms < 2 * self.heartbeat_interval_ms:
+            raise InvalidOption("peer_timeout_ms", "must be at least twice heartbeat_interval_ms")
+        if self.redial_ms_max < self.redial_ms_min:
+            raise InvalidOption("redial_ms_max", "must not be below redial_ms_min")
+
+    def frame_bytes_max(self, kind: ConnectionKind) -> int:
+        """The largest frame on a connection of this kind."""
+        match kind:
+            case ConnectionKind.HEARTBEAT:
+                return self.heartbeat_frame_bytes_max
+            case ConnectionKind.APPEND:
+                return self.append_frame_bytes_max
+            case ConnectionKind.SNAPSHOT:
+                return self.snapshot_frame_bytes_max
+            case ConnectionKind.REQUEST:
+                return self.request_frame_bytes_max

@@ -1,0 +1,244 @@
+"""One TCP connection between two nodes, from either end: frames in, frames out, nothing about their meaning.
+
+What is written in one turn of the event loop leaves together at its end. Nothing here ever waits: who wants to
+send asks `has_room` first, and drops what there is no room for.
+
+Whatever goes wrong with a frame, in here or in whoever handles it, closes this connection and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from drmq.model import DrmqError, GroupId
+from drmq.transport.buffers import BufferPool
+from drmq.transport.connection import Buffer
+from drmq.transport.peers.frames import Frame, FrameReceiver, FrameType, parse_frame
+from drmq.transport.peers.hello import HELLO_FRAME_BYTES_MAX
+from drmq.transport.peers.messages import ConnectionKind, PeerMessage
+from drmq.transport.peers.options import PeerOptions
+from drmq.transport.peers.outbox import Outbox
+
+log = logging.getLogger("drmq.transport.peers")
+
+_SHARED_BUFFER_SIZE = 262_144
+_JOINED_SIZE_MAX = 32_768
+"""Small frames are copied together: one buffer of theirs costs less than many."""
+_LINGER_S = 0.5
+"""How long a connection that is being closed may take to send what it has."""
+_KEEPALIVE_S = 15
+_KEEPALIVE_COUNT = 3
+
+
+class Streams:
+    """What all connections of one network share: what they receive into, taking turns, and a list of them."""
+
+    def __init__(self, options: PeerOptions) -> None:
+        self.options = options
+        self.shared = memoryview(bytearray(_SHARED_BUFFER_SIZE))
+        self.pool = BufferPool()
+        self.open: set[Stream] = set()
+
+    async def wait_closed(self, timeout_s: float) -> bool:
+        """Wait until all connections are gone; False if some are not by then."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        # There are many of them and one who waits, once: an event for each would be more machinery than it is worth.
+        while self.open and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        return not self.open
+
+
+class StreamOwner(Protocol):
+    """Whose connection it is."""
+
+    def on_connected(self, stream: Stream) -> None: ...
+
+    def on_frame(self, stream: Stream, frame: Frame) -> None:
+        """Handle one frame. A `DrmqError` closes the connection, and so does a bug."""
+
+    def on_lost(self, stream: Stream, reason: str) -> None:
+        """The connection is over. Called once for each `on_connected`."""
+
+
+class Stream(asyncio.BufferedProtocol):
+    """The protocol object of one socket. It greets with small frames only, until it is told its kind."""
+
+    def __init__(self, owner: StreamOwner, streams: Streams) -> None:
+        self._owner = owner
+        self._streams = streams
+        self._options = streams.options
+        self._receiver = FrameReceiver(streams.shared, streams.pool, HELLO_FRAME_BYTES_MAX)
+        self._outbox = Outbox(HELLO_FRAME_BYTES_MAX)
+        self._loop: asyncio.AbstractEventLoop
+        self._transport: asyncio.Transport | None = None
+        self._flush_is_due = False
+        self._reason: str | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        self._handed_bytes = 0
+        self._taken_bytes = 0
+        self._taken_at = 0.0
+        self._received_bytes = 0
+        self._received_bytes_seen = 0
+        self._received_at = 0.0
+        self.is_closed = False
+        self.address = "?"
+
+    def accept(self, kind: ConnectionKind) -> None:
+        """The greeting is over: the limits of that kind hold from now on."""
+        frame_bytes_max = self._options.frame_bytes_max(kind)
+        self._receiver.frame_bytes_max = frame_bytes_max
+        # Whatever comes on a heartbeat connection is turned into values at once. The others bring bytes to keep.
+        self._receiver.may_keep = kind is not ConnectionKind.HEARTBEAT
+        self.flush()
+        self._outbox = Outbox(frame_bytes_max)
+
+    # ---- life -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._loop = asyncio.get_running_loop()
+        # uvloop's transports have the methods without the base class, so there is nothing to assert.
+        transport = self._transport = cast(asyncio.Transport, transport)
+        self._streams.open.add(self)
+        self._taken_at = self._received_at = self._loop.time()
+        address = transport.get_extra_info("peername")
+        self.address = f"{address[0]}:{address[1]}" if address else "?"
+        _tune(transport.get_extra_info("socket"))
+        self._owner.on_connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        self._streams.open.discard(self)
+        if self._linger is not None:
+            self._linger.cancel()
+        reason = self._reason or (f"the connection broke: {exc}" if exc else "the peer closed the connection")
+        self._owner.on_lost(self, reason)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def abort(self, reason: str) -> None:
+        """End the connection now, whatever waits to be written."""
+        if not self.is_closed and self._transport is not None:
+            self.is_closed = True
+            self._reason = self._reason or reason
+            self._transport.abort()
+
+    def close(self, reason: str) -> None:
+        """End the connection once what was sent has left, or soon in any case. Nothing is taken from it any more."""
+        if not self.is_closed and self._transport is not None:
+            self.flush()
+            self.is_closed = True
+            self._reason = self._reason or reason
+            self._transport.close()
+            self._linger = self._loop.call_later(_LINGER_S, self._transport.abort)
+
+    # ---- receiving ------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received_bytes += nbytes
+        if self.is_closed:
+            return
+        try:
+            for frame in self._receiver.take_frames(nbytes):
+                self._owner.on_frame(self, parse_frame(frame))
+                if self._is_over():
+                    return
+        except DrmqError as error:
+            # One key for all: a peer that sends nonsense for hours must not fill the log.
+            repeat = {"repeat_key": "closed a peer's connection"}
+            log.warning("closed the connection with %s: %s", self.address, error, extra=repeat)
+            self.abort(f"closed, because of what came: {error}")
+        except Exception:  # nothing that a frame does may reach the event loop
+            repeat = {"repeat_key": "a bug in handling a peer's frame"}
+            log.exception("closed the connection with %s on a bug", self.address, extra=repeat)
+            self.abort("closed on a bug")
+
+    def _is_over(self) -> bool:
+        """A method, because mypy does not see that handling a frame may close the connection."""
+        return self.is_closed
+
+    # ---- sending --------------------------------------------------------------------------------
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that the peer has not taken yet, as far as this process can see."""
+        if self._transport is None or self.is_closed:
+            return 0
+        return self._outbox.size_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent. If not, it is to be dropped."""
+        return not self.is_closed and self.buffered_bytes < self._options.buffered_bytes_max
+
+    def send_message(self, group: GroupId, message: PeerMessage) -> bool:
+        """Send a message with the others of this turn; False if it is larger than any frame may be."""
+        if not self._outbox.add_message(group, message):
+            return False
+        self._flush_soon()
+        return True
+
+    def send_frame(self, frame_type: FrameType, head: bytes = b"", payload: Sequence[Buffer] = ()) -> bool:
+        """Send a frame behind what was sent before; False if it is larger than any frame may be."""
+        if not self._outbox.add_frame(frame_type, head, payload):
+            return False
+        self._flush_soon()
+        return True
+
+    def _flush_soon(self) -> None:
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Hand everything to the socket."""
+        self._flush_is_due = False
+        if self.is_closed or self._transport is None:
+            return
+        size = self._outbox.size_bytes
+        if not size:
+            return
+        buffers = self._outbox.take()
+        self._handed_bytes += size
+        if size <= _JOINED_SIZE_MAX:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def end_if_stalled(self, now: float) -> None:
+        """Close the connection if it makes no progress though it should, in either direction."""
+        if self.is_closed or self._transport is None:
+            return
+        stall_s = self._options.stall_timeout_ms / 1_000
+        unsent_bytes = self._transport.get_write_buffer_size()
+        taken_bytes = self._handed_bytes - unsent_bytes
+        if not unsent_bytes or taken_bytes != self._taken_bytes:
+            self._taken_bytes, self._taken_at = taken_bytes, now
+        elif now - self._taken_at > stall_s:
+            self.abort(f"{unsent_bytes} bytes were not taken for {stall_s:g} s")
+            return
+        if not self._receiver.is_inside_frame or self._received_bytes != self._received_bytes_seen:
+            self._received_bytes_seen, self._received_at = self._received_bytes, now
+        elif now - self._received_at > stall_s:
+            self.abort(f"the rest of a frame did not come for {stall_s:g} s")
+
+
+def _tune(connected: socket.socket | None) -> None:
+    """Small frames leave at once, and a peer whose machine vanished is noticed. A loop of a test has no socket."""
+    if connected is None:
+        return
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_COUNT)

@@ -1,0 +1,258 @@
+"""Files as the catalog says: made once, never made anew in place of lost ones, removed only by a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drmq.broker import StoppedPartition
+from drmq.model import ApiError, ErrorCode, GroupId, NodeId, Offset
+from drmq.raft import Configuration
+from drmq.testing.files import FakeFiles, PowerCut
+from support.broker_harness import DATA_DIRECTORY, Harness
+
+METADATA = f"{DATA_DIRECTORY}/internal/__cluster_metadata/0"
+
+
+@pytest.fixture
+def files() -> FakeFiles:
+    return FakeFiles()
+
+
+@pytest.fixture
+def harness(files: FakeFiles) -> Iterator[Harness]:
+    with Harness(files) as harness:
+        yield harness
+
+
+def path_of(harness: Harness, topic: str = "orders", index: int = 0) -> str:
+    return f"{DATA_DIRECTORY}/topics/{topic}.{harness.broker.catalog.topic(topic).topic_id.hex()}/{index}"
+
+
+def stopped_reason(harness: Harness, topic: str = "orders", index: int = 0) -> str:
+    with pytest.raises(ApiError) as caught:
+        harness.partition(topic, index)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    return caught.value.message
+
+
+def remove_all(files: FakeFiles, path: str) -> None:
+    for name in files.list(path):
+        files.remove(f"{path}/{name}")
+    files.remove_directory(path)
+
+
+# ---- what is lost stays lost -----------------------------------------------------------------------
+
+
+def test_lost_files_are_not_made_anew(harness: Harness, files: FakeFiles) -> None:
+    """A replica that has forgotten its votes and its records must not take part as if it were new."""
+    harness.create_topic("orders")
+    harness.produce("orders")
+    path = path_of(harness)
+    harness.close()
+    disk = files.after_kill()
+    remove_all(disk, path)
+    with Harness(disk) as again:
+        assert "are gone" in stopped_reason(again)
+        assert not disk.is_directory(path)
+
+
+def test_a_log_without_its_ledger_is_stopped(harness: Harness, files: FakeFiles) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders")
+    path = path_of(harness)
+    harness.close()
+    disk = files.after_kill()
+    disk.remove(f"{path}/ledger")
+    with Harness(disk) as again:
+        assert "ledger" in stopped_reason(again)
+        assert any(name.endswith(".log") for name in disk.list(path))
+
+
+def test_a_ledger_without_its_log_is_stopped(harness: Harness, files: FakeFiles) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders")
+    path = path_of(harness)
+    harness.close()
+    disk = files.after_kill()
+    for name in disk.list(path):
+        if name != "ledger":
+            disk.remove(f"{path}/{name}")
+    with Harness(disk) as again:
+        with pytest.raises(ApiError) as caught:
+            again.produce("orders")
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("damage", ["removed", "flipped"])
+def test_records_outlive_the_note_of_what_was_made(harness: Harness, files: FakeFiles, damage: str) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders", values=[b"a", b"b"])
+    harness.close()
+    disk = files.after_kill()
+    [note] = [name for name in disk.list(METADATA) if name.startswith("made-")]
+    if damage == "removed":
+        disk.remove(f"{METADATA}/{note}")
+    else:
+        disk.flip_bit(f"{METADATA}/{note}", 60)
+    with Harness(disk) as again:
+        assert again.partition("orders").high_watermark == 2
+        assert again.produce("orders") == 2
+
+
+def test_what_was_never_whole_is_made_again(harness: Harness, files: FakeFiles) -> None:
+    """The power went between the making of a log and that of its ledger."""
+    harness.create_topic("orders")
+    path = path_of(harness)
+    harness.close()
+    disk = files.after_kill()
+    [note] = [name for name in disk.list(METADATA) if name.startswith("made-")]
+    disk.remove(f"{METADATA}/{note}")
+    disk.remove(f"{path}/ledger")
+    with Harness(disk) as again:
+        assert again.produce("orders") == 0
+
+
+def test_a_partition_that_went_and_comes_back_is_made_anew(harness: Harness, files: FakeFiles) -> None:
+    created = harness.create_topic("orders")
+    harness.produce("orders")
+    group = GroupId(created.topic_id, 0)
+    harness.run(harness.broker.assignments._remove(group))
+    harness.run(harness.broker.partitions.in_pool(harness.broker.assignments._note_made))
+    harness.close()
+    with Harness(files.after_kill()) as again:
+        assert again.partition("orders").high_watermark == 0
+
+
+# ---- the power goes --------------------------------------------------------------------------------
+
+
+def every_crash(before: Callable[[Harness], None], during: Callable[[Harness], None]) -> Iterator[tuple[FakeFiles, bool]]:
+    """The disks that are left when the power goes at every step of `during`, and whether that was done."""
+    crash_at = 0
+    while True:
+        crash_at += 1
+        files = FakeFiles()
+        harness = Harness(files)
+        before(harness)
+        files.crash_at = files.step + crash_at
+        try:
+            during(harness)
+            is_done = not files.is_off
+        except (PowerCut, ApiError):
+            is_done = False
+        finished = not files.is_off
+        harness.crash()
+        yield files, is_done
+        if finished:
+            assert crash_at > 5
+            return
+
+
+def test_a_topic_that_is_being_created_is_there_or_not_after_a_power_cut() -> None:
+    outcomes = set()
+    for files, is_done in every_crash(lambda harness: None, lambda harness: create(harness, 2)):
+        for seed in range(2):
+            with Harness(files.after_power_cut(seed)) as again:
+                is_there = "orders" in again.broker.catalog.topics
+                outcomes.add(is_there)
+                assert is_there or not is_done
+                if not is_there:
+                    again.create_topic("orders", 2)
+                again.settle()
+                assert [again.produce("orders", index) for index in (0, 1)] == [0, 0]
+    assert outcomes == {True, False}
+
+
+def create(harness: Harness, partition_count: int) -> None:
+    harness.create_topic("orders", partition_count)
+
+
+def test_a_topic_that_is_being_deleted_is_there_or_not_after_a_power_cut() -> None:
+    def before(harness: Harness) -> None:
+        create(harness, 2)
+        harness.produce("orders", 1)
+
+    def delete(harness: Harness) -> None:
+        harness.run(harness.broker.topics.delete(harness.broker.catalog.topic("orders")))
+        harness.run(harness.broker.assignments.settled())
+
+    outcomes = set()
+    for files, is_done in every_crash(before, delete):
+        disk = files.after_power_cut(1)
+        with Harness(disk) as again:
+            is_there = "orders" in again.broker.catalog.topics
+            outcomes.add(is_there)
+            if is_there:
+                assert not is_done
+                assert again.partition("orders", 1).high_watermark == 1
+                assert again.produce("orders", 1) == 1
+            else:
+                left = [name for name in disk.list(f"{DATA_DIRECTORY}/topics") if name.startswith("orders")]
+                assert left == []
+    assert outcomes == {True, False}
+
+
+def test_a_first_start_that_ends_anywhere_is_begun_again() -> None:
+    crash_at = 0
+    while True:
+        crash_at += 1
+        files = FakeFiles(crash_at=crash_at)
+        try:
+            harness = Harness(files)
+        except PowerCut:
+            for seed in range(2):
+                with Harness(files.after_power_cut(seed)) as again:
+                    again.create_topic("orders")
+                    assert again.produce("orders") == 0
+            continue
+        except BaseException:
+            # The writer thread, or a thread of the pool, met the power cut.
+            assert files.is_off
+        else:
+            harness.crash()
+            if not files.is_off or crash_at > 400:
+                break
+        with Harness(files.after_power_cut(crash_at)) as again:
+            again.create_topic("orders")
+            assert again.produce("orders") == 0
+    assert crash_at > 30
+
+
+# ---- members ---------------------------------------------------------------------------------------
+
+
+def test_a_leader_adds_who_is_missing_as_a_learner_first(harness: Harness) -> None:
+    harness.create_topic("orders")
+    partition = harness.partition("orders")
+    assignments = harness.broker.assignments
+    assert harness.call(lambda: assignments._step(partition, (NodeId(1),)))  # type: ignore[arg-type]
+    assert not harness.call(lambda: assignments._step(partition, (NodeId(1), NodeId(2))))  # type: ignore[arg-type]
+    harness.settle()
+    node = partition.replica.node
+    assert node is not None
+    assert node.configuration == Configuration.of([NodeId(1)], [NodeId(2)])
+    # The newcomer has not answered, so nothing waits for it, and it is not counted.
+    assert not harness.call(lambda: assignments._step(partition, (NodeId(1), NodeId(2))))  # type: ignore[arg-type]
+    harness.settle()
+    assert node.configuration == Configuration.of([NodeId(1)], [NodeId(2)])
+    assert harness.produce("orders") == 0
+    assert not harness.call(lambda: assignments._step(partition, (NodeId(1),)))  # type: ignore[arg-type]
+    harness.settle()
+    assert node.configuration == Configuration.of([NodeId(1)])
+
+
+def test_a_stopped_partition_is_tried_again_only_if_it_was_new(harness: Harness, files: FakeFiles) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders")
+    path = path_of(harness)
+    harness.close()
+    disk = files.after_kill()
+    disk.remove(f"{path}/ledger")
+    with Harness(disk) as again:
+        topic_id = again.broker.catalog.topic("orders").topic_id
+        again.advance(10_000)
+        assert isinstance(again.broker.partitions.slots(topic_id)[0], StoppedPartition)
+        assert Offset(0) == 0

@@ -1,0 +1,418 @@
+"""The replicas of a node together: ticks, messages, sleep, and news of leaders. Three nodes, no sockets, no waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from drmq.broker import MemoryLogs, Partition
+from drmq.broker.entries import Batch
+from drmq.broker.group_host import GroupHost
+from drmq.broker.partitions import PartitionTable
+from drmq.catalog import Topic, TopicDefaults, effective
+from drmq.model import ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
+from drmq.raft import AppendRequest, Entry, EntryKind, LogIndex, RaftOptions, Term
+from drmq.storage import Log, StorageError, Writer
+from drmq.transport.peers import ConnectionKind, Hello, Identity, LeaderNotice, Network, PeerMessage, Sleep, Wake
+from support.batches import a_batch
+from support.broker_harness import TurnableLoop
+from support.replica_desk import FrozenClock, InlinePool
+
+TICK_S = 1_000.0
+"""Long enough that no real time counts."""
+TOPIC = Topic(TopicId(b"T" * 16), "orders", ())
+OPTIONS = RaftOptions()
+ASLEEP_TICKS = 40
+"""Enough for an election and for sleep."""
+
+
+def as_received(message: PeerMessage) -> PeerMessage:
+    """The message as a peer gets it: batches are bytes again."""
+    if not isinstance(message, AppendRequest):
+        return message
+    entries = [
+        replace(entry, payload=bytes(entry.payload.data)) if isinstance(entry.payload, Batch) else entry
+        for entry in message.entries
+    ]
+    return replace(message, entries=tuple(entries))
+
+
+class Place:
+    """One node: a host, its partitions and its writer. Implements `storage.WriterEvents`, and `peers.Network`."""
+
+    def __init__(self, room: Room, node_id: int) -> None:
+        self.room = room
+        self.node_id = NodeId(node_id)
+        self.writer = Writer(self, sync_threads=1)
+        self.host = GroupHost(
+            self.node_id, self.writer, InlinePool(), Random(node_id), OPTIONS, TICK_S, copy_bytes_per_s=1 << 30
+        )
+        self.host.network = cast(Network, self)
+        self.table = PartitionTable(
+            MemoryLogs(), self.host, self.writer, InlinePool(), FrozenClock(), lambda topic, index: None
+        )
+        self.table.member = MemberId(self.node_id)
+        self.sent: list[PeerMessage] = []
+
+    def add(self, index: int = 0, members: Sequence[int] = (1, 2, 3), **configs: str) -> Partition:
+        settings = {name.replace("_", "."): value for name, value in configs.items()}
+        group = [MemberId(NodeId(member)) for member in members]
+        partition = self.table.make(TOPIC, index, effective(settings, TopicDefaults()), group)
+        self.table.publish(partition)
+        return partition
+
+    @property
+    def partition(self) -> Partition:
+        found = self.host.get(GroupId(TOPIC.topic_id, 0))
+        assert found is not None
+        return found
+
+    @property
+    def is_asleep(self) -> bool:
+        return self.partition.replica.asleep and GroupId(TOPIC.topic_id, 0) not in self.host._awake
+
+    # ---- Network --------------------------------------------------------------------------------
+
+    @property
+    def peers(self) -> Mapping[NodeId, None]:
+        return {place.node_id: None for place in self.room.places if place is not self}
+
+    def is_up(self, node_id: NodeId) -> bool:
+        return self.room.reaches(self.node_id, node_id)
+
+    def send(self, node_id: NodeId, group: GroupId, message: PeerMessage) -> None:
+        self.sent.append(message)
+        if self.is_up(node_id):
+            target = self.room.place(node_id)
+            arrives = as_received(message)
+            asyncio.get_running_loop().call_soon(target.host.on_group_message, self.node_id, group, arrives)
+
+    def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
+        if self.is_up(node_id):
+            asyncio.get_running_loop().call_soon(self.room.place(node_id).host.on_notices, notices)
+
+    # ---- WriterEvents ---------------------------------------------------------------------------
+
+    def on_written(self, results: list[tuple[Log, Offset]]) -> None:
+        self.host.call_on_loop(self.table.on_written, results)
+
+    def on_flushed(self, results: list[tuple[Log, Offset]]) -> None:
+        self.host.call_on_loop(self.table.on_flushed, results)
+
+    def on_failed(self, log: Log, error: StorageError, end_offset: Offset) -> None:
+        self.host.call_on_loop(self.table.on_failed, log, error, end_offset)
+
+    def on_crashed(self, error: BaseException) -> None:
+        raise error
+
+
+class Room:
+    """Some nodes on one event loop."""
+
+    def __init__(self, nodes: int) -> None:
+        self.loop = TurnableLoop()
+        self.gone: set[int] = set()
+        self.places = [Place(self, number) for number in range(1, nodes + 1)]
+        self.call(lambda: [place.host.start() for place in self.places])
+
+    def place(self, node_id: int) -> Place:
+        return self.places[node_id - 1]
+
+    def reaches(self, sender: int, target: int) -> bool:
+        return sender not in self.gone and target not in self.gone
+
+    def call(self, function: Any) -> Any:
+        async def calling() -> Any:
+            result = function()
+            await self._settle()
+            return result
+
+        return self.loop.run_until_complete(calling())
+
+    async def _settle(self) -> None:
+        await asyncio.sleep(0)
+        while self.loop._ready or any(not place.writer._queue.empty() for place in self.places):  # type: ignore[attr-defined]
+            for place in self.places:
+                place.writer.run_cycle()
+            await asyncio.sleep(0)
+
+    def ticks(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.loop.ahead_s += TICK_S
+            self.call(lambda: None)
+
+    def make_group(self, nodes: Sequence[int] = (1, 2, 3), **configs: str) -> None:
+        self.call(lambda: [self.place(node).add(members=nodes, **configs) for node in nodes])
+
+    @property
+    def leader(self) -> Place:
+        [leader] = [
+            place
+            for place in self.places
+            if place.node_id not in self.gone and place.host.get(GroupId(TOPIC.topic_id, 0)) and place.partition.is_serving
+        ]
+        return leader
+
+    def produce(self, place: Place) -> list[ErrorCode]:
+        heard: list[ErrorCode] = []
+
+        def send() -> None:
+            appended = place.partition.append(a_batch(), 0)
+            place.partition.when_durable(appended.next_offset, heard.append)
+
+        self.call(send)
+        return heard
+
+    def remove(self, node_id: int) -> None:
+        """A node is gone, and the others notice."""
+
+        def go() -> None:
+            self.gone.add(node_id)
+            self.place(node_id).host.stop()
+            for place in self.places:
+                if place.node_id not in self.gone:
+                    place.host.on_peer_down(NodeId(node_id))
+
+        self.call(go)
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    made = Room(4)
+    yield made
+    made.call(lambda: [place.host.stop() for place in made.places])
+    made.loop.close()
+
+
+def test_a_leader_is_elected_and_everyone_hears_of_it(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    leader = room.leader
+    group = leader.partition.group
+    for place in room.places:
+        notice = place.host.leaders[group]
+        assert (notice.leader, notice.term) == (leader.node_id, leader.partition.leader_epoch)
+        assert notice.in_sync == (1, 2, 3)
+
+
+def test_what_is_appended_is_committed_everywhere(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    assert room.produce(room.leader) == [ErrorCode.NONE]
+    room.ticks(2)
+    assert [room.place(node).partition.high_watermark for node in (1, 2, 3)] == [1, 1, 1]
+
+
+# ---- sleep -----------------------------------------------------------------------------------------
+
+
+def test_an_idle_group_sends_nothing(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    assert all(room.place(node).is_asleep for node in (1, 2, 3))
+    for place in room.places:
+        place.sent.clear()
+    term = room.leader.partition.leader_epoch
+    room.ticks(5 * OPTIONS.election_timeout_ticks)
+    assert [place.sent for place in room.places] == [[]] * 4
+    assert room.leader.partition.leader_epoch == term
+
+
+def test_a_group_on_one_node_falls_asleep_too(room: Room) -> None:
+    room.make_group((1,))
+    room.ticks(ASLEEP_TICKS)
+    assert room.place(1).is_asleep
+    assert room.produce(room.place(1)) == [ErrorCode.NONE]
+
+
+def test_an_append_wakes_everyone_and_sleep_comes_back(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    assert room.produce(room.leader) == [ErrorCode.NONE]
+    assert not any(room.place(node).is_asleep for node in (1, 2, 3))
+    room.ticks(ASLEEP_TICKS)
+    assert all(room.place(node).is_asleep for node in (1, 2, 3))
+    assert [room.place(node).partition.high_watermark for node in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_the_death_of_a_leader_that_sleeps_is_noticed(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    before = room.leader
+    term = before.partition.leader_epoch
+    room.remove(before.node_id)
+    room.ticks(3 * OPTIONS.election_timeout_ticks)
+    assert room.leader is not before
+    assert room.leader.partition.leader_epoch > term
+    assert room.produce(room.leader) == [ErrorCode.NONE]
+    assert room.place(4).host.leaders[before.partition.group].leader == room.leader.node_id
+
+
+def test_a_node_that_comes_back_as_another_process_wakes_its_groups(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+
+    def greet(boot_id: bytes) -> None:
+        identity = Identity("cluster", NodeId(2), 0, boot_id, "host", 1)
+        room.call(lambda: room.place(1).host.on_peer_up(Hello.of(identity, ConnectionKind.HEARTBEAT, NodeId(1))))
+
+    greet(b"first")
+    assert room.place(1).is_asleep
+    greet(b"first")
+    assert room.place(1).is_asleep
+    greet(b"second")
+    assert not room.place(1).is_asleep
+
+
+def test_who_is_told_to_sleep_too_early_says_so(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    leader = room.leader
+    follower = room.place(next(node for node in (1, 2, 3) if node != leader.node_id))
+    room.produce(leader)
+    node = follower.partition.replica.node
+    assert node is not None
+    follower.sent.clear()
+    sender, target = MemberId(leader.node_id), MemberId(follower.node_id)
+    group = follower.partition.group
+    too_far = Sleep(sender, target, node.term, LogIndex(node.last_index + 1))
+    room.call(lambda: follower.host.on_group_message(leader.node_id, group, too_far))
+    assert follower.sent == [Wake(target, sender, node.term)]
+    assert not follower.is_asleep
+    for other in (
+        Sleep(sender, target, Term(node.term - 1), node.last_index),
+        Sleep(MemberId(NodeId(4)), target, node.term, node.last_index),
+    ):
+        room.call(lambda other=other: follower.host.on_group_message(leader.node_id, group, other))
+        assert not follower.partition.replica.asleep
+    meant_for_another = Sleep(sender, MemberId(NodeId(1 << 32 | follower.node_id)), node.term, node.last_index)
+    follower.sent.clear()
+    room.call(lambda: follower.host.on_group_message(leader.node_id, group, meant_for_another))
+    assert follower.sent == []
+
+
+def test_no_group_sleeps_while_a_member_is_away(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    away = next(node for node in (1, 2, 3) if node != room.leader.node_id)
+    room.remove(away)
+    room.ticks(ASLEEP_TICKS)
+    assert not room.leader.is_asleep
+    assert room.leader.partition.in_sync == tuple(node for node in (1, 2, 3) if node != away)
+
+
+# ---- messages --------------------------------------------------------------------------------------
+
+
+def test_messages_for_a_group_that_is_not_known_yet_are_kept(room: Room) -> None:
+    """The leader was quicker to make its files. Its first words would be said again, but later."""
+    room.call(lambda: [room.place(node).add() for node in (1, 2)])
+    room.ticks(ASLEEP_TICKS)
+    late = room.place(3)
+    assert late.host.get(GroupId(TOPIC.topic_id, 0)) is None
+    assert late.host._unclaimed
+    room.call(late.add)
+    assert not late.host._unclaimed
+    assert late.partition.leader == room.leader.node_id
+
+
+def test_what_no_replica_sends_is_counted_and_does_no_harm(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    nonsense = Entry(LogIndex(5), LogIndex(5), Term(1), EntryKind.PAYLOAD, b"nonsense", 8 + 1)
+    bad = Entry(nonsense.first, LogIndex(9), nonsense.term, nonsense.kind, nonsense.payload, 8)
+    message = AppendRequest(NodeId(4), NodeId(1), Term(99), LogIndex(4), Term(1), (bad,), LogIndex(0))
+    host = room.place(1).host
+    room.call(lambda: host.on_group_message(NodeId(4), GroupId(TOPIC.topic_id, 0), message))
+    assert host.protocol_errors == 1
+    assert "node 4 sent what no replica sends" in caplog.text
+    assert room.produce(room.leader) == [ErrorCode.NONE]
+
+
+# ---- news of leaders -------------------------------------------------------------------------------
+
+
+def a_notice(term: int, version: int, leader: int = 2) -> LeaderNotice:
+    return LeaderNotice(GroupId(TOPIC.topic_id, 0), term, NodeId(leader), version, (NodeId(leader),))
+
+
+def test_older_news_never_replaces_newer(room: Room) -> None:
+    host = room.place(1).host
+    for notice, is_news in (
+        (a_notice(2, 5), True),
+        (a_notice(1, 9, leader=3), False),
+        (a_notice(2, 4, leader=3), False),
+        (a_notice(2, 6), True),
+        (a_notice(3, 1, leader=3), True),
+    ):
+        host.on_notices([notice])
+        assert (host.leaders[notice.group] == notice) is is_news
+
+
+def test_whoever_waits_for_news_hears_of_it_or_waits_in_vain(room: Room) -> None:
+    host = room.place(1).host
+
+    async def wait(timeout_s: float) -> float:
+        began = room.loop.time()
+        await host.next_leader_news(timeout_s)
+        return room.loop.time() - began
+
+    async def both() -> float:
+        waiting = asyncio.ensure_future(wait(TICK_S))
+        await asyncio.sleep(0)
+        host.on_notices([a_notice(1, 1)])
+        return await waiting
+
+    assert room.loop.run_until_complete(both()) < TICK_S
+    assert room.loop.run_until_complete(wait(0.01)) >= 0.01
+
+
+def test_leaders_of_deleted_topics_are_forgotten(room: Room) -> None:
+    host = room.place(1).host
+    host.on_notices([a_notice(1, 1)])
+    host.forget_topics([TopicId(b"?" * 16)])
+    assert host.leaders
+    host.forget_topics([TOPIC.topic_id])
+    assert not host.leaders
+
+
+def test_a_newcomer_is_told_who_leads(room: Room) -> None:
+    room.make_group((1,))
+    room.ticks(1)
+    room.place(4).host.leaders.clear()
+    identity = Identity("cluster", NodeId(4), 0, b"boot", "host", 1)
+    room.call(lambda: room.place(1).host.on_peer_up(Hello.of(identity, ConnectionKind.HEARTBEAT, NodeId(1))))
+    assert room.place(4).host.leaders[GroupId(TOPIC.topic_id, 0)].leader == 1
+
+
+# ---- as many replicas as are asked for -------------------------------------------------------------
+
+
+def test_acks_wait_for_as_many_replicas_as_the_topic_asks_for(room: Room) -> None:
+    room.make_group(min_insync_replicas="3")
+    room.ticks(ASLEEP_TICKS)
+    leader = room.leader
+    away = next(node for node in (1, 2, 3) if node != leader.node_id)
+    room.gone.add(away)
+    heard = room.produce(leader)
+    assert leader.partition.high_watermark == 1
+    assert heard == []
+    room.ticks(3 * OPTIONS.election_timeout_ticks)
+    assert heard == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+def test_acks_come_once_the_last_replica_has_caught_up(room: Room) -> None:
+    room.make_group(min_insync_replicas="3")
+    room.ticks(ASLEEP_TICKS)
+    leader = room.leader
+    away = next(node for node in (1, 2, 3) if node != leader.node_id)
+    room.gone.add(away)
+    heard = room.produce(leader)
+    room.gone.discard(away)
+    room.ticks(6)
+    assert heard == [ErrorCode.NONE]

@@ -1,0 +1,268 @@
+"""What is too old goes, after what it amounted to is written down; a crash on the way loses neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from drmq.broker import Partition, ShardDriver
+from drmq.broker.machine import MachineLog
+from drmq.broker.states import BASE_SNAPSHOT, STATE_SNAPSHOT, MachineState, unpack_snapshot
+from drmq.model import ErrorCode, Offset
+from drmq.raft import LogIndex
+from drmq.testing.files import FakeFiles, PowerCut
+from support.batches import a_batch
+from support.broker_harness import Harness
+
+
+@pytest.fixture
+def files() -> FakeFiles:
+    return FakeFiles()
+
+
+@pytest.fixture
+def harness(files: FakeFiles) -> Iterator[Harness]:
+    with Harness(files) as harness:
+        yield harness
+
+
+def fill(harness: Harness, producer_id: int = 7, count: int = 6) -> Partition:
+    """A partition with a segment per record: old ones that retention may remove."""
+    harness.create_topic("orders", retention_ms="1000", segment_bytes="1024")
+    for sequence in range(count):
+        produce(harness, producer_id, sequence)
+    return harness.partition("orders")
+
+
+def produce(harness: Harness, producer_id: int, sequence: int) -> tuple[Offset, ErrorCode]:
+    batch = a_batch(
+        [b"x" * 900], producer_id=producer_id, epoch=0, sequence=sequence, timestamp_ms=harness.clock.wall_ms()
+    )
+    return harness.append("orders", batch)
+
+
+def expire(harness: Harness) -> None:
+    harness.advance(30_000)
+    harness.run(harness.broker.maintain())
+
+
+def bases(partition: Partition) -> list[Offset]:
+    return partition.state.snapshots.offsets(BASE_SNAPSHOT)  # type: ignore[attr-defined,no-any-return]
+
+
+# ---- retention -------------------------------------------------------------------------------------
+
+
+def test_a_log_that_begins_later_has_a_base_there(harness: Harness) -> None:
+    partition = fill(harness)
+    expire(harness)
+    start = partition.log.start_offset
+    entries = partition.replica.entries
+    assert start >= 5
+    assert (entries.base.offset, partition.replica.ledger.base.offset) == (start, start)
+    assert entries.base == partition.replica.ledger.base
+    assert bases(partition) == [start]
+    assert entries.next_offset(LogIndex(entries.base.index)) == start
+    assert entries.snapshot.index == entries.base.index
+    assert produce(harness, 7, 6) == (6, ErrorCode.NONE)
+
+
+def test_retries_are_known_although_their_batches_are_gone(harness: Harness, files: FakeFiles) -> None:
+    fill(harness)
+    expire(harness)
+    assert harness.partition("orders").start_offset >= 5
+    harness.crash()
+    with Harness(files.after_power_cut(1)) as again:
+        assert produce(again, 7, 3) == (3, ErrorCode.NONE)
+        assert produce(again, 7, 6) == (6, ErrorCode.NONE)
+
+
+def test_what_goes_later_builds_upon_the_base_before(harness: Harness, files: FakeFiles) -> None:
+    """The producer's last batch went in the first round; the second round must not forget it."""
+    partition = fill(harness, producer_id=7)
+    expire(harness)
+    first = partition.log.start_offset
+    for sequence in range(6):
+        produce(harness, 8, sequence)
+    expire(harness)
+    assert partition.log.start_offset > first
+    harness.crash()
+    with Harness(files.after_power_cut(2)) as again:
+        assert produce(again, 7, 4) == (4, ErrorCode.NONE)
+
+
+def test_nothing_goes_that_is_not_committed(harness: Harness) -> None:
+    partition = fill(harness)
+    partition.high_watermark = Offset(2)
+    expire(harness)
+    assert partition.log.start_offset <= 2
+    partition.high_watermark = Offset(6)
+
+
+def test_a_power_cut_at_any_step_of_retention_leaves_a_sound_log() -> None:
+    starts = set()
+    crash_at = 0
+    finished = False
+    while not finished:
+        crash_at += 1
+        files = FakeFiles()
+        harness = Harness(files)
+        partition = fill(harness)
+        harness.advance(30_000)
+        files.crash_at = files.step + crash_at
+        try:
+            harness.run(harness.broker.maintain())
+            finished = partition.log.start_offset > 0 and not files.is_off
+        except PowerCut:
+            pass
+        harness.crash()
+        with Harness(files.after_power_cut(crash_at)) as again:
+            found = again.partition("orders")
+            start = found.start_offset
+            starts.add(start)
+            assert found.high_watermark == 6
+            assert found.replica.ledger.base.offset == found.log.start_offset
+            stored = found.log.read(start, 1 << 20, Offset(6))
+            assert stored or start == 6
+            assert produce(again, 7, 2) == (2, ErrorCode.NONE)
+            assert produce(again, 7, 6) == (6, ErrorCode.NONE)
+    assert min(starts) == 0
+    assert max(starts) >= 5
+    assert crash_at > 5
+
+
+# ---- deleted records -------------------------------------------------------------------------------
+
+
+def test_deleted_records_are_gone_at_once_and_freed_as_far_as_batches_allow(harness: Harness) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders", values=[b"a", b"b"])
+    harness.produce("orders", values=[b"c", b"d", b"e"])
+    partition = harness.partition("orders")
+    assert harness.run(harness.broker.delete_records(partition, Offset(3))) == 3
+    harness.settle()
+    harness.settle()
+    assert (partition.start_offset, partition.log.start_offset) == (3, 2)
+    assert partition.replica.entries.base.offset == 2
+
+
+def test_deleted_records_stay_deleted_over_restarts(harness: Harness, files: FakeFiles) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders", values=[b"a", b"b"])
+    harness.produce("orders", values=[b"c", b"d", b"e"])
+    harness.run(harness.broker.delete_records(harness.partition("orders"), Offset(3)))
+    harness.crash()
+    with Harness(files.after_power_cut(3)) as again:
+        assert again.partition("orders").start_offset == 3
+        assert again.partition("orders").high_watermark == 5
+        again.run(again.broker.delete_records(again.partition("orders"), Offset(5)))
+        again.settle()
+        assert again.partition("orders").start_offset == 5
+        assert again.produce("orders") == 5
+
+
+# ---- state machines --------------------------------------------------------------------------------
+
+
+def make_topics(harness: Harness, *names: str) -> None:
+    for name in names:
+        harness.create_topic(name)
+
+
+def save_metadata(harness: Harness) -> MachineLog:
+    machine = harness.broker.metadata.log
+    harness.run(harness.broker.maintenance.save_machine(machine))
+    return machine
+
+
+def test_a_machine_keeps_two_snapshots_and_the_log_behind_the_older(harness: Harness, files: FakeFiles) -> None:
+    ends = []
+    for name in ("a", "b", "c"):
+        make_topics(harness, name)
+        machine = save_metadata(harness)
+        ends.append(machine.partition.high_watermark)
+    state = machine.state
+    assert state.snapshots.offsets(STATE_SNAPSHOT) == ends[1:]
+    assert machine.partition.log.start_offset == ends[1] == machine.partition.replica.entries.base.offset
+    assert machine.partition.replica.entries.snapshot.index > machine.partition.replica.entries.base.index
+    make_topics(harness, "d")
+    harness.crash()
+    with Harness(files.after_power_cut(1)) as again:
+        assert {"a", "b", "c", "d"} <= again.broker.catalog.topics.keys()
+
+
+def test_a_damaged_snapshot_of_a_machine_costs_nothing(harness: Harness, files: FakeFiles) -> None:
+    for name in ("a", "b", "c"):
+        make_topics(harness, name)
+        machine = save_metadata(harness)
+    newest = machine.state.snapshots.offsets(STATE_SNAPSHOT)[-1]
+    path = f"{machine.partition.log.name}/{STATE_SNAPSHOT}-{newest:020d}.snapshot"
+    harness.crash()
+    disk = files.after_power_cut(1)
+    disk.flip_bit(path, 100)
+    with Harness(disk) as again:
+        assert {"a", "b", "c"} <= again.broker.catalog.topics.keys()
+
+
+def test_an_unchanged_machine_is_not_saved_again(harness: Harness) -> None:
+    make_topics(harness, "a")
+    machine = save_metadata(harness)
+    saved = machine.state.snapshots.offsets(STATE_SNAPSHOT)
+    harness.run(harness.broker.maintenance.save_machine(machine))
+    assert machine.state.snapshots.offsets(STATE_SNAPSHOT) == saved
+
+
+def test_the_snapshot_of_a_machine_says_where_it_belongs(harness: Harness) -> None:
+    """A new replica takes it for the log up to there, so index, term and members must be the log's own."""
+    make_topics(harness, "a")
+    machine = save_metadata(harness)
+    stored = machine.state.snapshots.load_latest(STATE_SNAPSHOT)
+    assert stored is not None
+    meta, body = unpack_snapshot(stored.payload)
+    entries = machine.partition.replica.entries
+    assert meta == entries.snapshot
+    assert machine.partition.state.snapshot_bytes(meta) == body
+    assert entries.next_offset(meta.index) == stored.offset == machine.partition.high_watermark
+    assert entries.term_at(meta.index) == meta.term
+
+
+def test_groups_survive_a_snapshot_and_a_crash(harness: Harness, files: FakeFiles) -> None:
+    member_id, generation = harness.join("readers")
+    shard = harness.broker.groups.shard_of("readers")
+    assert isinstance(shard, ShardDriver)
+    harness.run(harness.broker.maintenance.save_machine(shard.log))
+    assert shard.log.state.snapshots.offsets(STATE_SNAPSHOT)
+    harness.crash()
+    with Harness(files.after_power_cut(1)) as again:
+        found = again.broker.groups.shard_of("readers")
+        assert isinstance(found, ShardDriver)
+        assert isinstance(found.log.partition.state, MachineState)
+        assert found.log.leads
+        from drmq.wire.messages.heartbeat import HeartbeatRequest
+
+        assert again.ask(HeartbeatRequest("readers", generation, member_id), 3).error_code == 0
+
+
+def test_a_power_cut_at_any_step_of_a_machines_snapshot_loses_nothing() -> None:
+    crash_at = 0
+    finished = False
+    while not finished:
+        crash_at += 1
+        files = FakeFiles()
+        harness = Harness(files)
+        for name in ("a", "b"):
+            make_topics(harness, name)
+            save_metadata(harness)
+        make_topics(harness, "c")
+        files.crash_at = files.step + crash_at
+        try:
+            save_metadata(harness)
+            finished = not files.is_off
+        except PowerCut:
+            pass
+        harness.crash()
+        for seed in range(2):
+            with Harness(files.after_power_cut(seed)) as again:
+                assert {"a", "b", "c"} <= again.broker.catalog.topics.keys()
+    assert crash_at > 5

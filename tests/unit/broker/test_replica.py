@@ -1,0 +1,613 @@
+"""A replica on a disk: what it promised is there after any crash, and a crash leaves a prefix of what it did.
+
+The replica is driven by messages as a leader sends them, on a fake disk whose power goes at every single step.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from drmq.broker.entries import Batch, encode_trim
+from drmq.broker.producers import ProducerTable
+from drmq.broker.states import BASE_SNAPSHOT, INSTALL_SNAPSHOT
+from drmq.model import ApiError, ErrorCode, LeaderEpoch, NodeId, Offset
+from drmq.raft import (
+    AppendAccepted,
+    AppendRejected,
+    AppendRequest,
+    Configuration,
+    Entry,
+    EntryKind,
+    Heartbeat,
+    LogIndex,
+    Role,
+    SnapshotChunk,
+    SnapshotMeta,
+    Term,
+    VoteRequest,
+    VoteResponse,
+)
+from drmq.records import stamp
+from drmq.storage import LogFenced
+from drmq.testing.files import FakeFiles, PowerCut
+from support.batches import a_batch, a_header
+from support.replica_desk import SELF, TOPIC, Desk
+
+GROUP = (1, 2, 3)
+SEEDS = range(3)
+Plain = tuple[int, int, int, bytes]
+"""An entry, to compare: its indexes, its term and its bytes."""
+
+
+class Leader:
+    """Writes entries as a leader of one term would, and the messages that carry them."""
+
+    def __init__(self, node_id: int, term: int, log: Sequence[Entry] = ()) -> None:
+        self.node_id = NodeId(node_id)
+        self.term = Term(term)
+        self.log = list(log)
+        self.own(EntryKind.NOTHING, b"")
+
+    @property
+    def last_index(self) -> LogIndex:
+        return self.log[-1].index if self.log else LogIndex(0)
+
+    def own(self, kind: EntryKind, payload: bytes) -> Leader:
+        index = LogIndex(self.last_index + 1)
+        self.log.append(Entry(index, index, self.term, kind, payload, len(payload)))
+        return self
+
+    def batch(self, *values: bytes) -> Leader:
+        offset = sum(entry.index - entry.first + 1 for entry in self.log if len(entry.payload) > 60)
+        data = a_batch(values)
+        stamp(data, Offset(offset), LeaderEpoch(self.term))
+        first = LogIndex(self.last_index + 1)
+        last = LogIndex(self.last_index + len(values))
+        self.log.append(Entry(first, last, self.term, EntryKind.PAYLOAD, bytes(data), len(data)))
+        return self
+
+    def trim(self, offset: int) -> Leader:
+        return self.own(EntryKind.PAYLOAD, encode_trim(Offset(offset)))
+
+    def appends(self, start: int, commit: int = 0) -> AppendRequest:
+        """Everything from the entry at `start` on."""
+        before = [entry for entry in self.log if entry.index < start]
+        return AppendRequest(
+            self.node_id,
+            SELF,
+            self.term,
+            before[-1].index if before else LogIndex(0),
+            before[-1].term if before else Term(0),
+            tuple(self.log[len(before) :]),
+            LogIndex(commit),
+        )
+
+    def heartbeat(self, commit: int) -> Heartbeat:
+        return Heartbeat(self.node_id, SELF, self.term, LogIndex(commit), 0)
+
+
+def plain(entries: Sequence[Entry]) -> list[Plain]:
+    found = []
+    for entry in entries:
+        payload = entry.payload
+        data = payload.data if isinstance(payload, Batch) else payload
+        found.append((int(entry.first), int(entry.index), int(entry.term), bytes(data)))  # type: ignore[call-overload]
+    return found
+
+
+def on_disk(desk: Desk) -> list[Plain]:
+    entries = desk.replica.entries
+    assert entries.end_offset == desk.log.flushed_offset == desk.log.end_offset
+    start, end = entries.first_index, LogIndex(entries.last_index + 1)
+    return plain(entries.entries(start, end, 1 << 30, 1 << 30)) if start < end else []
+
+
+def receive(desk: Desk, *messages: AppendRequest | Heartbeat | VoteRequest | SnapshotChunk) -> None:
+    for message in messages:
+        desk.replica.receive(message)
+        desk.turn()
+
+
+def answers(desk: Desk, kind: type) -> list[object]:
+    return [message for message in desk.sent if isinstance(message, kind)]
+
+
+# ---- following -------------------------------------------------------------------------------------
+
+
+def test_what_a_leader_sends_is_accepted_once_it_is_durable() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    leader = Leader(2, 1).batch(b"a", b"b").batch(b"c")
+    receive(desk, leader.appends(1))
+    assert answers(desk, AppendAccepted) == []
+    desk.work()
+    assert answers(desk, AppendAccepted)[-1:] == [AppendAccepted(SELF, NodeId(2), Term(1), LogIndex(4))]
+    assert on_disk(desk) == plain(leader.log)
+    assert (desk.partition.next_offset, desk.partition.high_watermark) == (3, 0)
+    receive(desk, leader.heartbeat(commit=3))
+    assert desk.partition.high_watermark == 2
+    receive(desk, leader.heartbeat(commit=4))
+    assert desk.partition.high_watermark == 3
+
+
+def test_a_follower_takes_no_appends_and_says_who_leads() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    receive(desk, Leader(2, 1).heartbeat(0))
+    with pytest.raises(ApiError, match="led by node 2") as caught:
+        desk.append()
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_new_leader_replaces_what_was_never_committed() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    old = Leader(2, 1).batch(b"kept").batch(b"lost").trim(1).batch(b"lost too")
+    receive(desk, old.appends(1))
+    desk.work()
+    new = Leader(3, 4, old.log[:2]).batch(b"new", b"er")
+    receive(desk, new.appends(3))
+    desk.work()
+    assert on_disk(desk) == plain(new.log)
+    assert desk.partition.next_offset == 3
+    assert answers(desk, AppendAccepted)[-1] == AppendAccepted(SELF, NodeId(3), Term(4), LogIndex(5))
+
+
+def test_a_replacement_while_the_replaced_is_still_on_its_way_to_the_disk() -> None:
+    for is_quick in (False, True):
+        desk = Desk(FakeFiles(), members=GROUP, is_quick=is_quick)
+        old = Leader(2, 1).batch(b"kept").batch(b"lost", b"and", b"long")
+        receive(desk, old.appends(1))
+        new = Leader(3, 2, old.log[:2]).batch(b"new")
+        receive(desk, new.appends(3))
+        newest = Leader(2, 5, new.log[:3]).batch(b"newest", b"of", b"all")
+        receive(desk, newest.appends(4))
+        desk.work()
+        assert on_disk(desk) == plain(newest.log)
+        assert answers(desk, AppendAccepted)[-1] == AppendAccepted(SELF, NodeId(2), Term(5), newest.last_index)
+
+
+def test_producers_of_replaced_batches_are_forgotten() -> None:
+    """Else the retry of a lost batch would be taken for a repeat, and never be written."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    leader = Leader(2, 1)
+    batch = a_batch(producer_id=7, epoch=0, sequence=0)
+    stamp(batch, Offset(0), LeaderEpoch(1))
+    leader.log.append(Entry(LogIndex(2), LogIndex(2), Term(1), EntryKind.PAYLOAD, bytes(batch), len(batch)))
+    receive(desk, leader.appends(1))
+    desk.work()
+    repeat = a_header(7, 0, 0)
+    assert desk.partition.producers.find_repeat(repeat) is not None
+    receive(desk, Leader(3, 2, leader.log[:1]).appends(2))
+    desk.work()
+    assert desk.partition.producers.find_repeat(repeat) is None
+
+
+# ---- crashes ---------------------------------------------------------------------------------------
+
+
+class Story:
+    """What a follower was told, step by step, and what it has promised."""
+
+    def __init__(self, files: FakeFiles, is_quick: bool) -> None:
+        self.files = files
+        self.desk = Desk(files, members=GROUP, is_quick=is_quick)
+        self.logs: list[list[Plain]] = [[]]
+        self.terms = [0]
+        self.floor = 0
+        """The index up to which the log must be there, as it is in the last of `logs`."""
+        self.term = 0
+        """The latest term that anybody has heard of from this replica."""
+
+    def tell(self, leader: Leader, start: int) -> None:
+        before = self.logs[-1]
+        kept = [entry for entry in plain(leader.log) if entry in before]
+        if len(kept) < len(before):
+            self.floor = min(self.floor, kept[-1][1] if kept else 0)
+        self.logs.append(plain(leader.log))
+        self.terms.append(leader.term)
+        receive(self.desk, leader.appends(start))
+        self.listen()
+
+    def ask_for_vote(self, candidate: int, term: int) -> None:
+        receive(self.desk, VoteRequest(NodeId(candidate), SELF, Term(term), LogIndex(99), Term(term - 1), True))
+        self.listen()
+
+    def work(self) -> None:
+        try:
+            self.desk.work()
+        finally:
+            self.listen()
+
+    def listen(self) -> None:
+        for message in self.desk.sent:
+            if isinstance(message, AppendAccepted):
+                self.floor = max(self.floor, self._still_promised(message))
+            if isinstance(message, VoteResponse | AppendAccepted | AppendRejected):
+                self.term = max(self.term, message.term)
+        self.desk.sent.clear()
+
+    def _still_promised(self, accepted: AppendAccepted) -> int:
+        """What a later leader has not replaced meanwhile of what is accepted."""
+        position = max(number for number, term in enumerate(self.terms) if term == accepted.term)
+        kept = [entry for entry in self.logs[position] if entry[1] <= accepted.match]
+        for later in self.logs[position:]:
+            kept = [entry for entry in kept if entry in later]
+        return kept[-1][1] if kept else 0
+
+    def check(self, files: FakeFiles) -> Desk:
+        """A replica on what is left: with all that was promised, and a prefix of what it was told."""
+        desk = Desk(files, members=GROUP, is_old=True)
+        found = on_disk(desk)
+        assert any(log[: len(found)] == found for log in self.logs), found
+        if found[-1:] != self.logs[-1][-1:]:
+            assert (found[-1][1] if found else 0) >= self.floor
+        promised = [entry for entry in self.logs[-1] if entry[1] <= self.floor]
+        assert found[: len(promised)] == promised
+        assert desk.replica.ledger.ballot.term >= self.term
+        return desk
+
+
+def follow(story: Story, *, work_between: bool) -> None:
+    """A few leaders, one after the other, each of whom knows less than the follower."""
+
+    def go() -> None:
+        if work_between:
+            story.work()
+
+    first = Leader(2, 1).batch(b"a", b"b")
+    story.tell(first, 1)
+    go()
+    first.batch(b"c").trim(1).batch(b"d" * 40, b"e")
+    story.tell(first, 4)
+    go()
+    second = Leader(3, 3, first.log[:3]).batch(b"C")
+    story.tell(second, 5)
+    go()
+    story.ask_for_vote(2, 5)
+    go()
+    third = Leader(2, 6, second.log[:2]).trim(1).trim(2).batch(b"last", b"word")
+    story.tell(third, 4)
+    go()
+    story.ask_for_vote(3, 9)
+    story.work()
+
+
+def crashes(tell: Callable[[Story], None], *, is_quick: bool) -> Iterator[Story]:
+    """The story with the power cut at its first step, its second, and so on."""
+    crash_at = 0
+    while True:
+        files = FakeFiles()
+        story = Story(files, is_quick)
+        crash_at += 1
+        files.crash_at = files.step + crash_at
+        try:
+            tell(story)
+        except PowerCut:
+            yield story
+        else:
+            assert crash_at > 20
+            return
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
+@pytest.mark.parametrize("work_between", [False, True])
+def test_a_power_cut_at_any_step_leaves_what_was_promised(work_between: bool, is_quick: bool) -> None:
+    for story in crashes(lambda story: follow(story, work_between=work_between), is_quick=is_quick):
+        story.listen()
+        for seed in SEEDS:
+            disk = story.files.after_power_cut(seed)
+            desk = story.check(disk)
+            # And it goes on from there: a leader that knows nothing of all this is followed.
+            leader = Leader(3, 20).batch(b"all", b"new")
+            receive(desk, leader.appends(1))
+            desk.work()
+            assert on_disk(desk) == plain(leader.log)
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_a_kill_at_any_step_leaves_what_was_promised(is_quick: bool) -> None:
+    for story in crashes(lambda story: follow(story, work_between=True), is_quick=is_quick):
+        story.listen()
+        story.check(story.files.after_kill())
+
+
+def test_a_vote_does_not_vouch_for_batches_that_are_not_synced_yet() -> None:
+    """All in one cycle of the writer: a vote, a batch, a vote. The second vote is stored before the batch is synced."""
+    files = FakeFiles()
+    desk = Desk(files, members=GROUP, is_quick=True)
+    leader = Leader(2, 1).batch(b"a")
+    receive(desk, leader.appends(1))
+    desk.replica.receive(VoteRequest(NodeId(3), SELF, Term(5), LogIndex(99), Term(4), True))
+    desk.turn()
+    files.fail("sync", errno.EIO, path_part=".log")
+    desk.work()
+    assert answers(desk, AppendAccepted) == []
+
+
+def test_alone_everything_that_was_answered_is_there_after_a_power_cut() -> None:
+    crash_at = 0
+    finished = False
+    while not finished:
+        crash_at += 1
+        files = FakeFiles(crash_at=crash_at)
+        heard: list[tuple[str, ErrorCode]] = []
+        try:
+            desk = Desk(files)
+            desk.heard = heard
+            for number in range(4):
+                desk.hear_durable(str(number), desk.append(b"%d" % number))
+                desk.hear_durable("again", desk.append(b"twin"))
+                desk.work()
+                if number == 1:
+                    desk.partition.trim(Offset(1), lambda error: None)
+                    desk.work()
+            finished = True
+        except PowerCut:
+            pass
+        for seed in SEEDS:
+            again = Desk(files.after_power_cut(seed), is_old=True)
+            assert again.partition.is_serving
+            assert again.partition.high_watermark >= len(heard)
+            stored = again.log.read(Offset(0), 1 << 20, again.partition.high_watermark)
+            assert stored is not None or again.partition.high_watermark == 0
+            assert again.produce(b"next") == again.partition.high_watermark
+    assert len(heard) == 8
+
+
+# ---- failures --------------------------------------------------------------------------------------
+
+
+def test_batches_behind_a_lost_entry_of_the_ledger_are_not_appended() -> None:
+    """They are of a term that the log would know nothing of, and every index behind them would be wrong."""
+    files = FakeFiles()
+    desk = Desk(files, members=GROUP)
+    leader = Leader(2, 1).batch(b"a")
+    receive(desk, leader.appends(1))
+    desk.work()
+    files.fail("write", errno.EIO, path_part="ledger")
+    newer = Leader(3, 2, leader.log).batch(b"b")
+    receive(desk, newer.appends(3))
+    desk.work()
+    assert desk.log.end_offset == 1
+    assert desk.partition.failure is not None
+    again = Desk(files.after_kill(), members=GROUP, is_old=True)
+    assert on_disk(again) == plain(leader.log)
+
+
+def test_a_full_disk_under_the_ledger_voids_what_is_queued_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FakeFiles()
+    desk = Desk(files)
+    monkeypatch.setattr(type(desk.replica.ledger), "append", no_room)
+    desk.partition.trim(Offset(0), lambda error: desk.heard.append(("trim", error)))
+    desk.turn()
+    desk.hear_durable("behind", desk.append(b"x"))
+    desk.turn()
+    desk.writer.run_cycle()
+    desk.turn()
+    assert desk.heard == [("behind", ErrorCode.KAFKA_STORAGE_ERROR), ("trim", ErrorCode.KAFKA_STORAGE_ERROR)]
+    assert desk.log.end_offset == 0
+    monkeypatch.undo()
+    desk.work()
+    desk.wait()
+    assert desk.produce(b"y") == 1
+
+
+def no_room(*_: object) -> None:
+    raise LogFenced("ledger", "no room")
+
+
+def test_a_follower_whose_append_failed_begins_again_and_asks_for_the_rest() -> None:
+    files = FakeFiles()
+    desk = Desk(files, members=GROUP)
+    leader = Leader(2, 1).batch(b"a")
+    receive(desk, leader.appends(1))
+    desk.work()
+    files.fail("write", errno.ENOSPC, path_part=".log")
+    leader.batch(b"b")
+    receive(desk, leader.appends(3))
+    desk.work()
+    assert answers(desk, AppendAccepted)[-1] == AppendAccepted(SELF, NodeId(2), Term(1), LogIndex(2))
+    assert (desk.partition.failure, desk.partition.next_offset) == (None, 1)
+    receive(desk, leader.appends(3))
+    desk.work()
+    assert answers(desk, AppendAccepted)[-1] == AppendAccepted(SELF, NodeId(2), Term(1), LogIndex(3))
+    assert on_disk(desk) == plain(leader.log)
+
+
+def test_a_disk_that_stays_full_is_not_worn_out_with_elections() -> None:
+    files = FakeFiles()
+    desk = Desk(files)
+    files.fail("write", errno.ENOSPC, path_part=".log", fail_count=1_000)
+    waits = []
+    for _ in range(8):
+        desk.append()
+        desk.work()
+        waits += [delay for delay, _ in desk.later]
+        desk.wait()
+    assert len(waits) == 7
+    assert waits == sorted(waits)
+    assert 0 < waits[0] < waits[-1] <= 2
+    files.forget_faults()
+    assert desk.produce() == 1
+    files.fail("write", errno.ENOSPC, path_part=".log")
+    desk.produce()
+    assert desk.later == []
+    assert desk.partition.is_serving
+
+
+def test_a_closed_replica_does_not_begin_again() -> None:
+    files = FakeFiles()
+    desk = Desk(files)
+    files.fail("write", errno.ENOSPC, path_part=".log")
+    desk.append()
+    desk.turn()
+    desk.writer.run_cycle()
+    desk.turn()
+    desk.partition.close()
+    desk.work()
+    assert desk.replica.node is None
+
+
+# ---- snapshots -------------------------------------------------------------------------------------
+
+
+def a_snapshot() -> tuple[SnapshotMeta, bytes]:
+    table = ProducerTable()
+    table.apply(a_header(7, 0, 3, base_offset=40), seen_ms=0)
+    configuration = Configuration.of([NodeId(number) for number in (1, 2, 4)])
+    return SnapshotMeta(LogIndex(60), Term(4), configuration, encode_trim(Offset(41))), table.to_bytes()
+
+
+def chunks() -> list[SnapshotChunk]:
+    meta, data = a_snapshot()
+    half = len(data) // 2
+    sender, term = NodeId(2), Term(5)
+    return [
+        SnapshotChunk(sender, SELF, term, meta, 0, b"", False),
+        SnapshotChunk(sender, SELF, term, meta, 0, data[:half], False),
+        SnapshotChunk(sender, SELF, term, meta, half, data[half:], True),
+    ]
+
+
+def check_installed(desk: Desk) -> None:
+    meta, _ = a_snapshot()
+    partition, entries = desk.partition, desk.replica.entries
+    assert (partition.log.start_offset, partition.next_offset) == (41, 41)
+    assert (entries.first_index, entries.last_index, entries.term_at(LogIndex(60))) == (61, 60, 4)
+    assert entries.snapshot == meta
+    assert partition.producers.find_repeat(a_header(7, 0, 3)) is not None
+    assert desk.replica.node is not None
+    assert desk.replica.node.configuration == meta.configuration
+    snapshots = desk.store.snapshots(TOPIC.name, TOPIC.topic_id, 0)
+    assert (snapshots.offsets(INSTALL_SNAPSHOT), snapshots.offsets(BASE_SNAPSHOT)) == ([], [41])
+
+
+def test_a_snapshot_takes_the_place_of_the_log() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    receive(desk, Leader(3, 1).batch(b"old", b"and").batch(b"gone").appends(1))
+    desk.work()
+    for chunk in chunks():
+        receive(desk, chunk)
+        desk.work()
+    check_installed(desk)
+    assert desk.partition.high_watermark == 41
+    assert answers(desk, AppendAccepted)[-1] == AppendAccepted(SELF, NodeId(2), Term(5), LogIndex(60))
+    again = Desk(desk.files.after_power_cut(1), members=GROUP, is_old=True)  # type: ignore[union-attr]
+    check_installed(again)
+
+
+def test_a_damaged_snapshot_is_not_installed() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    offer, first, last = chunks()
+    for chunk in (offer, first, SnapshotChunk(*_fields(last)[:5], bytes(last.data)[:-1], True)):
+        receive(desk, chunk)
+        desk.work()
+    assert desk.replica.entries.first_index == 1
+    assert answers(desk, AppendAccepted) == []
+
+
+def _fields(chunk: SnapshotChunk) -> tuple[NodeId, NodeId, Term, SnapshotMeta, int]:
+    return chunk.sender, chunk.target, chunk.term, chunk.meta, chunk.offset
+
+
+def test_a_crash_while_a_snapshot_is_installed_leaves_the_old_log_or_the_new() -> None:
+    old = Leader(3, 1).batch(b"old", b"and").trim(1).batch(b"gone")
+    outcomes = set()
+    crash_at = 0
+    finished = False
+    while not finished:
+        crash_at += 1
+        files = FakeFiles()
+        desk = Desk(files, members=GROUP)
+        receive(desk, old.appends(1))
+        desk.work()
+        desk.sent.clear()
+        files.crash_at = files.step + crash_at
+        try:
+            for chunk in chunks():
+                receive(desk, chunk)
+                desk.work()
+            finished = True
+        except PowerCut:
+            pass
+        was_accepted = bool(answers(desk, AppendAccepted))
+        for disk in (*map(files.after_power_cut, SEEDS), files.after_kill()):
+            again = Desk(disk, members=GROUP, is_old=True)
+            if again.log.start_offset == 0:
+                assert on_disk(again) == plain(old.log)
+                assert not was_accepted
+                outcomes.add("old")
+            else:
+                check_installed(again)
+                outcomes.add("new")
+    assert outcomes == {"old", "new"}
+    assert crash_at > 10
+
+
+def test_a_crash_while_an_installation_is_finished_after_a_crash() -> None:
+    """Opening does it again from the beginning, however often it is stopped."""
+    files = FakeFiles()
+    desk = Desk(files, members=GROUP)
+    receive(desk, Leader(3, 1).batch(b"old").appends(1), Leader(2, 5).heartbeat(0))
+    desk.work()
+    meta, data = a_snapshot()
+    desk.partition.state.save_snapshot(meta, data)
+    stopped = 0
+    for crash_at in range(1, 200):
+        disk = files.after_power_cut(crash_at)
+        disk.crash_at = crash_at
+        try:
+            Desk(disk, members=GROUP, is_old=True)
+        except PowerCut:
+            stopped += 1
+        check_installed(Desk(disk.after_power_cut(crash_at), members=GROUP, is_old=True))
+        if stopped < crash_at:
+            break
+    assert stopped > 10
+
+
+# ---- leading ---------------------------------------------------------------------------------------
+
+
+def test_a_leader_serves_only_once_it_has_committed_something_of_its_own_term() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    receive(desk, Leader(2, 1).batch(b"a").appends(1, commit=2))
+    desk.work()
+    desk.replica.node.on_leader_lost()  # type: ignore[union-attr]
+    lead(desk)
+    assert desk.partition.is_leader
+    assert not desk.partition.is_serving
+    assert desk.partition.next_offset == 1
+    with pytest.raises(ApiError):
+        desk.partition.check_serving()
+    receive(desk, AppendAccepted(NodeId(2), SELF, desk.replica.node.term, LogIndex(3)))  # type: ignore
+    desk.work()
+    assert desk.partition.is_serving
+    assert desk.announced
+
+
+def lead(desk: Desk) -> None:
+    """Win an election with the votes of the others."""
+    desk.replica.campaign()
+    desk.work()
+    for _ in range(4):
+        for message in list(desk.sent):
+            desk.sent.remove(message)
+            answer = agreement(message)
+            if answer is not None:
+                receive(desk, answer)
+                desk.work()
+    assert desk.replica.node is not None
+    assert desk.replica.node.role is Role.LEADER
+
+
+def agreement(message: object) -> object:
+    from drmq.raft import PreVoteRequest, PreVoteResponse
+
+    if isinstance(message, PreVoteRequest):
+        return PreVoteResponse(message.target, SELF, message.term, message.campaign_term, True)
+    if isinstance(message, VoteRequest):
+        return VoteResponse(message.target, SELF, message.term, True)
+    return None

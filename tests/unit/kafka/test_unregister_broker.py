@@ -1,0 +1,53 @@
+"""UnregisterBroker: a node is drained before it goes; what cannot be spared stays."""
+
+from __future__ import annotations
+
+from drmq.model import ErrorCode, NodeId
+from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
+from support.broker_harness import NODE, Harness
+from support.other_nodes import add_node, add_topic
+
+
+def unregister(harness: Harness, node_id: int) -> tuple[int, str]:
+    answer = harness.ask(UnregisterBrokerRequest(node_id))
+    return answer.error_code, answer.error_message or ""
+
+
+def test_a_node_begins_to_be_drained(harness: Harness) -> None:
+    for node_id in (2, 3):
+        add_node(harness, node_id)
+    add_topic(harness, "t", [2])
+    assert unregister(harness, 2) == (0, "")
+    assert harness.broker.catalog.brokers[NodeId(2)].draining
+    assert unregister(harness, 2) == (0, ""), "asked again, it is still so"
+
+
+def test_a_node_that_is_not_there(harness: Harness) -> None:
+    code, text = unregister(harness, 5)
+    assert code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert "there are 1" in text
+
+
+def test_a_node_whose_replicas_find_no_other_place(harness: Harness) -> None:
+    for node_id in (2, 3):
+        add_node(harness, node_id)
+    add_topic(harness, "t", [1, 2, 3])
+    code, text = unregister(harness, 2)
+    assert code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "t-0 would have fewer replicas" in text
+    assert not harness.broker.catalog.brokers[NodeId(2)].draining
+
+
+def test_the_only_one_that_votes_stays(harness: Harness) -> None:
+    for node_id in (2, 3):
+        add_node(harness, node_id)
+    code, text = unregister(harness, NODE)
+    assert code == ErrorCode.INVALID_REQUEST
+    assert "has the only vote" in text
+    assert not harness.broker.catalog.brokers[NODE].draining
+
+
+def test_without_the_metadata_nothing_is_decided(harness: Harness) -> None:
+    add_node(harness, 2)
+    with harness.failing(harness.broker.metadata.log.partition):
+        assert unregister(harness, 2)[0] == ErrorCode.KAFKA_STORAGE_ERROR
