@@ -4,16 +4,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SPARK_READY := $(VENV)/.spark-ready
 SOURCES := src tests bench demo chaos
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check unit conformance e2e soak chaos simulate bench fuzz lint types format docs lock clean tools
+.PHONY: help demo run test check unit conformance e2e spark-test soak chaos simulate bench spark-bench fuzz lint types format docs \
+  lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
 
-$(READY): requirements/dev.txt pyproject.toml
+$(READY): requirements/dev.txt pyproject.toml hatch_build.py src/drmq/columnar/_decoder.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "DRMQ needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
@@ -23,15 +25,26 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## the main job end to end on real data: produce, consume in a group, kill -9, nothing lost
+# Spark is large, so it is set up only by the targets that run it.
+$(SPARK_READY): $(READY) requirements/spark.txt
+	@echo "Setting up Spark in $(VENV) (once; about a minute, 600 MB) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/spark.txt
+	@touch $@
+
+demo: $(SPARK_READY) ## the main job end to end on real data: groups, then a Spark query; kill -9, nothing lost
 	@$(BIN)/python -m demo
+	@$(BIN)/python -m demo.spark
 
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
 
-test: $(READY) tools ## everything that protects the promises (about five minutes)
+test: $(SPARK_READY) tools ## everything that protects the promises (about ten minutes)
 	@$(MAKE) --no-print-directory lint types
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/spark
+	@$(MAKE) --no-print-directory spark-test
+
+spark-test: $(SPARK_READY) ## the Spark data source, in one shared local session (about five minutes)
+	@$(BIN)/python -m pytest -q tests/spark
 
 check: $(READY) ## fast: lint, types, layers, unit tests and scenario scripts
 	@$(MAKE) --no-print-directory lint types
@@ -74,13 +87,19 @@ fuzz: $(READY) ## feed random bytes to every parser and to the port (COUNT=20000
 bench: $(READY) ## speed and memory beside a bare limit, Redis, NATS and, if it can be had, Kafka
 	@$(BIN)/python -m bench $(BENCH)
 
+spark-bench: $(SPARK_READY) ## Spark over topics beside ready-made batches and a plain consumer
+	@$(BIN)/python -m bench.spark $(BENCH)
+
 docs: $(READY) ## write the generated parts of docs/reference again
 	@$(BIN)/python -m drmq.server.docs
 
-lock: $(READY) ## pin dependencies anew in requirements/dev.txt
+lock: $(READY) ## pin dependencies anew in requirements
 	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header --no-emit-options \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev --extra bench \
 	  -o requirements/dev.txt pyproject.toml
+	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header --no-emit-options \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra spark -c requirements/dev.txt \
+	  -o requirements/spark.txt pyproject.toml
 
 # Two tools of the tests do not come from PyPI: kcat, a client, and strace, which makes system calls fail.
 # As root on Debian they are installed; elsewhere their tests are skipped with a reason that names the package.
@@ -93,4 +112,4 @@ tools:
 	done
 
 clean: ## remove .venv and everything generated
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/drmq/columnar/*.so

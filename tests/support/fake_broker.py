@@ -77,7 +77,8 @@ class FakeBroker:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
+        # A client may hang up at any time, also while an answer is on its way to it.
+        with suppress(ConnectionError), connection, connection.makefile("rb") as stream:
             while True:
                 start = stream.read(4)
                 if len(start) < 4:

@@ -1,8 +1,9 @@
 """One connection to one broker: a request out, its answer back, all within a deadline.
 
-Blocking and one request at a time: an administration client has nothing to gain from more. The
-connection asks for the broker's versions once and then speaks the newest version of each API that
-both sides know.
+Blocking, and mostly one request at a time: an administration client has nothing to gain from more.
+Who reads a lot sends a request ahead with `send` and takes its answer later with `receive`; answers
+come in the order of the requests. The connection asks for the broker's versions once and then speaks
+the newest version of each API that both sides know.
 
 After any failure the connection is closed, because the position in the stream of answers is lost.
 """
@@ -13,7 +14,7 @@ import select
 import socket
 import time
 from struct import Struct
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from drmq.client.errors import ClientError, DeadlineExceeded, Refused, Unreachable, refusal
 from drmq.model import ErrorCode
@@ -76,6 +77,14 @@ class Deadline:
         return left
 
 
+class Sent(NamedTuple):
+    """A request that is on its way: what is needed to understand its answer."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+
+
 class Connection:
     """A connection that is open and whose broker has told its versions. Owned by one thread."""
 
@@ -83,6 +92,8 @@ class Connection:
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
+        self._due_count = 0
+        """Requests that were sent and whose answers were not taken yet."""
         self._versions: dict[int, tuple[int, int]] = {}
         self._socket = self._connect(deadline)
         try:
@@ -149,10 +160,17 @@ class Connection:
 
     def call(self, request: object, response_class: type[T], deadline: Deadline, version_max: int = 32767) -> T:
         """Send a request and wait for its answer. Raises `ClientError`; codes inside the answer are the caller's."""
-        version = self.version_of(type(request), version_max)
-        frame = self._exchange(request, version, deadline)
+        return self.receive(self.send(request, deadline, version_max), response_class, deadline)
+
+    def send(self, request: object, deadline: Deadline, version_max: int = 32767) -> Sent:
+        """Send a request without waiting for its answer, which `receive` must take next."""
+        return self._send(request, self.version_of(type(request), version_max), deadline)
+
+    def receive(self, sent: Sent, response_class: type[T], deadline: Deadline) -> T:
+        """The answer to the oldest request that has none. Raises `ClientError`."""
+        frame = self._receive_answer(sent, deadline)
         try:
-            _, answer = read_response(spec_of(type(request)).api_key, version, frame)
+            _, answer = read_response(sent.api_key, sent.version, frame)
         except ProtocolError as error:
             self.close()
             raise ClientError(f"The answer of {self.address} cannot be read: {error}") from None
@@ -161,32 +179,51 @@ class Connection:
 
     def _exchange(self, request: object, version: int, deadline: Deadline) -> memoryview:
         """The frame of the answer, without its size."""
+        return self._receive_answer(self._send(request, version, deadline), deadline)
+
+    def _send(self, request: object, version: int, deadline: Deadline) -> Sent:
         api_key = spec_of(type(request)).api_key
-        name = ApiKey(api_key).name
         self._correlation_id += 1
-        doing = f"asking {self.address} for {name}"
+        sent = Sent(api_key, version, self._correlation_id)
         try:
-            self._socket.settimeout(deadline.check(doing))
+            self._socket.settimeout(deadline.check(self._doing(sent)))
             self._socket.sendall(write_request(api_key, version, self._correlation_id, self._client_id, request))
-            frame = self._receive(deadline, doing)
-        except TimeoutError:
-            self.close()
-            deadline.check(doing)
-            raise Unreachable(f"{self.address} stopped answering", sent=True) from None
-        except OSError as error:
-            self.close()
-            raise Unreachable(
-                f"The connection to {self.address} broke while waiting for {name}: {error.strerror or error}",
-                sent=True,
-            ) from None
-        except ClientError:
-            self.close()
-            raise
+        except (OSError, ClientError) as error:
+            raise self._broken(sent, error, deadline) from None
+        self._due_count += 1
+        return sent
+
+    def _receive_answer(self, sent: Sent, deadline: Deadline) -> memoryview:
+        self._due_count -= 1
+        try:
+            frame = self._receive(deadline, self._doing(sent))
+        except (OSError, ClientError) as error:
+            raise self._broken(sent, error, deadline) from None
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        if correlation_id != self._correlation_id:
+        if correlation_id != sent.correlation_id:
             self.close()
-            raise self._not_kafka(ValueError(f"answer {correlation_id} to request {self._correlation_id}"))
+            raise self._not_kafka(ValueError(f"answer {correlation_id} to request {sent.correlation_id}"))
         return frame
+
+    def _doing(self, sent: Sent) -> str:
+        return f"asking {self.address} for {ApiKey(sent.api_key).name}"
+
+    def _broken(self, sent: Sent, error: OSError | ClientError, deadline: Deadline) -> ClientError:
+        """What to raise for a failure in the middle of a request; the connection is closed."""
+        self.close()
+        if isinstance(error, ClientError):
+            return error
+        if isinstance(error, TimeoutError):
+            try:
+                deadline.check(self._doing(sent))
+            except DeadlineExceeded as exceeded:
+                return exceeded
+            return Unreachable(f"{self.address} stopped answering", sent=True)
+        return Unreachable(
+            f"The connection to {self.address} broke while waiting for {ApiKey(sent.api_key).name}: "
+            f"{error.strerror or error}",
+            sent=True,
+        )
 
     def _receive(self, deadline: Deadline, doing: str) -> memoryview:
         (length,) = _LENGTH.unpack(self._receive_exactly(4, deadline, doing))
@@ -195,17 +232,21 @@ class Connection:
         return memoryview(self._receive_exactly(length, deadline, doing))
 
     def _receive_exactly(self, count: int, deadline: Deadline, doing: str) -> bytearray:
-        received = bytearray()
-        while len(received) < count:
+        # Fresh memory is only promised by the system until it is written to, so a length that a stranger
+        # claims costs nothing before the bytes are there.
+        received = bytearray(count)
+        filled = 0
+        while filled < count:
             self._socket.settimeout(deadline.check(doing))
-            chunk = self._socket.recv(min(count - len(received), 1 << 20))
-            if not chunk:
+            with memoryview(received) as view, view[filled:] as free:
+                size = self._socket.recv_into(free)
+            if not size:
                 raise Unreachable(
                     f"{self.address} closed the connection while {doing}",
                     sent=True,
                     advice="The broker stopped, or this is not a Kafka port.",
                 )
-            received += chunk
+            filled += size
         return received
 
     @property
@@ -217,6 +258,9 @@ class Connection:
         """
         if self._socket.fileno() < 0:
             return False
+        if self._due_count:
+            # What can be read now is an answer that somebody will take.
+            return True
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if poll.poll(0):

@@ -185,10 +185,13 @@ class Topics:
 
         self._cluster.retry(ask, repeatable=False)
 
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, OffsetAt]:
         """For each partition the first offset at or after a time in ms, or for `LATEST`, `EARLIEST`, `MAX_TIMESTAMP`.
 
-        A time after the last record has no offset: its answer has offset -1.
+        A time after the last record has no offset: its answer has offset -1. With `read_committed` the
+        end is where the first open transaction begins.
         """
 
         def ask(
@@ -204,7 +207,9 @@ class Topics:
                 )
                 for topic, indexes in by_topic(part).items()
             ]
-            request = ListOffsetsRequest(topics=topics, timeout_ms=deadline.left_ms())
+            request = ListOffsetsRequest(
+                isolation_level=int(read_committed), topics=topics, timeout_ms=deadline.left_ms()
+            )
             found = {}
             for answer in leader.call(request, ListOffsetsResponse, deadline).topics:
                 for entry in answer.partitions:

@@ -1,8 +1,8 @@
 """The reference pages, as far as they can be made from definitions.
 
-`python -m drmq.server.docs` rewrites what stands between the marks in `docs/reference/configuration.md`
-and `docs/reference/command-line.md`; the prose around is written by hand. A test compares, so a setting
-or a command that is not in the manual does not pass.
+`python -m drmq.server.docs` rewrites what stands between the marks in `docs/reference/configuration.md`,
+`docs/reference/command-line.md` and `docs/reference/spark-options.md`; the prose around is written by
+hand. A test compares, so a setting, a command or an option that is not in the manual does not pass.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import click
 from drmq.server.cli import COMMANDS, drmq
 from drmq.server.config import TABLES, all_settings
 from drmq.server.settings import Setting
+from drmq.spark.definitions import DEFINITIONS, Use
 
 START = "<!-- made by python -m drmq.server.docs: {name} -->"
 END = "<!-- end of {name} -->"
@@ -69,9 +70,33 @@ def all_commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
                 yield (name, verb), command.commands[verb]
 
 
+def spark_options() -> str:
+    """Every option of the Spark data source, in a table for each use."""
+    tables = (
+        ("Reading and writing", lambda use: bool(use & Use.READ) and bool(use & Use.WRITE)),
+        ("Reading", lambda use: use == Use.READ),
+        ("Batches only", lambda use: use == Use.BATCH),
+        ("Streams only", lambda use: use == Use.STREAM),
+        ("Writing", lambda use: use == Use.WRITE),
+    )
+    parts = []
+    for title, belongs in tables:
+        parts.append(f"### {title}\n")
+        parts.append("| Option | Default | Allowed | Meaning |")
+        parts.append("| --- | --- | --- | --- |")
+        parts += [
+            f"| `{option.name}` | {option.default} | {option.allowed} | {option.doc} |"
+            for option in DEFINITIONS.values()
+            if belongs(option.use) and not option.accepted
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "configuration.md": ("settings", configuration),
     "command-line.md": ("commands", command_line),
+    "spark-options.md": ("options", spark_options),
 }
 """Each page: the name of its made section, and what makes it."""
 

@@ -108,3 +108,20 @@ def test_closed_door() -> None:
     with pytest.raises(Unreachable, match="Connection refused") as caught:
         Connection(Address("127.0.0.1", port), "test", Deadline(5))
     assert not caught.value.sent
+
+
+def test_a_request_that_was_sent_ahead_leaves_the_connection_open() -> None:
+    """Its answer may be there before anybody asks for it; only bytes that nobody waits for mean the end."""
+    with broker({ApiKey.LIST_GROUPS: lambda request: ListGroupsResponse()}) as fake:
+        deadline = Deadline(5)
+        connection = Connection(fake.address, "test", deadline)
+        first = connection.send(ListGroupsRequest(), deadline)
+        second = connection.send(ListGroupsRequest(), deadline)
+        while fake.count(ApiKey.LIST_GROUPS) < 2:
+            assert deadline.check("waiting")
+        assert connection.is_open
+        assert connection.receive(first, ListGroupsResponse, deadline).groups == []
+        assert connection.is_open
+        assert connection.receive(second, ListGroupsResponse, deadline).groups == []
+        assert connection.is_open
+        connection.close()

@@ -47,6 +47,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Consumers": {
         "group": ("drmq.server.cli.group", "List, inspect, reset and delete consumer groups."),
     },
+    "Spark": {
+        "sql": ("drmq.server.cli.sql", "Answer a SQL query over topics, with Spark."),
+        "spark": ("drmq.server.cli.spark", "Check, open and run Spark with topics as tables."),
+    },
     "Files": {
         "log": ("drmq.server.cli.log", "Read and check segment files, without a broker."),
     },

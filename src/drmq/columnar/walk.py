@@ -1,0 +1,246 @@
+"""From batch to batch: what is decided once per batch, before a builder sees the records.
+
+A Fetch answer holds whole batches as they were stored, so it may begin before the offset that was asked
+for, end in the middle of a batch, and contain what a reader must not see. Headers decide nearly all of
+it: a batch outside the range is stepped over, control batches and those of aborted transactions
+are dropped, and only the rest is decompressed, once each, even if a piece ends in the middle of it.
+
+An abort is known from two sides. The broker lists the aborted transactions that begin at or before what
+it sent, each by its producer and first offset; the marker that ended a transaction stands in the log
+itself. Between the two, everything transactional of that producer is void. So the markers have to be
+read even in batches that lie before the range.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
+
+from drmq.columnar.columns import INT32_MAX, INT64_MAX, Columns, as_columns
+from drmq.columnar.implementation import BUILDER
+from drmq.columnar.outcome import Batch, Bounds, Builder, Outcome, Place, describe
+from drmq.model import ErrorCode
+from drmq.records import (
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    InvalidBatch,
+    batch_is_intact,
+    decode_batch,
+    decompress,
+    iter_batches,
+)
+
+ROWS_MAX = 65_536
+BYTES_MAX = 4 * 2**20
+"""Large enough that the cost per piece vanishes, and small enough that malloc gives the memory of the last piece to
+the next. Larger pieces come fresh from the kernel, and with 1 KB records half the time goes into page faults."""
+
+BYTES_MAX_LIMIT = 2**30
+"""Half of what 32-bit offsets reach."""
+
+_CONTROL_KEY = Struct(">hh")
+_ABORT = 0
+
+
+def iter_columns(
+    data: Buffer,
+    *,
+    start_offset: int,
+    end_offset: int,
+    decompressed_size_max: int,
+    include_headers: bool = False,
+    want_key: bool = True,
+    want_value: bool = True,
+    aborted: Sequence[tuple[int, int]] = (),
+    rows_max: int = ROWS_MAX,
+    bytes_max: int = BYTES_MAX,
+    builder: type[Builder] = BUILDER,
+) -> Iterator[Columns]:
+    """The records of `data` with `start_offset <= offset < end_offset`, piece by piece.
+
+    `data` is what a Fetch answer has for one partition; a batch cut off at its end is left for the next
+    Fetch. A piece has at most `rows_max` rows and `bytes_max` bytes of keys, values and headers, but a
+    row that is larger comes alone. There is always a last piece, if need be without rows: its
+    `next_offset`, from `start_offset` to `end_offset`, is where to fetch next. If that is `start_offset`,
+    no batch in `data` was whole.
+
+    `aborted` is the list of the Fetch answer, as pairs of producer id and first offset, and makes reading
+    committed. `decompressed_size_max` is per batch. Raises `InvalidBatch` where it meets bad bytes; the
+    rows since the last piece are then lost. `data` must not be changed until the last piece is out.
+    """
+    if not 0 <= start_offset <= end_offset <= INT64_MAX:
+        raise ValueError(f"offsets from {start_offset} to {end_offset} are no range of offsets")
+    if not 1 <= rows_max < INT32_MAX:
+        raise ValueError(f"rows_max={rows_max} is not between 1 and {INT32_MAX - 1}")
+    if not 1 <= bytes_max <= BYTES_MAX_LIMIT:
+        raise ValueError(f"bytes_max={bytes_max} is not between 1 and {BYTES_MAX_LIMIT}")
+    if not 0 <= decompressed_size_max <= INT32_MAX:
+        raise ValueError(f"decompressed_size_max={decompressed_size_max} is not between 0 and {INT32_MAX}")
+    view = memoryview(data)
+    if view.nbytes and (view.format != "B" or view.ndim != 1):
+        view = view.cast("B")
+    bounds = Bounds(start_offset, end_offset, rows_max, bytes_max)
+    walk = _Walk(bounds, _Aborted(aborted) if aborted else None, decompressed_size_max)
+    return walk.pieces(view, lambda: builder(want_key, want_value, include_headers))
+
+
+def decode(
+    data: Buffer,
+    *,
+    start_offset: int,
+    end_offset: int,
+    decompressed_size_max: int,
+    include_headers: bool = False,
+    want_key: bool = True,
+    want_value: bool = True,
+    aborted: Sequence[tuple[int, int]] = (),
+    rows_max: int = INT32_MAX - 1,
+    bytes_max: int = BYTES_MAX_LIMIT,
+    builder: type[Builder] = BUILDER,
+) -> Columns:
+    """The first piece of `iter_columns`, which is nearly always all there is.
+
+    Where the limits cut it short, call again with `start_offset` at its `next_offset`, on the same `data`
+    and with the same `aborted`, until `next_offset` stands still.
+    """
+    return next(
+        iter_columns(
+            data,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            decompressed_size_max=decompressed_size_max,
+            include_headers=include_headers,
+            want_key=want_key,
+            want_value=want_value,
+            aborted=aborted,
+            rows_max=rows_max,
+            bytes_max=bytes_max,
+            builder=builder,
+        )
+    )
+
+
+class _Walk:
+    """One pass over one Fetch answer; `next_offset` is how far it has come."""
+
+    def __init__(self, bounds: Bounds, aborted: _Aborted | None, decompressed_size_max: int) -> None:
+        self._bounds = bounds
+        self._aborted = aborted
+        self._decompressed_size_max = decompressed_size_max
+        self._next_offset = bounds.start_offset
+
+    def pieces(self, data: memoryview, new_builder: Callable[[], Builder]) -> Iterator[Columns]:
+        builder = new_builder()
+        told_offset = None
+        for batch, body in self._bodies(data):
+            place = Place()
+            while True:
+                outcome, position, done_count, last_delta, first, second = builder.add(body, place, batch, self._bounds)
+                place = Place(position, done_count, last_delta)
+                if outcome in (Outcome.FINISHED, Outcome.PAST_END):
+                    break
+                if outcome != Outcome.FULL:
+                    raise _corrupt(batch.base_offset, describe(outcome, batch, place, first, second))
+                told_offset = max(self._next_offset, batch.base_offset + last_delta + 1)
+                yield as_columns(builder.finish(), told_offset)
+                builder = new_builder()
+            del body  # before the next one is decompressed, or both would count against the memory
+        if builder.row_count or told_offset != self._next_offset:
+            yield as_columns(builder.finish(), self._next_offset)
+
+    def _bodies(self, data: memoryview) -> Iterator[tuple[Batch, Buffer]]:
+        """The plain records of each batch that a reader may see and that reaches into the range.
+
+        When it is asked for the next one, the last one has been read.
+        """
+        start_offset, end_offset, _, _ = self._bounds
+        log_offset = None
+        for position, header in iter_batches(data):
+            if self._next_offset == end_offset:
+                return
+            _check_range(header, log_offset)
+            log_offset = header.next_offset
+            if header.base_offset >= end_offset:
+                self._next_offset = end_offset
+                return
+            if header.next_offset > start_offset or self._aborted is not None:
+                batch = data[position : position + header.size]
+                try:
+                    body = self._open(header, batch)
+                except InvalidBatch as error:
+                    raise InvalidBatch(error.code, _in_batch(header.base_offset, str(error))) from None
+                if body is not None and header.next_offset > start_offset:
+                    yield _batch_of(header), body
+                del body
+            self._next_offset = min(max(self._next_offset, header.next_offset), end_offset)
+
+    def _open(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
+        """The plain records of `batch`, or `None` if nobody may see them."""
+        # Also of what is dropped: the reason to drop it stands in the bytes that the checksum covers.
+        if not batch_is_intact(batch):
+            raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
+        if self._aborted is not None and self._aborted.covers(header, batch):
+            return None
+        if header.is_control or header.next_offset <= self._bounds.start_offset:
+            return None
+        return decompress(header.codec, batch[HEADER_SIZE:], self._decompressed_size_max)
+
+
+class _Aborted:
+    """Which producers are in an aborted transaction, at the place where the walk is."""
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self._to_come = deque(sorted((first_offset, producer_id) for producer_id, first_offset in aborted))
+        self._producers: set[int] = set()
+
+    def covers(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether this batch, the next one of the walk, belongs to an aborted transaction."""
+        if header.producer_id < 0:
+            return False
+        while self._to_come and self._to_come[0][0] < header.next_offset:
+            self._producers.add(self._to_come.popleft()[1])
+        if header.producer_id not in self._producers:
+            return False
+        if header.is_control:
+            if _is_abort_marker(batch):
+                self._producers.discard(header.producer_id)
+            return False
+        return header.is_transactional
+
+
+def _is_abort_marker(batch: memoryview) -> bool:
+    # A marker is one record of a dozen bytes, and no broker compresses it.
+    records = decode_batch(batch, decompressed_size_max=0)
+    key = records[0].key if records else None
+    if key is None or len(key) < _CONTROL_KEY.size:
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "a control batch without a type")
+    _, kind = _CONTROL_KEY.unpack_from(key)
+    return bool(kind == _ABORT)
+
+
+def _check_range(header: BatchHeader, log_offset: int | None) -> None:
+    """Refuse a batch whose offsets cannot be. Base offsets are outside the checksum, so nothing else would."""
+    if header.record_count < 0 or header.last_offset_delta < 0:
+        reason = f"it has {header.record_count} records with last offset delta {header.last_offset_delta}"
+        raise _corrupt(header.base_offset, reason)
+    if header.next_offset > INT64_MAX:
+        raise _corrupt(header.base_offset, "its offsets do not fit into 64 bits")
+    if log_offset is not None and header.base_offset < log_offset:
+        raise _corrupt(header.base_offset, f"the one before it ends at {log_offset}")
+
+
+def _batch_of(header: BatchHeader) -> Batch:
+    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp
+    return Batch(
+        header.record_count, header.base_offset, header.last_offset_delta, timestamp, header.is_log_append_time
+    )
+
+
+def _in_batch(base_offset: int, reason: str) -> str:
+    return f"the batch at offset {base_offset} cannot be read: {reason}"
+
+
+def _corrupt(base_offset: int, reason: str) -> InvalidBatch:
+    return InvalidBatch(ErrorCode.CORRUPT_MESSAGE, _in_batch(base_offset, reason))

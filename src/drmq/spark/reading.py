@@ -1,0 +1,42 @@
+"""One task: read a range and hand it to Spark as Arrow batches.
+
+A worker process serves many tasks, one after the other, so its connections are kept between them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from drmq.spark.fetching import Fetcher
+from drmq.spark.offsets import Range
+from drmq.spark.options import ReadOptions
+from drmq.spark.table import TableShape
+
+_fetchers: dict[tuple[object, ...], Fetcher] = {}
+"""By process, cluster and settings. The process is part of it because Spark forks its workers."""
+
+
+def read_range(options: ReadOptions, schema: Any, part: Range | None) -> Iterator[Any]:
+    """Arrow batches of all records of a range. None stands for a query that has nothing to read."""
+    if part is None:
+        return
+    shape = TableShape(options.table, schema, options.filter)
+    for fetched in _fetcher(options).read(part, fail_on_data_loss=options.fail_on_data_loss):
+        yield from shape.batches(part, fetched)
+
+
+def _fetcher(options: ReadOptions) -> Fetcher:
+    settings = (options.bootstrap, options.client_id, options.timeout_s, options.read_committed, options.fetch_bytes)
+    key = (os.getpid(), *settings)
+    if key not in _fetchers:
+        _fetchers.clear()
+        _fetchers[key] = Fetcher(
+            options.bootstrap,
+            client_id=options.client_id,
+            timeout_s=options.timeout_s,
+            read_committed=options.read_committed,
+            fetch_bytes=options.fetch_bytes,
+        )
+    return _fetchers[key]

@@ -1,0 +1,58 @@
+"""A Spark session that works on this machine: Java found, Python the right one, the data source known.
+
+Workers run the Python that PYSPARK_PYTHON names, else `python3` from PATH, which in a virtual
+environment that is not activated is another one, without DRMQ. So both variables are set to the
+interpreter that is running, unless the user has set them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from drmq.spark.errors import SetupError
+from drmq.spark.java import choose, java_home
+
+EXTRA_ADVICE = "`pip install 'drmq[spark]'` brings it."
+
+
+def check_installed() -> None:
+    """Raise `SetupError` unless the packages of the extra are here. Imports none of them."""
+    for name in ("pyspark", "pyarrow"):
+        if find_spec(name) is None:
+            raise SetupError(f"The package {name} is not installed, and Spark needs it. {EXTRA_ADVICE}")
+
+
+def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that Spark needs and that are not set, or not rightly. Raises `SetupError`."""
+    given = os.environ if given is None else given
+    check_installed()
+    found = {"JAVA_HOME": str(java_home(choose(given)))}
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        if not given.get(name):
+            found[name] = sys.executable
+    if not given.get("SPARK_LOCAL_IP") and not given.get("SPARK_MASTER"):
+        # A machine whose own name does not resolve could otherwise not start a local session.
+        found["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return found
+
+
+def spark_session(app: str = "drmq", *, master: str | None = None, settings: Mapping[str, str] | None = None) -> Any:
+    """A `SparkSession`, new or the present one. `master` is local with all cores unless given or set elsewhere."""
+    os.environ.update(environment())
+    # Said at every start wherever a newer pandas happens to be installed, though nothing here uses pandas.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app)
+    if master is not None:
+        builder = builder.master(master)
+    elif "MASTER" not in os.environ and "SPARK_REMOTE" not in os.environ:
+        builder = builder.master("local[*]")
+    for name, value in {"spark.sql.session.timeZone": "UTC", **(settings or {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,57 @@
+"""What `drmq spark shell` gives: a session, and topics as DataFrames in one word."""
+
+from __future__ import annotations
+
+import code
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from drmq.spark.session import spark_session
+
+
+def names(bootstrap: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What stands ready at the prompt. Starts the session."""
+    spark = spark_session("drmq shell", master=master, settings={"spark.log.level": "ERROR", **(settings or {})})
+
+    def topic(name: str, **options: object) -> Any:
+        """A topic as a table, from its beginning to its end. Options as for `spark.read.format("drmq")`."""
+        return _load(spark.read, name, bootstrap, options)
+
+    def stream(name: str, **options: object) -> Any:
+        """A topic as a stream, from its end on. Options as for `spark.readStream.format("drmq")`."""
+        return _load(spark.readStream, name, bootstrap, options)
+
+    return {"spark": spark, "topic": topic, "stream": stream, "bootstrap": bootstrap}
+
+
+def _load(reader: Any, name: str, bootstrap: str, options: Mapping[str, object]) -> Any:
+    chosen = {"kafka.bootstrap.servers": bootstrap, "subscribe": name, **options}
+    return reader.format("drmq").options(**chosen).load()
+
+
+def start_prompt(started: dict[str, Any], bootstrap: str) -> None:
+    """Read and run lines until the end of input; IPython's prompt where it is installed and someone types."""
+    from pyspark import __version__ as version
+
+    banner = (
+        f"Spark {version}, Python {sys.version.split()[0]}, brokers at {bootstrap}\n"
+        "  topic('orders').show()                          a topic as a table\n"
+        "  stream('orders', startingOffsets='earliest')    a topic as a stream\n"
+        "  spark                                           the session; Ctrl-D ends it"
+    )
+    try:
+        if sys.stdin.isatty() and _ipython(banner, started):
+            return
+        code.interact(banner=banner, local=started, exitmsg="")
+    finally:
+        started["spark"].stop()
+
+
+def _ipython(banner: str, started: dict[str, Any]) -> bool:
+    try:
+        from IPython.terminal.embed import InteractiveShellEmbed
+    except ImportError:
+        return False
+    InteractiveShellEmbed(banner1=banner, user_ns=started)()
+    return True

@@ -1,0 +1,272 @@
+"""Writing a DataFrame to topics, at least once.
+
+Each task hands its rows to librdkafka with acks=all and idempotence, and ends when every record is
+acknowledged. A task that fails is run again by Spark, and so is a micro-batch whose end was not logged:
+then its records are there twice. Nothing is ever missing. Exactly once needs transactions, and joins
+here as a second kind of writer: the commit message has room for what a driver would need to decide.
+
+The columns are those of Spark's Kafka sink: `value`, and optionally `key`, `headers`, `topic` and
+`partition`; other columns are ignored, so that what was read can be written as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from drmq.spark.errors import OptionsError, WriteFailed
+from drmq.spark.options import WriteOptions
+
+CHUNK_ROWS = 2_000
+OUTSTANDING_ROWS_MAX = 100_000
+OUTSTANDING_BYTES_MAX = 32 << 20
+"""What librdkafka may hold of records that are not acknowledged: enough for full batches, small beside a worker."""
+
+_QUEUE_KBYTES_MAX = 1 << 20
+_TEXT_OR_BYTES = ("string", "binary")
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written."""
+
+    records: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write`: appends."""
+
+    def __init__(self, options: WriteOptions, schema: Any, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionsError(['A topic cannot be overwritten: use `.mode("append")`, or delete the topic first.'])
+        self._columns = check_columns(schema, options)
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        return write_all(iterator, self._columns, self._options)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream`: appends each micro-batch. Complete mode appends the whole result each time."""
+
+    def __init__(self, options: WriteOptions, schema: Any) -> None:
+        self._columns = check_columns(schema, options)
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        return write_all(iterator, self._columns, self._options)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is left to do: every task has waited for its acknowledgements."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing can be taken back."""
+
+
+def check_columns(schema: Any, options: WriteOptions) -> tuple[str, ...]:
+    """The columns that are written, of those that the DataFrame has. Raises `OptionsError`."""
+    types = {field.name: field.dataType.simpleString() for field in schema}
+    problems = []
+    if "value" not in types:
+        problems.append(
+            f"The DataFrame has no column `value`, only {', '.join(types)}. Make one, for example with "
+            '`df.selectExpr("to_json(struct(*)) AS value")`.'
+        )
+    if options.topic is None and "topic" not in types:
+        problems.append("Nothing says where to write: set the option `topic`, or make a column `topic`.")
+    allowed = {
+        "key": _TEXT_OR_BYTES,
+        "value": _TEXT_OR_BYTES,
+        "topic": ("string",),
+        "partition": ("int",),
+        "headers": (_HEADERS,),
+    }
+    wanted = [name for name in allowed if name in types]
+    if options.topic is not None and "topic" in wanted:
+        wanted.remove("topic")
+    if not options.include_headers and "headers" in wanted:
+        wanted.remove("headers")
+    for name in wanted:
+        if types[name] not in allowed[name]:
+            cure = f"`cast({name} AS {allowed[name][0]})`"
+            if types[name].startswith(("struct", "map", "array")) and name in ("key", "value"):
+                cure = f"`to_json({name})`"
+            problems.append(
+                f"Column `{name}` is {types[name]}, and must be {' or '.join(allowed[name])}. {cure} converts it."
+            )
+    if problems:
+        raise OptionsError(problems)
+    return tuple(wanted)
+
+
+def write_all(batches: Iterator[Any], columns: Sequence[str], options: WriteOptions) -> Written:
+    """Send every row and wait until all are acknowledged. Raises `WriteFailed`."""
+    sender = _sender(options)
+    try:
+        return Written(sender.send(batches, columns, options.topic))
+    except BaseException:
+        # Whatever it still holds belongs to an attempt that has failed.
+        _senders.clear()
+        sender.discard()
+        raise
+
+
+_senders: dict[tuple[object, ...], _Sender] = {}
+"""By process and settings: a worker serves many micro-batches, and a new producer each time would ask for
+metadata and a producer id each time."""
+
+
+def _sender(options: WriteOptions) -> _Sender:
+    key = (os.getpid(), options.bootstrap, options.client_id, options.timeout_s, *sorted(options.settings.items()))
+    if key not in _senders:
+        _senders.clear()
+        _senders[key] = _Sender(options)
+    return _senders[key]
+
+
+class _Sender:
+    """A producer, bounded in what it holds, and counting failures only. Owned by one thread."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        self._timeout_s = options.timeout_s
+        self._failures: list[str] = []
+        self._outstanding: deque[tuple[int, int]] = deque()
+        """Rows and bytes of the chunks that were sent last, the oldest first."""
+        settings: dict[str, Any] = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 5,
+            "batch.size": 1 << 20,
+            "compression.type": "lz4",
+            "message.timeout.ms": int(options.timeout_s * 1000),
+            # As Kafka's own clients do; librdkafka by itself takes another checksum of the key.
+            "partitioner": "murmur2_random",
+            **options.settings,
+            "bootstrap.servers": options.bootstrap,
+            "client.id": options.client_id,
+            "queue.buffering.max.messages": 2 * OUTSTANDING_ROWS_MAX,
+            "queue.buffering.max.kbytes": _QUEUE_KBYTES_MAX,
+            # A call into Python for each record would cost more than sending it.
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_delivery,
+            "logger": _silent_logger(),
+        }
+        try:
+            self._producer = Producer(settings)
+        except KafkaException as error:
+            raise OptionsError([f"A setting `kafka.*` is not one that librdkafka takes: {_text(error)}."]) from None
+
+    def _on_delivery(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failures.append(f"{message.topic()}-{message.partition()}: {error.str()} ({error.name()})")
+
+    def send(self, batches: Iterator[Any], columns: Sequence[str], topic: str | None) -> int:
+        """The number of records, all of them acknowledged."""
+        self._failures.clear()
+        count = 0
+        for batch in batches:
+            for start in range(0, batch.num_rows, CHUNK_ROWS):
+                chunk = batch.slice(start, CHUNK_ROWS)
+                self._make_room(chunk.num_rows, chunk.nbytes)
+                self._send_chunk(chunk, columns, topic)
+                count += chunk.num_rows
+        left = self._producer.flush(self._timeout_s + 5)
+        self._outstanding.clear()
+        if left:
+            self._failures.append(f"{left} records without an answer")
+        self._check()
+        return count
+
+    def discard(self) -> None:
+        """Forget what is not sent."""
+        self._producer.purge()
+        self._producer.flush(1)
+
+    def _check(self) -> None:
+        if self._failures:
+            raise WriteFailed(
+                f"{len(self._failures)} records were not written within {self._timeout_s:g} s; the first: "
+                f"{self._failures[0]}. Is the broker there, and does the topic exist? `drmq status` and `drmq "
+                "topic ls` "
+                "tell; `timeoutMs` waits longer. Spark tries the task again, so records may be there twice."
+            )
+
+    def _make_room(self, rows: int, size: int) -> None:
+        """Wait until what is outstanding leaves room for another chunk."""
+        deadline = time.monotonic() + self._timeout_s + 5
+        while True:
+            self._producer.poll(0)
+            self._check()
+            held = len(self._producer)
+            while self._outstanding and sum(rows for rows, _ in self._outstanding) - self._outstanding[0][0] >= held:
+                self._outstanding.popleft()
+            held_bytes = sum(size for _, size in self._outstanding)
+            if held + rows <= OUTSTANDING_ROWS_MAX and (held_bytes + size <= OUTSTANDING_BYTES_MAX or held == 0):
+                self._outstanding.append((rows, size))
+                return
+            if time.monotonic() > deadline:
+                self._failures.append("the queue of the producer stays full")
+            self._producer.poll(0.01)
+
+    def _send_chunk(self, chunk: Any, columns: Sequence[str], topic: str | None) -> None:
+        found: Mapping[str, list[Any]] = {name: chunk.column(name).to_pylist() for name in columns}
+        topics = found.get("topic")
+        if topics is not None and None in topics:
+            raise WriteFailed(
+                "A row has a null in the column `topic`, and the option `topic` is not set, so nothing says where "
+                "to write "
+                "it. Filter such rows out, or set the option."
+            )
+        self._send_rows(found, chunk.num_rows, topic)
+
+    def _send_rows(self, found: Mapping[str, list[Any]], count: int, topic: str | None) -> None:
+        # Not `produce_batch`: it is no faster, knows no headers, and ignores the partition of a record.
+        nothing = [None] * count
+        rows = zip(
+            found.get("topic", nothing),
+            found["value"],
+            found.get("key", nothing),
+            found.get("partition", nothing),
+            found.get("headers", nothing),
+            strict=True,
+        )
+        from confluent_kafka import KafkaException
+
+        produce = self._producer.produce
+        for row_topic, value, key, partition, headers in rows:
+            where = topic or row_topic
+            try:
+                produce(
+                    where,
+                    value,
+                    key,
+                    partition=-1 if partition is None else partition,
+                    headers=[(header["key"], header["value"]) for header in headers] if headers else None,
+                )
+            except KafkaException as error:
+                raise WriteFailed(f"A record for `{where}` was refused: {_text(error)}.") from None
+
+
+def _text(error: Any) -> str:
+    """The words of librdkafka's error, which comes alone or inside an exception."""
+    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    return f"{inner.str()} ({inner.name()})" if hasattr(inner, "str") else str(inner)
+
+
+def _silent_logger() -> Any:
+    """librdkafka reports every lost connection on standard error, which is Spark's log; we report what is lost."""
+    import logging
+
+    logger = logging.getLogger("drmq.spark.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger

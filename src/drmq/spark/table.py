@@ -1,0 +1,139 @@
+"""The table that a query sees: its columns, and record batches in their shape.
+
+Spark compares the first Arrow batch of a task with the schema that it expects, column by column,
+and trusts all later ones. So every batch is made by the same few lines, from one plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from drmq.spark.errors import OptionsError
+from drmq.spark.fetching import Fetched
+from drmq.spark.filters import EVERYTHING, Filter
+from drmq.spark.offsets import Range
+from drmq.spark.options import COLUMNS, TableOptions
+
+_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string not null",
+    "partition": "int not null",
+    "offset": "bigint not null",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+ROWS_MAX = 65_536
+BYTES_MAX = 16 << 20
+DECOMPRESSED_BYTES_MAX = 128 << 20
+"""A batch that grows beyond this when it is decompressed is an attack or an accident, and fails the task."""
+
+
+def ddl(options: TableOptions) -> str:
+    """The schema in SQL, as Spark asks for it."""
+    return ", ".join(f"`{name}` {_type_of(name, options)}" for name in options.columns)
+
+
+def _type_of(name: str, options: TableOptions) -> str:
+    if options.value_format == "json":
+        if name == "value":
+            return f"struct<{options.value_schema}>"
+        if name == options.error_column:
+            return "string"
+    return _TYPES[name]
+
+
+def check_user_schema(schema: Any, options: TableOptions) -> None:
+    """Refuse a schema given with `.schema(...)` that is not ours: Spark does not check it.
+
+    `schema` is what Spark planned with, which is our own unless the user gave one.
+    """
+    expected = options.columns
+    if tuple(schema.names) == expected:
+        if options.value_format == "raw":
+            wrong = [
+                f"`{field.name}` is {field.dataType.simpleString()}, and must be {_plain(field.name)}"
+                for field in schema
+                if field.dataType.simpleString() != _plain(field.name)
+            ]
+            if wrong:
+                raise OptionsError([f"The schema given with .schema(...): {problem}." for problem in wrong])
+        return
+    raise OptionsError(
+        [
+            f"The schema given with .schema(...) has the columns {', '.join(schema.names)}, and the table has "
+            f"{', '.join(expected)}. Leave it out, and use the option `columns` to choose among the columns."
+        ]
+    )
+
+
+def _plain(name: str) -> str:
+    return _TYPES[name].removesuffix(" not null")
+
+
+class TableShape:
+    """How the bytes of a partition become batches of the table. Made where it is used, in a worker."""
+
+    def __init__(self, options: TableOptions, schema: Any, passing: Filter = EVERYTHING) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._options = options
+        self._passing = passing
+        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self._is_json = options.value_format == "json" and bool(
+            {"value", options.error_column}.intersection(options.columns)
+        )
+        # The columns as they are in the log: also those that only the filter looks at, and the bytes of a value
+        # of which only the error is wanted.
+        needed = (*passing.row_columns, *(("value",) if self._is_json else ()))
+        names = [name for name in options.columns if name in COLUMNS]
+        self._raw_names: Sequence[str] = [*names, *(name for name in needed if name not in names)]
+        self._is_plain = not self._is_json and len(self._raw_names) == len(names)
+
+    def batches(self, part: Range, fetched: Fetched) -> Iterator[Any]:
+        """Arrow batches of the records of an answer that lie in the range."""
+        from drmq.columnar import iter_columns
+        from drmq.columnar.arrow import record_batch
+
+        pieces = iter_columns(
+            fetched.records,
+            start_offset=min(fetched.position, part.end),
+            end_offset=part.end,
+            decompressed_size_max=DECOMPRESSED_BYTES_MAX,
+            include_headers="headers" in self._raw_names,
+            want_key="key" in self._raw_names,
+            want_value="value" in self._raw_names,
+            aborted=fetched.aborted,
+            rows_max=ROWS_MAX,
+            bytes_max=BYTES_MAX,
+        )
+        for columns in pieces:
+            if columns.row_count:
+                batch = record_batch(columns, topic=part.topic, partition=part.partition, names=self._raw_names)
+                if self._passing.row_columns:
+                    batch = self._passing.passing(batch)
+                if batch.num_rows:
+                    yield batch if self._is_plain else self._shaped(batch)
+
+    def _shaped(self, batch: Any) -> Any:
+        """The batch in the columns of the table, with its value parsed if it is to be."""
+        import pyarrow as pa
+
+        from drmq.spark.json_values import parse
+
+        made: dict[str, Any] = {}
+        if self._is_json:
+            made["value"], made[self._options.error_column] = parse(batch.column("value"), self._value_type())
+        arrays = [made[name] if name in made else batch.column(name) for name in self._options.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
+
+    def _value_type(self) -> Any:
+        import pyarrow as pa
+
+        if "value" in self._options.columns:
+            return self._arrow_schema.field("value").type
+        # Only the error column is wanted: any object will do.
+        return pa.struct([])

@@ -1,0 +1,1 @@
+"""Behaviours of the Spark data source, in one shared local session."""

@@ -1,0 +1,182 @@
+"""What the planner believes of the brokers, with an embedded broker and with one that has lost its leader."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from drmq.client import Admin, NewTopic
+from drmq.model import ErrorCode, TopicPartition
+from drmq.spark.errors import DataLoss, OptionsError, TopicChanged
+from drmq.spark.offsets import Position, from_json, to_json
+from drmq.spark.options import ReadOptions, read_options
+from drmq.spark.progress import StreamProgress
+from drmq.spark.view import View
+from drmq.testing import Broker
+from drmq.wire import ApiKey
+from drmq.wire.messages.list_offsets import (
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from drmq.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from support.fake_broker import FakeBroker
+
+
+def options(bootstrap: str, **more: str) -> ReadOptions:
+    chosen = {"kafka.bootstrap.servers": bootstrap, "subscribe": "orders", "startingOffsets": "earliest"}
+    return read_options({**chosen, **more}, is_stream=True)
+
+
+Start = Callable[..., StreamProgress]
+
+
+@pytest.fixture
+def start_query() -> Iterator[Start]:
+    """Makes the planner's side of a query, and closes it."""
+    started: list[StreamProgress] = []
+
+    def start(bootstrap: str, **more: str) -> StreamProgress:
+        started.append(StreamProgress(options(bootstrap, **more)))
+        return started[-1]
+
+    yield start
+    for progress in started:
+        progress.close()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as started:
+        yield started
+
+
+@pytest.fixture
+def orders(broker: Broker) -> Iterator[str]:
+    """The address of a broker with a fresh topic `orders` of two partitions and three records in each."""
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.topics.create(NewTopic("orders", partitions=2))
+        produce(broker.bootstrap_servers, 6)
+        yield broker.bootstrap_servers
+        if any(topic.name == "orders" for topic in admin.topics.all()):
+            admin.topics.delete("orders")
+
+
+def produce(bootstrap: str, count: int) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(count):
+        producer.produce("orders", b"x", partition=number % 2)
+    assert producer.flush(10) == 0
+
+
+def place(index: int) -> TopicPartition:
+    return TopicPartition("orders", index)
+
+
+def test_nothing_new_is_the_position_that_was_handed_in(orders: str, start_query: Start) -> None:
+    """The very same object: whatever its text was, it is so again."""
+    progress = start_query(orders)
+    start = progress.initial()
+    end = progress.latest(start, is_limited=True)
+    assert from_json(end).offsets == {place(0): 3, place(1): 3}
+    assert progress.latest(end, is_limited=True) is end
+
+
+def test_a_wait_ends_when_a_record_arrives(orders: str, start_query: Start) -> None:
+    """Sooner than the wait would be over, so that a stream does not lag behind by the length of a poll."""
+    progress = start_query(orders)
+    end = progress.latest(progress.initial(), is_limited=True)
+    sender = threading.Thread(target=produce, args=(orders, 2))
+    sender.start()
+    found = end
+    for _ in range(100):
+        found = progress.latest(end, is_limited=True)
+        if found is not end:
+            break
+    sender.join()
+    assert sum(from_json(found).offsets.values()) > 6
+
+
+def test_available_now_ignores_what_comes_later(orders: str, start_query: Start) -> None:
+    progress = start_query(orders)
+    progress.stop_at_present_end()
+    start = progress.initial()
+    produce(orders, 4)
+    with Admin(orders) as admin:
+        admin.topics.add_partitions("orders", 3)
+    progress._view.topics(fresh=True)
+    end = progress.latest(start, is_limited=True)
+    assert from_json(end).offsets == {place(0): 3, place(1): 3}
+    assert progress.latest(end, is_limited=True) is end
+
+
+def test_a_new_partition_is_logged_with_its_beginning(orders: str, start_query: Start) -> None:
+    progress = start_query(orders)
+    end = progress.latest(progress.initial(), is_limited=True)
+    with Admin(orders) as admin:
+        admin.topics.add_partitions("orders", 3)
+    progress._view.topics(fresh=True)
+    after = from_json(progress.latest(end, is_limited=True))
+    assert after.offsets[place(2)] == 0
+    assert after.starts == {place(2): 0}
+
+
+def test_a_log_that_was_cut(orders: str, start_query: Start) -> None:
+    """A partition that ends before what was read: a loss, or a new end."""
+    ids = from_json(start_query(orders).initial()).topic_ids
+    beyond = to_json(Position(ids, {place(0): 9, place(1): 3}))
+    strict = start_query(orders)
+    with pytest.raises(DataLoss, match="ends at offset 3, and the query has read it to 9"):
+        strict.latest(beyond, is_limited=True)
+    lenient = start_query(orders, failOnDataLoss="false")
+    assert from_json(lenient.latest(beyond, is_limited=True)).offsets == {place(0): 3, place(1): 3}
+
+
+def test_a_deleted_topic_is_asked_for_again_before_it_is_given_up(orders: str, start_query: Start) -> None:
+    progress = start_query(orders)
+    start = progress.initial()
+    with Admin(orders) as admin:
+        admin.topics.delete("orders")
+    progress._view.topics(fresh=True)
+    with pytest.raises(TopicChanged, match="was deleted"):
+        progress.latest(start, is_limited=True)
+    lenient = start_query(orders, failOnDataLoss="false")
+    assert lenient.latest(start, is_limited=True) is start
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"subscribe": "nowhere"}, "Topic `nowhere` does not exist"),
+        ({"startingOffsets": '{"orders":{"0":1}}'}, "does not name orders-1"),
+        ({"startingOffsets": '{"orders":{"0":1,"1":99}}'}, "which has offsets from 0 to 3"),
+    ],
+)
+def test_places_that_do_not_exist(orders: str, start_query: Start, more: dict[str, str], words: str) -> None:
+    progress = start_query(orders, **more)
+    with pytest.raises((OptionsError, DataLoss, TopicChanged), match=words):
+        progress.initial()
+
+
+def test_a_partition_without_a_leader_is_waited_for() -> None:
+    """Longer than the client by itself would: a node may be restarting."""
+    leaders = iter([-1] * 9)
+
+    def metadata(request: Any) -> Any:
+        partition = MetadataResponsePartition(partition_index=0, leader_id=next(leaders, 1))
+        return fake.metadata(topics=[MetadataResponseTopic(name="orders", partitions=[partition])])
+
+    def list_offsets(request: Any) -> Any:
+        found = ListOffsetsResponsePartition(0, ErrorCode.NONE, offset=7)
+        return ListOffsetsResponse(topics=[ListOffsetsResponseTopic("orders", [found])])
+
+    fake = FakeBroker({ApiKey.METADATA: metadata, ApiKey.LIST_OFFSETS: list_offsets})
+    view = View(options(str(fake.address), timeoutMs="20000"))
+    assert view.latest([place(0)]) == {place(0): 7}
+    view.close()
+    fake.close()
