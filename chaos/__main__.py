@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import chaos  # noqa: F401  (puts the tests' support on the path)
 from chaos.failover import measure_failover
 from chaos.scenarios import SCENARIOS, Run, Scenario, mixture
 from support.cluster import ClusterProcesses
-from support.cluster_load import ENVIRONMENT, Load, Verdict
+from support.cluster_load import ENVIRONMENT, TROUBLE, Load, Verdict
 from support.fault_tools import probe, strace_works
 from support.networks import ProxyNetwork, SwitchNetwork, Unavailable
 
@@ -57,8 +58,8 @@ class Chaos:
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self._started:7.1f} s  {text}", flush=True)
 
-    def run(self, scenario: Scenario, number: int, until: float | None = None) -> None:
-        """One scenario on a cluster of its own; `until` for a mixture."""
+    def run(self, scenario: Scenario, number: int) -> None:
+        """One scenario on a cluster of its own."""
         network = make_network(scenario.nodes, self.seed, self._network_kind)
         missing = scenario.needs and scenario.needs not in network.features
         if scenario.needs == "strace":
@@ -71,7 +72,7 @@ class Chaos:
         self.say(f"{scenario.name}: {scenario.text}")
         directory = Path(tempfile.mkdtemp(prefix="drmq-chaos-"))
         cluster = ClusterProcesses(directory, scenario.nodes, network, ENVIRONMENT)
-        verdict, note = self._judged(cluster, network, scenario, random.Random(f"{self.seed}/{number}"), until)
+        verdict, note = self._judged(cluster, network, scenario, random.Random(f"{self.seed}/{number}"))
         self.say(f"{scenario.name}: {'passed' if verdict.passed else 'FAILED'}: {verdict}{note}")
         if verdict.passed:
             shutil.rmtree(directory)
@@ -86,9 +87,7 @@ class Chaos:
         network: SwitchNetwork | ProxyNetwork,
         scenario: Scenario,
         chance: random.Random,
-        until: float | None,
     ) -> tuple[Verdict, str]:
-        run: Run | None = None
         try:
             cluster.start()
             load = Load(cluster, self.seed)
@@ -96,11 +95,8 @@ class Chaos:
             load.wait_loaded()
             trouble: list[str] = []
             try:
-                if until is not None:
-                    mixture(run, until)
-                else:
-                    scenario.act(run)
-            except (AssertionError, RuntimeError, TimeoutError) as error:
+                scenario.act(run)
+            except TROUBLE as error:
                 # What has happened so far is judged all the same: it says more than that something took too long.
                 trouble.append(f"the scenario itself: {str(error)[:2_000]}")
                 self._put_right(cluster, network)
@@ -111,7 +107,7 @@ class Chaos:
             ]
             gaps = "" if not run.gaps else f"; longest gaps {', '.join(f'{gap:.2f}' for gap in run.gaps)} s"
             return verdict, gaps
-        except (AssertionError, RuntimeError, TimeoutError) as error:
+        except TROUBLE as error:
             return Verdict([f"the cluster did not come up: {str(error)[:2_000]}"]), ""
         finally:
             cluster.close()
@@ -172,7 +168,7 @@ def run_chaos(options: argparse.Namespace) -> int:
     while not options.names and time.monotonic() < end:
         number += 1
         until = min(end, time.monotonic() + MIXTURE_S)
-        chaos_run.run(Scenario("mixture", mixture), number, until)  # type: ignore[arg-type]
+        chaos_run.run(Scenario("mixture", partial(mixture, until=until)), number)
     return chaos_run.summary()
 
 

@@ -62,7 +62,7 @@ MUTANTS = [
         "raft/follower.py",
         "        elif log.term_at(message.previous_index) != message.previous_term:\n",
         "        elif log.term_at(message.previous_index) is None:\n",
-        "F5-leader-isolated",
+        "F5-leader-isolated-briefly",
     ),
     Mutant(
         "dedup table not kept by followers",

@@ -289,6 +289,18 @@ def leader_isolated(run: Run) -> None:
         run.whole()
 
 
+def leader_isolated_briefly(run: Run) -> None:
+    """As long as an election takes: the old leader comes back with records of its own to a new one."""
+    for _ in range(8):
+        leader = run.leader(run.place())
+        run.say(f"cut node {leader} off from the other nodes, briefly")
+        run.network.isolate(leader)
+        run.wait(0.9, 2.2)
+        run.heal()
+        run.wait(0.3, 1)
+    run.whole()
+
+
 def leader_vanished(run: Run) -> None:
     """The leader loses everyone, clients too."""
     place = run.place()
@@ -517,7 +529,8 @@ class Scenario(NamedTuple):
 
     @property
     def text(self) -> str:
-        return (self.act.__doc__ or "").partition("\n")[0]
+        """What it does, in a sentence."""
+        return (getattr(self.act, "func", self.act).__doc__ or "").partition("\n")[0]
 
 
 SCENARIOS = [
@@ -534,6 +547,7 @@ SCENARIOS = [
     Scenario("F4-leader-paused-briefly", leader_paused_briefly),
     Scenario("F4-follower-paused", follower_paused),
     Scenario("F5-leader-isolated", leader_isolated, "cut"),
+    Scenario("F5-leader-isolated-briefly", leader_isolated_briefly, "cut"),
     Scenario("F5-leader-vanished", leader_vanished, "cut"),
     Scenario("F5-follower-isolated", follower_isolated, "cut"),
     Scenario("F5-all-apart", all_apart, "cut"),

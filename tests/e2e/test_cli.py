@@ -387,6 +387,7 @@ def test_log_files(tmp_path: Path) -> None:
     shown = [json.loads(line) for line in cli.ok("log", "dump", str(segment), "--records").splitlines() if "{" in line]
     assert [(record["key"], record["value"]) for record in shown] == [("k", ONE), ("k", TWO)]
     whole = segment.read_bytes()
+    sound = json.loads(cli.ok("log", "verify", data, "-o", "json"))
     segment.write_bytes(whole + os.urandom(1000))
     said = cli.ok("log", "verify", data)
     assert f"has a torn tail of 1000 B at position {len(whole)}" in said
@@ -399,7 +400,7 @@ def test_log_files(tmp_path: Path) -> None:
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert [(damage["position"], damage["torn_tail"]) for damage in found["damage"]] == [(0, False)]
-    assert found["records"] == 0
+    assert found["records"] == sound["records"] - 2
     assert "WRONG" in cli.run("log", "dump", str(segment)).stdout.decode()
 
 

@@ -415,7 +415,8 @@ def test_a_node_joins_and_the_controller_leaves_under_load(tmp_path: Path) -> No
             quorum = eventually(
                 admin.brokers.quorum, lambda found: leaving not in {each.node_id for each in found.observers}
             )
-            assert leaving not in {replica.node_id for replica in quorum.voters}
+            # Its vote went to the newcomer: as many may fail as before.
+            assert {replica.node_id for replica in quorum.voters} == {1, 2, 3, 4} - {leaving}
             eventually(lambda: set(replicas_of(admin, "kept")), lambda found: found == {1, 2, 3, 4} - {leaving})
         writer.finish()
         assert not cluster.alarms()

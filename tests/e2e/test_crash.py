@@ -103,8 +103,9 @@ def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path) -> None:
     kills = 0
     with BrokerProcess(tmp_path / "data", lasting_port(), env=ENVIRONMENT) as broker:
         with RawClient(broker.bootstrap) as client:
+            # Some of the records say that they are very old.
             client.create_topic(SMALL, 3, {"segment.bytes": "200000", "retention.ms": "3000000000000"})
-            client.create_topic(LARGE, 1)
+            client.create_topic(LARGE, 1, {"retention.ms": "3000000000000"})
         clients = start_clients(broker.bootstrap, history)
         producers = [client.name for client in clients if not isinstance(client, (TailReader, GroupMember))]
         end = time.monotonic() + RUN_S

@@ -251,7 +251,7 @@ def test_wrong_node_is_refused(broker: BrokerProcess) -> None:
     ("content", "message"),
     [
         (b"", "is unreadable"),
-        (b'{"format_version": 1, "node_id": 1, "cluster_id": "x", "checksum": 1}', "its checksum does not match"),
+        (b'{"format_version": 2, "node_id": 1, "cluster_id": "x", "checksum": 1}', "its checksum does not match"),
         (b'{"format_version": 99}', "format version 99"),
         (None, "drmq.json is missing"),
     ],

@@ -73,7 +73,11 @@ class Harness:
         self.clock = LoopClock(self.loop)
         self.files = files
         if files is not None:
-            store = DiskLogs(DataDirectory(DATA_DIRECTORY, NODE, files=files), files)
+            try:
+                store = DiskLogs(DataDirectory(DATA_DIRECTORY, NODE, files=files), files)
+            except BaseException:
+                self.loop.close()
+                raise
         self.store = store or MemoryLogs()
         self.broker = Broker(NODE, self.store, options, self.clock)
         self.fatal: list[BaseException] = []
@@ -83,12 +87,24 @@ class Harness:
         try:
             self.run(self.broker.start())
             self.broker.advertised = ("localhost", 9092)
-            self.run(self.broker.join())
+            self._join()
             self.settle()
         except BaseException:
+            self.broker._pool.shutdown()
             self.loop.close()
             raise
         self._is_running = True
+
+    def _join(self) -> None:
+        """Wait until the broker has joined, or cannot go on."""
+        joining = self.loop.create_task(self.broker.join())
+        while not joining.done():
+            self.run(asyncio.wait([joining], timeout=0.01))
+            if self.fatal:
+                joining.cancel()
+                self.run(asyncio.wait([joining]))
+                raise self.fatal[0]
+        joining.result()
 
     def __enter__(self) -> Self:
         return self

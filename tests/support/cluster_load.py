@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from confluent_kafka import KafkaException
+
 from drmq.client import ClientError
 from drmq.model import TopicPartition
 from support.checked import NOTHING_KNOWN, History, Look, Outcome, Place, Send, violations
@@ -38,6 +40,8 @@ SMALL, LARGE = "small-segments", "one-partition"
 ACKS_EACH_MIN = 30
 """Fewer acknowledgements of a producer between two failures would show nothing."""
 RAW_TIMEOUT_S = 3.0
+TROUBLE = (AssertionError, RuntimeError, OSError, ClientError, KafkaException)
+"""What may be raised when a cluster is not as it should be: part of a verdict, and no reason to go without one."""
 IMPATIENT = {"socket.timeout.ms": 4_000, "request.timeout.ms": 3_000}
 """librdkafka waits a minute for the answer of a node that stands still; no test has that long."""
 ENVIRONMENT = {"DRMQ_RETENTION_CHECK_INTERVAL_MS": "300"}
@@ -239,7 +243,7 @@ class Load:
         def step(what: str, act: Callable[[], object]) -> bool:
             try:
                 act()
-            except (AssertionError, RuntimeError, TimeoutError) as error:
+            except TROUBLE as error:
                 problems.append(f"{what}: {str(error)[:2_000]}")
                 return False
             return True

@@ -72,7 +72,9 @@ class Assignments:
         """Remember what this node has made before. Blocks; used before anything is opened."""
         noted = self._notes.load_latest(_MADE)
         data = b"" if noted is None else noted.payload
-        self._made = {GroupId(TopicId(data[at : at + 16]), _index(data[at + 16 : at + 20])) for at in range(0, len(data), 20)}
+        self._made = {
+            GroupId(TopicId(data[at : at + 16]), _index(data[at + 16 : at + 20])) for at in range(0, len(data), 20)
+        }
 
     def _note_made(self) -> None:
         """Durably, before a partition takes part in its group: its files may get lost, and then it must not."""
@@ -216,7 +218,9 @@ class Assignments:
         try:
             await self._table.remove_topic(topic_id, name)
         except (StorageError, OSError) as error:
-            log.warning("the files of deleted topic %s are still there (tried again at the next start): %s", name, error)
+            log.warning(
+                "the files of deleted topic %s are still there (tried again at the next start): %s", name, error
+            )
 
     # ---- members --------------------------------------------------------------------------------
 

@@ -97,12 +97,8 @@ class Broker:
         self.groups = GroupCoordinator(_group_options(self.options), self.clock, self._random)
         self.partitions = PartitionTable(store, self.host, self.writer, self._pool, self.clock, self._machine_of)
         self.topics = TopicService(self.metadata, self.host, _topic_defaults(self.options))
-        self.membership = Membership(
-            node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16)
-        )
-        self.controller = Controller(
-            node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id
-        )
+        self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
+        self.controller = Controller(node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id)
         self.assignments = Assignments(
             node_id,
             self.metadata,
@@ -243,12 +239,10 @@ class Broker:
                 f"{self.store.cluster_id}, but the cluster knows a newer one ({registered['incarnation']}); "
                 "start with an empty data directory"
             )
-        while self.metadata.applied_offset < registered["offset"]:
+        while self.metadata.applied_offset < registered["offset"]:  # noqa: ASYNC110 (the log moves by many ways)
             await asyncio.sleep(0.002)
         self.membership.follow_catalog()
-        self.assignments.on_changed(
-            {topic_id for topic_id, _ in self.store.found()} | self.catalog.topics_by_id.keys()
-        )
+        self.assignments.on_changed({topic_id for topic_id, _ in self.store.found()} | self.catalog.topics_by_id.keys())
         await self.assignments.settled()
         if self.is_alone and CONSUMER_OFFSETS not in self.catalog.topics:
             await self.create_offsets_topic()

@@ -17,7 +17,7 @@ from drmq.broker.group_host import GroupHost
 from drmq.broker.membership import removed
 from drmq.broker.metadata import Metadata
 from drmq.broker.options import BrokerOptions
-from drmq.broker.voters import has_vote, try_change
+from drmq.broker.voters import hand_vote_on, has_vote
 from drmq.catalog import Broker, Catalog, plan_leaders, plan_rebalance
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, node_of
 from drmq.raft import NotCaughtUp, Refusal
@@ -176,7 +176,7 @@ class Controller:
                 continue
             if has_vote(self._metadata, node_id):
                 # First the vote: without it the others decide as before, also when they are few.
-                refusal = try_change(self._metadata, broker, votes=False)
+                refusal = hand_vote_on(self._metadata, broker)
                 if refusal is not None:
                     log.debug("node %d keeps its vote: %s", node_id, refusal)
             else:
@@ -198,7 +198,9 @@ class Controller:
             return
         self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
         leaders = {group: notice.leader for group, notice in self._host.leaders.items()}
-        live = {node_id for node_id, broker in self._catalog.brokers.items() if not broker.fenced and not broker.draining}
+        live = {
+            node_id for node_id, broker in self._catalog.brokers.items() if not broker.fenced and not broker.draining
+        }
         for group, node_id in plan_leaders(self._catalog.assignments(), leaders, live):
             notice = self._host.leaders.get(group)
             if notice is not None and node_id in notice.in_sync:

@@ -166,7 +166,9 @@ class ShardDriver:
             respond = self._waiting.pop(ticket, None)
             if respond is not None:
                 # The log below an answer was not committed: the client must not hear it.
-                respond(response if error is ErrorCode.NONE else _REFUSALS.get(error, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                respond(
+                    response if error is ErrorCode.NONE else _REFUSALS.get(error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                )
 
     def _refuse(self, code: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, {}

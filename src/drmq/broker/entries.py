@@ -73,8 +73,13 @@ def received(entry: Entry) -> Entry:
         header = check_replicated_batch(payload)
     except InvalidBatch as error:
         raise ProtocolError(f"entry {entry.index} holds a damaged batch: {error}") from error
-    if header.next_offset - header.base_offset != entry.index - entry.first + 1 or int(header.leader_epoch) != entry.term:
-        raise ProtocolError(f"entry {entry.first} to {entry.index} of term {entry.term} does not fit its batch {header}")
+    if (
+        header.next_offset - header.base_offset != entry.index - entry.first + 1
+        or int(header.leader_epoch) != entry.term
+    ):
+        raise ProtocolError(
+            f"entry {entry.first} to {entry.index} of term {entry.term} does not fit its batch {header}"
+        )
     batch = Batch(header, memoryview(payload), is_received=True)
     return Entry(entry.first, entry.index, entry.term, entry.kind, batch, len(payload))
 
@@ -82,7 +87,9 @@ def received(entry: Entry) -> Entry:
 class EntryLog:
     """A segment log and the own entries between its batches, by index. Lives on the event loop."""
 
-    def __init__(self, log: Log, base: LedgerBase, own: Sequence[OwnEntry], snapshot: SnapshotMeta | None = None) -> None:
+    def __init__(
+        self, log: Log, base: LedgerBase, own: Sequence[OwnEntry], snapshot: SnapshotMeta | None = None
+    ) -> None:
         self.log = log
         self._base = base
         self._own = list(own)

@@ -238,9 +238,7 @@ class GroupHost:
         if may_sleep:
             replica.asleep = True
         elif self.network is not None:
-            self.network.send(
-                node_of(message.sender), replica.group, Wake(replica.member, message.sender, node.term)
-            )
+            self.network.send(node_of(message.sender), replica.group, Wake(replica.member, message.sender, node.term))
 
     def _wake(self, replica: Replica) -> None:
         replica.wake()

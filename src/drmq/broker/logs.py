@@ -38,7 +38,6 @@ from drmq.storage import (
 from drmq.storage.files import remove_tree
 from drmq.storage.recovery import segment_bases
 
-
 NO_BALLOT = Ballot(0, NO_VOTE)
 
 

@@ -215,7 +215,9 @@ class Membership:
 
     # ---- registration ---------------------------------------------------------------------------
 
-    async def register(self, advertised: tuple[str, int], local: Callable[[], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
+    async def register(
+        self, advertised: tuple[str, int], local: Callable[[], Awaitable[Mapping[str, Any]]]
+    ) -> Mapping[str, Any]:
         """Register with whoever is the controller, however long that takes; what the controller says."""
         loop = asyncio.get_running_loop()
         said_at = loop.time()

@@ -127,7 +127,7 @@ class BrokerOptions:
     no new partition is placed there."""
 
     leader_balance_interval_ms: Milliseconds = 30_000
-    """How often leaders are handed back to the replicas that should lead. A node that comes back gets its share then."""
+    """How often leaders are handed back to the replicas that should lead: a node that comes back gets its share."""
 
     reassignment_bytes_per_s: Bytes = 33_554_432
     """The most that a leader sends to a replica that is being added, in bytes per second."""
@@ -140,9 +140,7 @@ class BrokerOptions:
                 f"{self.raft_heartbeat_ms} is more than a third of election_timeout_ms ({self.election_timeout_ms})",
             )
         if self.tick_ms > self.raft_heartbeat_ms:
-            raise InvalidOption(
-                "tick_ms", f"{self.tick_ms} is more than raft_heartbeat_ms ({self.raft_heartbeat_ms})"
-            )
+            raise InvalidOption("tick_ms", f"{self.tick_ms} is more than raft_heartbeat_ms ({self.raft_heartbeat_ms})")
         if self.group_session_timeout_min_ms > self.group_session_timeout_max_ms:
             raise InvalidOption(
                 "group_session_timeout_min_ms",

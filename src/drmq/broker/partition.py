@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 Done = Callable[[ErrorCode], None]
 
-_SENT_AGAIN = frozenset(
-    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
-)
+_SENT_AGAIN = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT))
 """Refusals after which a client sends the same batch again."""
 _TURNED_AWAY_MS = 10_000
 _TURNED_AWAY_MAX = 1_000
@@ -105,6 +103,7 @@ class Partition:
         "_ack_waiters",
         "_events",
         "_in_flight",
+        "_reads_on",
         "_trim_waiters",
         "_turned_away",
         "_uncommitted_bytes",
@@ -177,6 +176,8 @@ class Partition:
         self.failure: str | None = None
         """Why appends are refused, if they are."""
         self._events = events
+        self._reads_on = False
+        """Whether readers are served although the replica has failed."""
         self._in_flight: deque[tuple[Offset, int]] = deque()
         self._uncommitted_bytes = 0
         """On the leader: the sizes in `_in_flight`."""
@@ -415,6 +416,7 @@ class Partition:
             node = self.replica.node
             if node is not None and node.knows_commit:
                 self.is_serving = True
+                self._reads_on = False
                 self.state.on_leadership(self)
                 self._events.on_leadership_changed(self)
 
@@ -463,6 +465,8 @@ class Partition:
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
         """The disk refused something: refuse appends until the replica has begun again."""
         self.failure = reason
+        # Nobody else can have been elected where there is nobody else. What was committed stays so.
+        self._reads_on = self.may_read and self.replica.failed_alone
         self._stop_leading(ErrorCode.KAFKA_STORAGE_ERROR)
         self.state.on_leadership(self)
         self._events.on_partition_failed(self, reason)
@@ -497,6 +501,16 @@ class Partition:
     def start_offset(self) -> Offset:
         return max(self.log.start_offset, self.trimmed_to)
 
+    @property
+    def may_read(self) -> bool:
+        """Whether this replica can answer about what is committed, if not about what is new."""
+        return self.is_serving or self._reads_on
+
+    def check_readable(self) -> None:
+        """Raise `ApiError` unless readers can be served."""
+        if not self._reads_on:
+            self.check_serving()
+
     def check_serving(self) -> None:
         """Raise `ApiError` unless this is a leader that knows what is committed."""
         if not self.is_serving:
@@ -509,10 +523,10 @@ class Partition:
         def confirmed(index: LogIndex | None) -> None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER if index is None else ErrorCode.NONE)
 
-        if not self.is_serving:
+        if not self.may_read:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        if self.replica.is_alone:
+        if self._reads_on or self.replica.is_alone:
             done(ErrorCode.NONE)
             return
         try:
@@ -536,6 +550,7 @@ class Partition:
     def close(self) -> None:
         """The topic is gone or the broker stops: nobody waits any longer."""
         self.is_closed = True
+        self._reads_on = False
         self.failure = f"{self.topic}-{self.index} is closed"
         self._stop_leading(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.replica.stop()

@@ -25,6 +25,7 @@ from typing import Protocol
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
 from drmq.raft import (
+    NO_INDEX,
     AppendRequest,
     ChunkToSave,
     ChunkWanted,
@@ -141,7 +142,13 @@ class Replica:
     """A member of a replica group on this node. Lives on the event loop."""
 
     def __init__(
-        self, group: GroupId, member: MemberId, entries: EntryLog, ledger: LedgerLike, host: ReplicaHost, owner: ReplicaOwner
+        self,
+        group: GroupId,
+        member: MemberId,
+        entries: EntryLog,
+        ledger: LedgerLike,
+        host: ReplicaHost,
+        owner: ReplicaOwner,
     ) -> None:
         self.group = group
         self.member = member
@@ -160,6 +167,8 @@ class Replica:
         self._reading = False
         self._restarting = False
         self._stopped = False
+        self.failed_alone = False
+        """Whether this member was a majority by itself when it failed."""
         self._failures = 0
         """How often in a row it has begun again without a batch coming through."""
         self.node: Node | None = None
@@ -195,7 +204,7 @@ class Replica:
         reached = sorted([node.durable_index, *(peer.match for peer in node.progress().values())], reverse=True)
         return self.entries.next_offset(reached[count - 1]) if count <= len(reached) else Offset(0)
 
-    def start(self, applied: LogIndex = LogIndex(0)) -> None:
+    def start(self, applied: LogIndex = NO_INDEX) -> None:
         """Take part in the group, from what the disk holds."""
         ballot = self._ledger.ballot
         entries = self.entries
@@ -614,6 +623,8 @@ class Replica:
         self._fail(reason, is_final=self.log.is_fenced, end_offset=end_offset)
 
     def _fail(self, reason: str, *, is_final: bool, end_offset: Offset | None = None) -> None:
+        if self.node is not None:
+            self.failed_alone = self.is_alone
         self.node = None
         self._steps.clear()
         self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)

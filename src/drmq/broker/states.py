@@ -53,9 +53,7 @@ class StateUnreadable(DrmqError):
 def pack_snapshot(meta: SnapshotMeta, body: bytes) -> bytes:
     """A state together with the place in the log that it describes: neither is ever stored without the other."""
     configuration = configuration_to_bytes(meta.configuration)
-    return (
-        _META.pack(meta.index, meta.term, decode_trim(meta.data), len(configuration)) + configuration + body
-    )
+    return _META.pack(meta.index, meta.term, decode_trim(meta.data), len(configuration)) + configuration + body
 
 
 def unpack_snapshot(payload: bytes) -> tuple[SnapshotMeta, bytes]:
@@ -238,7 +236,9 @@ class MachineState:
             if self.applied_offset > partition.high_watermark:
                 self.load()
                 self.replay_to(partition.high_watermark)
-                self.applied_index = LogIndex(0) if partition.replica.node is None else partition.replica.node.applied_index
+                self.applied_index = (
+                    LogIndex(0) if partition.replica.node is None else partition.replica.node.applied_index
+                )
             self.machine.on_follow()
 
     def reload(self, end_offset: Offset) -> object:

@@ -132,7 +132,9 @@ class TopicService:
                 return
             reasons = [reason for group in waiting if (reason := self.stopped(group)) is not None]
             if reasons and len(self._metadata.catalog.brokers) == 1:
-                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} is there, but cannot be used: {reasons[0]}")
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} is there, but cannot be used: {reasons[0]}"
+                )
             if topic.topic_id not in self._metadata.catalog.topics_by_id:
                 return
             await self._host.next_leader_news(min(0.2, max(0.0, deadline - loop.time())))

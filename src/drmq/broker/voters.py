@@ -2,7 +2,8 @@
 
 Every node follows the metadata log; those that vote decide what is in it, and one of them is the controller. A node
 gets its vote only when it has caught up: until then the change is tried again, for as long as the caller waits. The
-last vote cannot be taken away. A controller that loses its own vote hands over to one that has kept it.
+last vote cannot be taken away. A controller that loses its own vote hands over to one that has one. The vote of a node
+that leaves the cluster goes to another, where one has caught up that has none.
 """
 
 from __future__ import annotations
@@ -103,7 +104,23 @@ def has_vote(metadata: Metadata, node_id: NodeId) -> bool:
     return any(node_of(member) == node_id for member in _settled_voters(metadata))
 
 
-def try_change(metadata: Metadata, broker: Broker, *, votes: bool) -> Refusal | None:
+def hand_vote_on(metadata: Metadata, broker: Broker) -> Refusal | None:
+    """Begin to take the vote of a node that leaves, and to give it to one that has none, if one is fit for it.
+
+    As many vote as before then, so as many may fail.
+    """
+    return try_change(metadata, broker, votes=False, heir=_heir(metadata))
+
+
+def _heir(metadata: Metadata) -> Broker | None:
+    node = metadata.log.partition.replica.node
+    assert node is not None
+    fit = {member for member, peer in node.progress().items() if not peer.votes and peer.caught_up}
+    staying = (broker for _, broker in sorted(metadata.catalog.brokers.items()) if broker.takes_replicas)
+    return next((broker for broker in staying if "controller" in broker.roles and broker.member in fit), None)
+
+
+def try_change(metadata: Metadata, broker: Broker, *, votes: bool, heir: Broker | None = None) -> Refusal | None:
     """Begin to give a node a vote, or to take it away; why that cannot begin now, if so."""
     replica = metadata.log.partition.replica
     node = replica.node
@@ -115,6 +132,8 @@ def try_change(metadata: Metadata, broker: Broker, *, votes: bool) -> Refusal | 
         voters, learners = (voters - lives) | {broker.member}, learners - {broker.member}
     else:
         voters, learners = voters - lives, learners | ({broker.member} & lives)
+        if heir is not None:
+            voters, learners = voters | {heir.member}, learners - {heir.member}
     try:
         replica.change_members(voters, learners)
     except Refusal as refusal:

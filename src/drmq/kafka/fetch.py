@@ -256,7 +256,7 @@ class ParkedFetch:
 
     def _may_read(self, partition: Partition) -> bool:
         """Whether this replica may answer: the leader, or for a client of its rack a follower that hears its leader."""
-        if partition.is_serving:
+        if partition.may_read:
             return True
         rack = self._server.broker.cluster.rack
         return (

@@ -37,7 +37,7 @@ async def _answer(broker: Broker, topic: str, entry: ListOffsetsRequestPartition
     try:
         partition = broker.partitions.by_name(topic, entry.partition_index)
         check_leader_epoch(partition, entry.current_leader_epoch)
-        partition.check_serving()
+        partition.check_readable()
         offset, timestamp = await _find(broker, partition, entry.timestamp)
     except ApiError as error:
         return ListOffsetsResponsePartition(entry.partition_index, error.code)

@@ -95,7 +95,9 @@ def _response(broker: Broker, request: MetadataRequest, topics: Iterable[Metadat
             if topic.error_code == ErrorCode.NONE:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     response = MetadataResponse(
-        brokers=[MetadataResponseBroker(each.node_id, each.host, each.port, each.rack) for each in live_brokers(broker)],
+        brokers=[
+            MetadataResponseBroker(each.node_id, each.host, each.port, each.rack) for each in live_brokers(broker)
+        ],
         cluster_id=broker.cluster_id,
         controller_id=controller_id(broker),
         topics=described,

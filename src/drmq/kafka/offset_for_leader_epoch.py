@@ -35,7 +35,7 @@ async def _answer(
 ) -> OffsetForLeaderEpochResponsePartition:
     try:
         partition = broker.partitions.by_name(topic, entry.partition)
-        partition.check_serving()
+        partition.check_readable()
         check_leader_epoch(partition, entry.current_leader_epoch)
         epoch, end_offset = await _end_of(broker, partition, LeaderEpoch(entry.leader_epoch))
     except ApiError as error:

@@ -47,7 +47,10 @@ def may_lead(broker: Broker, notice: LeaderNotice) -> bool:
     """Whether what was last heard of a leader can still be so: it is up, or it is this node and does lead."""
     if notice.leader == broker.node_id:
         partition = broker.host.get(notice.group)
-        return partition is not None and partition.is_serving
+        if partition is None or partition.is_serving:
+            return partition is not None
+        # Its disk refuses it, and nobody else could lead instead: whoever asks here is told so.
+        return partition.failure is not None and notice.in_sync == (broker.node_id,)
     return notice.leader in broker.catalog.brokers and broker.network.is_up(notice.leader)
 
 

@@ -242,6 +242,9 @@ class RaftLog:
         """What storage must remove, and append after that."""
         truncated_from, self._truncated_from = self._truncated_from, None
         entries = tuple(self._unstable[self._position(self._handed_end) :])
+        if truncated_from is not None and entries:
+            # What was replaced may lie behind entries that storage never got. Those come now, so nothing may be there.
+            truncated_from = min(truncated_from, entries[0].first)
         self._handed_end = LogIndex(self.last_index + 1)
         return truncated_from, entries
 

@@ -177,7 +177,11 @@ class DataDirectory:
             if match is None:
                 continue
             topic_id = TopicId(bytes.fromhex(match["id"]))
-            for partition in self._files.list(f"{topics}/{name}"):
+            try:
+                partitions = self._files.list(f"{topics}/{name}")
+            except FileNotFoundError:
+                continue  # removed just now, by whoever deletes its topic
+            for partition in partitions:
                 path = f"{topics}/{name}/{partition}"
                 if partition.isascii() and partition.isdigit() and self._files.is_directory(path):
                     found.append(LogLocation(match["name"], topic_id, int(partition), path))
@@ -241,7 +245,7 @@ def _decode_description(path: str, data: bytes) -> dict[str, object]:
             "read any more; start with an empty directory"
         )
     checksum = fields.pop("checksum", None)
-    if checksum != _checksum(fields) or not _FIELDS <= fields.keys():
+    if checksum != _checksum(fields) or not fields.keys() >= _FIELDS:
         raise DirectoryUnreadable(f"{path} is damaged: its checksum does not match; {advice}")
     return fields
 

@@ -112,7 +112,9 @@ class _Thread:
 class Cluster:
     """Some nodes that are a cluster. Use it as a context manager, or `start_all` and `stop` it."""
 
-    def __init__(self, nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self, nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None
+    ) -> None:
         assert nodes >= 1, nodes
         self.node_ids = tuple(range(1, nodes + 1))
         self._options = options or BrokerOptions()
@@ -122,7 +124,8 @@ class Cluster:
         self._blocked: set[tuple[int, int]] = set()
         ports = _free_ports(2 * nodes)
         self._addresses = {
-            NodeId(node_id): PeerAddress(_HOST, ports[2 * at], ports[2 * at + 1]) for at, node_id in enumerate(self.node_ids)
+            NodeId(node_id): PeerAddress(_HOST, ports[2 * at], ports[2 * at + 1])
+            for at, node_id in enumerate(self.node_ids)
         }
 
     @property
@@ -151,9 +154,7 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop all nodes and remove their data."""
-        ending = [
-            threading.Thread(target=thread.end, kwargs={"killed": True}) for thread in self._threads.values()
-        ]
+        ending = [threading.Thread(target=thread.end, kwargs={"killed": True}) for thread in self._threads.values()]
         for each in ending:
             each.start()
         for each in ending:
@@ -244,9 +245,7 @@ class Cluster:
         return thread
 
 
-def cluster(
-    nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None
-) -> Cluster:
+def cluster(nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None) -> Cluster:
     """A cluster for a test: `with drmq.testing.cluster(nodes=3) as c:`."""
     return Cluster(nodes, options=options, racks=racks)
 

@@ -226,6 +226,32 @@ def test_a_failed_sync_ends_appending() -> None:
     assert refusal(desk, a_batch()) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_readers_go_on_although_the_disk_takes_no_more() -> None:
+    desk, files = failing_desk()
+    desk.produce(b"kept")
+    files.fail("sync", errno.EIO, path_part=".log")
+    desk.produce(b"unsure")
+    assert desk.partition.may_read
+    desk.partition.check_readable()
+    heard: list[ErrorCode] = []
+    desk.partition.confirm_leadership(heard.append)
+    assert (heard, desk.partition.high_watermark) == ([ErrorCode.NONE], 1)
+    with pytest.raises(ApiError):
+        desk.partition.check_serving()
+    desk.partition.close()
+    assert not desk.partition.may_read
+
+
+def test_of_several_replicas_one_that_fails_serves_nobody() -> None:
+    """Another may lead by now, and know more."""
+    desk = Desk(FakeFiles(), members=(1, 2, 3))
+    desk.replica._fail("the disk is gone", is_final=True)
+    assert not desk.partition.may_read
+    with pytest.raises(ApiError) as caught:
+        desk.partition.check_readable()
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_closing_ends_all_waiting() -> None:
     desk, watcher = Desk(), Watcher()
     desk.partition.watch(watcher)

@@ -184,6 +184,37 @@ def test_producers_of_replaced_batches_are_forgotten() -> None:
     assert desk.partition.producers.find_repeat(repeat) is None
 
 
+def test_producers_of_a_follower_are_not_taken_for_idle() -> None:
+    """Whoever has forgotten its producers and then leads takes their retries for something new."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    leader = Leader(2, 1)
+    batch = a_batch(producer_id=7, epoch=0, sequence=0)
+    stamp(batch, Offset(0), LeaderEpoch(1))
+    leader.log.append(Entry(LogIndex(2), LogIndex(2), Term(1), EntryKind.PAYLOAD, bytes(batch), len(batch)))
+    receive(desk, leader.appends(1))
+    desk.work()
+    assert desk.partition.producers.forget_idle(desk.clock.now_ms) == 0
+    assert desk.partition.producers.find_repeat(a_header(7, 0, 0)) is not None
+
+
+def test_a_leader_deposed_before_its_batches_are_queued_takes_them_in_once() -> None:
+    """Else they would push each other out of the few that are remembered."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    lead(desk)
+    assert desk.replica.node is not None
+    for sequence in range(5):
+        desk.partition.append(a_batch(producer_id=7, epoch=0, sequence=sequence), 5_000)
+        if sequence == 2:
+            desk.turn()
+    desk.replica.receive(Heartbeat(NodeId(2), SELF, Term(desk.replica.node.term + 1), LogIndex(0), 0))
+    desk.work()
+    assert not desk.partition.is_leader
+    for sequence in range(5):
+        repeat = desk.partition.producers.find_repeat(a_header(7, 0, sequence))
+        assert repeat is not None
+        assert repeat.base_offset == sequence
+
+
 # ---- crashes ---------------------------------------------------------------------------------------
 
 

@@ -51,7 +51,8 @@ MUTANTS = [
     Mutant(
         "an entry is sent after the wrong one: the follower's hint lies inside it",
         "leader",
-        "                progress.next = entries[0].first\n                previous_index = LogIndex(progress.next - 1)\n",
+        "                progress.next = entries[0].first\n"
+        "                previous_index = LogIndex(progress.next - 1)\n",
         "                progress.next = entries[0].first\n",
         1000,
         470,
