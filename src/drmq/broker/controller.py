@@ -169,8 +169,22 @@ class Controller:
     def _is_up(self, node_id: NodeId) -> bool:
         return self._host.network is not None and self._host.network.is_up(node_id)
 
+    def _turn_back(self) -> None:
+        """Give up a move off a draining node whose target has gone: others wait behind it, and may go elsewhere."""
+        catalog = self._catalog
+        active = next(iter(catalog.reassignments), None)
+        if active is None:
+            return
+        topic = catalog.topics_by_id[active.topic_id]
+        assignment = topic.partitions[active.partition]
+        gone = [node for node in assignment.adding if node not in catalog.brokers or catalog.brokers[node].fenced]
+        if gone and any(node in catalog.brokers and catalog.brokers[node].draining for node in assignment.replicas):
+            log.warning("%s-%d does not move to node %d, which is down", topic.name, active.partition, gone[0])
+            self._metadata.append(catalog.cancel_reassignment(topic, active.partition))
+
     def _drain(self) -> None:
         """Move partitions away from brokers that are to go, then let these go."""
+        self._turn_back()
         for node_id, broker in list(self._catalog.brokers.items()):
             if not broker.draining or self._catalog.partitions_on(node_id):
                 continue

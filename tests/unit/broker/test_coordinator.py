@@ -40,6 +40,7 @@ def hand_in(harness: Harness, request: groups.GroupRequest) -> tuple[list[Answer
     """Hand a request in; the list that its answer will be in, and where it waits."""
     answers: list[Answer] = []
     shard = harness.broker.groups.shard_of(GROUP)
+    assert isinstance(shard, ShardDriver)
     ticket = harness.run(_on_loop(shard, request, answers))
     return answers, shard, ticket
 

@@ -118,7 +118,16 @@ class Room:
         self.loop = TurnableLoop()
         self.gone: set[int] = set()
         self.places = [Place(self, number) for number in range(1, nodes + 1)]
-        self.call(lambda: [place.host.start() for place in self.places])
+        self.call(self._start)
+
+    def _start(self) -> None:
+        for place in self.places:
+            place.host.start()
+
+    def close(self) -> None:
+        for place in self.places:
+            place.host.stop()
+        self.loop.close()
 
     def place(self, node_id: int) -> Place:
         return self.places[node_id - 1]
@@ -136,7 +145,8 @@ class Room:
 
     async def _settle(self) -> None:
         await asyncio.sleep(0)
-        while self.loop._ready or any(not place.writer._queue.empty() for place in self.places):  # type: ignore[attr-defined]
+        ready = self.loop._ready  # type: ignore[attr-defined]
+        while ready or any(not place.writer._queue.empty() for place in self.places):
             for place in self.places:
                 place.writer.run_cycle()
             await asyncio.sleep(0)
@@ -147,14 +157,14 @@ class Room:
             self.call(lambda: None)
 
     def make_group(self, nodes: Sequence[int] = (1, 2, 3), **configs: str) -> None:
-        self.call(lambda: [self.place(node).add(members=nodes, **configs) for node in nodes])
+        self.call(lambda: [self.place(node).add(0, nodes, **configs) for node in nodes])
 
     @property
     def leader(self) -> Place:
         [leader] = [
             place
             for place in self.places
-            if place.node_id not in self.gone and place.host.get(GroupId(TOPIC.topic_id, 0)) and place.partition.is_serving
+            if place.node_id not in self.gone and any(partition.is_serving for partition in place.host)
         ]
         return leader
 
@@ -185,8 +195,7 @@ class Room:
 def room() -> Iterator[Room]:
     made = Room(4)
     yield made
-    made.call(lambda: [place.host.stop() for place in made.places])
-    made.loop.close()
+    made.close()
 
 
 def test_a_leader_is_elected_and_everyone_hears_of_it(room: Room) -> None:

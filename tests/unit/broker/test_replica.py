@@ -23,6 +23,9 @@ from drmq.raft import (
     EntryKind,
     Heartbeat,
     LogIndex,
+    Message,
+    PreVoteRequest,
+    PreVoteResponse,
     Role,
     SnapshotChunk,
     SnapshotMeta,
@@ -105,7 +108,7 @@ def on_disk(desk: Desk) -> list[Plain]:
     return plain(entries.entries(start, end, 1 << 30, 1 << 30)) if start < end else []
 
 
-def receive(desk: Desk, *messages: AppendRequest | Heartbeat | VoteRequest | SnapshotChunk) -> None:
+def receive(desk: Desk, *messages: Message) -> None:
     for message in messages:
         desk.replica.receive(message)
         desk.turn()
@@ -606,39 +609,32 @@ def test_a_leader_serves_only_once_it_has_committed_something_of_its_own_term() 
     desk = Desk(FakeFiles(), members=GROUP)
     receive(desk, Leader(2, 1).batch(b"a").appends(1, commit=2))
     desk.work()
-    desk.replica.node.on_leader_lost()  # type: ignore[union-attr]
     lead(desk)
-    assert desk.partition.is_leader
-    assert not desk.partition.is_serving
-    assert desk.partition.next_offset == 1
+    partition = desk.partition
+    assert partition.next_offset == 1
+    before = partition.may_read
     with pytest.raises(ApiError):
-        desk.partition.check_serving()
-    receive(desk, AppendAccepted(NodeId(2), SELF, desk.replica.node.term, LogIndex(3)))  # type: ignore
+        partition.check_serving()
+    receive(desk, AppendAccepted(NodeId(2), SELF, Term(partition.leader_epoch), LogIndex(3)))
     desk.work()
-    assert desk.partition.is_serving
-    assert desk.announced
+    assert (before, partition.may_read) == (False, True)
+    assert desk.announced == [partition]
 
 
 def lead(desk: Desk) -> None:
     """Win an election with the votes of the others."""
+    node = desk.replica.node
+    assert node is not None
+    node.on_leader_lost()
     desk.replica.campaign()
     desk.work()
     for _ in range(4):
-        for message in list(desk.sent):
-            desk.sent.remove(message)
-            answer = agreement(message)
-            if answer is not None:
-                receive(desk, answer)
-                desk.work()
-    assert desk.replica.node is not None
-    assert desk.replica.node.role is Role.LEADER
-
-
-def agreement(message: object) -> object:
-    from drmq.raft import PreVoteRequest, PreVoteResponse
-
-    if isinstance(message, PreVoteRequest):
-        return PreVoteResponse(message.target, SELF, message.term, message.campaign_term, True)
-    if isinstance(message, VoteRequest):
-        return VoteResponse(message.target, SELF, message.term, True)
-    return None
+        questions = list(desk.sent)
+        desk.sent.clear()
+        for question in questions:
+            if isinstance(question, PreVoteRequest):
+                receive(desk, PreVoteResponse(question.target, SELF, question.term, question.campaign_term, True))
+            elif isinstance(question, VoteRequest):
+                receive(desk, VoteResponse(question.target, SELF, question.term, True))
+            desk.work()
+    assert node.role is Role.LEADER

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from drmq.model import ErrorCode, NodeId
+from drmq.model import ErrorCode, GroupId, NodeId
 from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
 from support.broker_harness import NODE, Harness
-from support.other_nodes import add_node, add_topic
+from support.other_nodes import add_node, add_topic, append
 
 
 def unregister(harness: Harness, node_id: int) -> tuple[int, str]:
@@ -45,6 +45,33 @@ def test_the_only_one_that_votes_stays(harness: Harness) -> None:
     assert code == ErrorCode.INVALID_REQUEST
     assert "has the only vote" in text
     assert not harness.broker.catalog.brokers[NODE].draining
+
+
+def test_a_move_to_a_node_that_dies_meanwhile_is_given_up(harness: Harness) -> None:
+    for node_id in (2, 3, 4):
+        add_node(harness, node_id)
+    group = GroupId(add_topic(harness, "t", [2]).topic_id, 0)
+    catalog = harness.broker.catalog
+    append(harness, catalog.start_reassignment(catalog.topic("t"), 0, [NodeId(3)]))
+    assert unregister(harness, 2) == (0, "")
+    harness.call(harness.broker.controller._drain)
+    assert catalog.reassignments == {group: (3,)}
+    append(harness, catalog.fence(NodeId(3)))
+    harness.call(harness.broker.controller._drain)
+    assert catalog.reassignments == {group: (2,)}, "it goes back to where it was"
+    append(harness, catalog.finish_reassignment(catalog.topic("t"), 0))
+    harness.call(harness.broker.controller._drain)
+    [target] = catalog.reassignments.values()
+    assert target[0] in (1, 4), "and from there to one that is up"
+
+
+def test_a_node_that_keeps_nothing_is_removed(harness: Harness) -> None:
+    for node_id in (2, 3):
+        add_node(harness, node_id)
+    assert unregister(harness, 2) == (0, "")
+    harness.call(harness.broker.controller._drain)
+    assert set(harness.broker.catalog.brokers) == {1, 3}
+    assert set(harness.broker.catalog.former_brokers) == {2}
 
 
 def test_without_the_metadata_nothing_is_decided(harness: Harness) -> None:
