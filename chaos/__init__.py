@@ -19,8 +19,9 @@ also during it; after the heal every client must work again. A run without that 
 is missing on this machine is reported as not run, never as passed. The same seed makes the same choices, but real
 processes do not take turns: it repeats a schedule, not an execution. For that there is the simulator.
 
-**What it cannot show.** SIGKILL loses nothing that was handed to the kernel, so a missing fsync goes unnoticed here;
-the tests on `drmq.testing.FakeFiles` and the simulator cut the power.
+**What SIGKILL cannot show.** It loses nothing that was handed to the kernel, so a missing fsync goes unnoticed. The
+scenarios K1 put each node on a disk image and go back to what was synced (`support.power`), where the machine
+allows it; the tests on `drmq.testing.FakeFiles` and the simulator cut the power at every step.
 """
 
 import sys

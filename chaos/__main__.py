@@ -20,6 +20,7 @@ from support.cluster import ClusterProcesses
 from support.cluster_load import ENVIRONMENT, TROUBLE, Load, Verdict
 from support.fault_tools import probe, strace_works
 from support.networks import ProxyNetwork, SwitchNetwork, Unavailable
+from support.power import PowerDisk, try_power
 
 ACKS_MIN = 1_000
 MIXTURE_S = 120.0
@@ -52,7 +53,7 @@ class Chaos:
         self.results: list[Result] = []
         self._network_kind = network_kind
         self._keep = keep
-        self._strace = strace_works()
+        self._tools = {name for name, tool in (("strace", strace_works()), ("power", try_power())) if tool.works}
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -61,10 +62,7 @@ class Chaos:
     def run(self, scenario: Scenario, number: int) -> None:
         """One scenario on a cluster of its own."""
         network = make_network(scenario.nodes, self.seed, self._network_kind)
-        missing = scenario.needs and scenario.needs not in network.features
-        if scenario.needs == "strace":
-            missing = not self._strace.works
-        if missing:
+        if scenario.needs and scenario.needs not in network.features | self._tools:
             network.close()
             self.say(f"{scenario.name}: NOT RUN, this machine has no tool for it ({scenario.needs})")
             self.results.append(Result(scenario.name, None, f"no tool for `{scenario.needs}`"))
@@ -72,7 +70,16 @@ class Chaos:
         self.say(f"{scenario.name}: {scenario.text}")
         directory = Path(tempfile.mkdtemp(prefix="drmq-chaos-"))
         cluster = ClusterProcesses(directory, scenario.nodes, network, ENVIRONMENT)
-        verdict, note = self._judged(cluster, network, scenario, random.Random(f"{self.seed}/{number}"))
+        disks: dict[int, PowerDisk] = {}
+        if scenario.needs == "power":
+            for node_id, node in cluster.nodes.items():
+                disks[node_id] = PowerDisk(directory, f"disk-{node_id}")
+                node.data_dir = disks[node_id].path
+        verdict, note = self._judged(cluster, network, scenario, random.Random(f"{self.seed}/{number}"), disks)
+        for node_id, disk in disks.items():
+            if not verdict.passed:
+                shutil.copytree(disk.path, directory / f"node-{node_id}")
+            disk.close()
         self.say(f"{scenario.name}: {'passed' if verdict.passed else 'FAILED'}: {verdict}{note}")
         if verdict.passed:
             shutil.rmtree(directory)
@@ -87,11 +94,12 @@ class Chaos:
         network: SwitchNetwork | ProxyNetwork,
         scenario: Scenario,
         chance: random.Random,
+        disks: dict[int, PowerDisk],
     ) -> tuple[Verdict, str]:
         try:
             cluster.start()
             load = Load(cluster, self.seed)
-            run = Run(cluster, network, load, chance, self.say)
+            run = Run(cluster, network, load, chance, self.say, disks)
             load.wait_loaded()
             trouble: list[str] = []
             try:
@@ -180,7 +188,7 @@ def main(words: list[str]) -> int:
         options = parser.parse_args(words[1:])
         return measure_failover(options.times, options.seed)
     if words[:1] == ["tools"]:
-        tools = list(probe())
+        tools = [*probe(), try_power()]
         for tool in tools:
             print(f"{'works  ' if tool.works else 'missing'}  {tool.name}: {tool.seen}")
         return 0

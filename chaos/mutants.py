@@ -4,8 +4,8 @@
     python -m chaos mutants dedup       # those whose name contains a word
 
 A chaos run that never fails proves nothing. To be run whenever the harness, its rules or the parts below change; a
-mutant whose text is no longer found in the source is reported too: adapt it. What SIGKILL cannot show (a missing sync)
-is not here but with the tests on a disk that loses power.
+mutant whose text is no longer found in the source is reported too: adapt it. A mutant whose scenario this machine has no
+tool for counts as missed.
 """
 
 # ruff: noqa: E501 (lines are quoted as they stand in the source)

@@ -20,6 +20,7 @@ from support.cluster import ClusterProcesses
 from support.cluster_load import SMALL, Load
 from support.link_rules import CLIENTS, LinkRule
 from support.networks import FaultyNetwork
+from support.power import PowerDisk, cut_power
 
 OFFSETS = "__consumer_offsets"
 SERVED_WITHIN_S = 60.0
@@ -35,6 +36,8 @@ class Run:
     load: Load
     chance: random.Random
     say: Callable[[str], None]
+    disks: dict[int, PowerDisk] = field(default_factory=dict)
+    """By node, where power can be cut."""
     expected: list[str] = field(default_factory=list)
     """Words of log lines that are alarms elsewhere and belong to what this scenario does."""
     gaps: list[float] = field(default_factory=list)
@@ -61,6 +64,10 @@ class Run:
         self.say(f"kill -9 {_nodes(node_ids)}")
         for node_id in node_ids:
             self.cluster[node_id].kill()
+
+    def cut_power(self, *node_ids: int) -> None:
+        self.say(f"power cut on {_nodes(node_ids)}")
+        cut_power((self.cluster[node_id], self.disks[node_id]) for node_id in node_ids)
 
     def start(self, *node_ids: int) -> None:
         self.say(f"start {_nodes(node_ids)}")
@@ -470,6 +477,41 @@ def slow_link(run: Run) -> None:
 # ---- disks --------------------------------------------------------------------------------------
 
 
+def power_cut_on_one(run: Run) -> None:
+    """A node loses its power, and with it all that was not synced: a leader, then a follower."""
+    for _ in range(3):
+        place = run.place()
+        node_id = run.leader(place) if run.chance.random() < 0.6 else run.follower(place)
+        run.cut_power(node_id)
+        run.served()
+        run.start(node_id)
+        run.whole()
+
+
+def power_cut_on_all(run: Run) -> None:
+    """The whole cluster loses its power at the same moment."""
+    for _ in range(3):
+        run.load.wait_loaded(run.chance.randrange(10, 100))
+        run.cut_power(*run.cluster.ids)
+        run.start(*run.cluster.ids)
+        run.whole()
+
+
+def swapped_majorities_and_power(run: Run) -> None:
+    """As F12, and the third node loses its power: a majority of one with memory and two that stood still."""
+    one, two, three, four, five = run.chance.sample(run.cluster.ids, 5)
+    run.pause(one, two)
+    run.served()
+    run.cut_power(three)
+    run.start(three)
+    run.resume(one, two)
+    run.pause(four, five)
+    run.wait(0, 1)
+    run.served()
+    run.resume(four, five)
+    run.whole()
+
+
 def wiped(run: Run) -> None:
     """Every node in its turn comes back with an empty disk."""
     for node_id in run.cluster.ids:
@@ -524,7 +566,7 @@ class Scenario(NamedTuple):
     name: str
     act: Callable[[Run], None]
     needs: str = ""
-    """A feature of the network, or `strace`."""
+    """A feature of the network, `strace`, or `power`."""
     nodes: int = 3
 
     @property
@@ -562,6 +604,9 @@ SCENARIOS = [
     Scenario("F9-flapping", flapping, "cut"),
     Scenario("F10-slow-link", slow_link, "rate"),
     Scenario("F12-swapped-majorities", swapped_majorities, "", 5),
+    Scenario("F12-swapped-majorities-and-power", swapped_majorities_and_power, "power", 5),
+    Scenario("K1-power-cut-on-one", power_cut_on_one, "power"),
+    Scenario("K1-power-cut-on-all", power_cut_on_all, "power"),
     Scenario("K4-failed-sync", failed_sync, "strace"),
     Scenario("K6-slow-disk", slow_disk, "strace"),
     Scenario("K10-wiped", wiped),

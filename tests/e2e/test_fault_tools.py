@@ -10,6 +10,7 @@ import pytest
 from support.fault_tools import echo_seconds, echo_server, network_works, strace_works
 from support.link_rules import CLIENTS, LinkRule, LinkRules
 from support.networks import ProxyNetwork, SwitchNetwork, Unavailable
+from support.power import try_power
 
 KINDS = [SwitchNetwork, ProxyNetwork]
 
@@ -52,6 +53,14 @@ def test_strace_fails_and_delays_calls() -> None:
     """The errors and the slowness of disks come from it."""
     tool = strace_works()
     if "not installed" in tool.seen:
+        pytest.skip(tool.seen)
+    assert tool.works, tool.seen
+
+
+def test_power_cuts_take_what_was_not_synced() -> None:
+    """And nothing else."""
+    tool = try_power()
+    if "bytes came back" not in tool.seen:
         pytest.skip(tool.seen)
     assert tool.works, tool.seen
 

@@ -74,6 +74,17 @@ def test_truncated_twice_between_batches() -> None:
     assert (truncated_from, [(e.index, e.term) for e in new]) == (3, [(3, 3)])
 
 
+def test_truncated_behind_what_storage_never_got() -> None:
+    """Two leaders' entries arrived between two batches: storage is cut where the entries that it gets now begin."""
+    log = log_of([1, 1])
+    log.append(entry(3, 1))
+    log.append(entry(4, 1))
+    log.truncate_from(LogIndex(4))
+    log.append(entry(4, 2))
+    truncated_from, new = log.take_unpersisted()
+    assert (truncated_from, [(e.index, e.term) for e in new]) == (3, [(3, 1), (4, 2)])
+
+
 def test_nothing_committed_is_truncated() -> None:
     """A promise to a client is not broken; the node stops instead."""
     with pytest.raises(AssertionError):

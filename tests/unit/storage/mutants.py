@@ -278,14 +278,32 @@ MUTANTS = [
     Mutant(
         "writer acks before flush",
         "writer.py",
-        "                    log.flush()\n                except",
-        "                    pass\n                except",
+        "                log.flush()\n            except StorageError as error:\n                failures",
+        "                pass\n            except StorageError as error:\n                failures",
+    ),
+    Mutant(
+        "writer runs a job before the sync",
+        "writer.py",
+        "                if item.log in self._dirty:\n                    self._flush_one(item.log)\n",
+        "",
+    ),
+    Mutant(
+        "writer takes what follows a failed step",
+        "writer.py",
+        "            self._failed.add(job.log)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "writer runs a step behind a failure",
+        "writer.py",
+        "        if job.is_step and job.log in self._failed:\n",
+        "        if False:\n",
     ),
     Mutant(
         "writer reports flushed though failed",
         "writer.py",
-        "                else:\n                    results.append((log, log.flushed_offset))\n",
-        "                results.append((log, log.end_offset))\n",
+        "            else:\n                results.append((log, log.flushed_offset))\n",
+        "            results.append((log, log.end_offset))\n",
     ),
     Mutant(
         "writer takes what follows a failure",

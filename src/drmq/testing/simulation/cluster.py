@@ -219,6 +219,8 @@ class Cluster:
             logger.removeHandler(handler)
             logger.setLevel(level)
             logger.propagate = propagates
+            for loop in [self.loop, *(node.loop for node in self.nodes if node.is_running)]:
+                loop.die()
 
     def who_runs(self) -> str:
         """Whose turn it is."""

@@ -316,7 +316,9 @@ class Faults:
         if topic is None:
             return
         index = random.randrange(topic.partition_count)
-        count = random.choice((1, 2, 3, 3, 3))
+        # With fewer than three replicas, the one disk that may be lost would be one too many.
+        keeps_three = self._cluster.profile.wipes or self._cluster.profile.damages
+        count = 3 if keeps_three else random.choice((1, 2, 3, 3, 3))
         if random.random() < 0.2:
             count = len(self._cluster.nodes)
         replicas = random.sample(self._cluster.node_ids, min(count, len(self._cluster.nodes)))

@@ -8,6 +8,7 @@ process died never has any again, whatever is still scheduled on it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -149,6 +150,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.is_dead = True
         self._ready.clear()
         self._timers.clear()
+        for task in asyncio.all_tasks(self):
+            coroutine = task.get_coro()
+            if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                # It never got to run. Python would take that for a mistake.
+                coroutine.close()
 
     # ---- what asyncio asks of a loop ------------------------------------------------------------
 
