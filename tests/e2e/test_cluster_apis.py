@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,7 @@ from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, 
 from support.batches import a_batch
 from support.cluster import ClusterProcesses, NodeProcess
 from support.polling import eventually
+from support.raw_client import RawClient
 
 T = TypeVar("T")
 
@@ -425,6 +427,67 @@ def test_a_node_joins_and_the_controller_leaves_under_load(tmp_path: Path) -> No
         cluster[leaving].wipe()
         cluster[leaving].start().wait_ready()
         cluster.wait_healthy()
+
+
+def test_a_node_that_is_gone_for_good_is_removed(tmp_path: Path) -> None:
+    with racked(tmp_path, 4) as cluster:
+        with cluster.admin() as admin:
+            make_topic(cluster, admin, "mourned", (1, 2, 3))
+        fill(cluster, "mourned", 100)
+        gone = cluster.controller()
+        cluster[gone].kill()
+        del cluster.nodes[gone]
+        with cluster.admin(20.0) as admin:
+            admin.brokers.unregister(gone)
+            eventually(
+                lambda: [broker.node_id for broker in admin.brokers.all()],
+                lambda found: gone not in found,
+                timeout_s=60.0,
+            )
+            cluster.wait_healthy()
+            eventually(
+                lambda: {each.node_id for each in (*admin.brokers.quorum().voters, *admin.brokers.quorum().observers)},
+                lambda found: found == {1, 2, 3, 4} - {gone},
+            )
+            assert gone not in replicas_of(admin, "mourned")
+            quorum = admin.replicas.quorum(_place("mourned"))
+            assert (len(quorum.voters), quorum.high_watermark) == (3, 100)
+        assert not cluster.alarms()
+
+
+# ---- back-pressure ------------------------------------------------------------------------------------
+
+
+def test_producers_wait_while_followers_stand_still(tmp_path: Path) -> None:
+    """Beyond the limit nothing more is read from them, and nothing of what they sent is lost."""
+    value, limit = bytes(500_000), 4_000_000
+    environment = {"DRMQ_UNCOMMITTED_BYTES_MAX": str(limit), "DRMQ_ELECTION_TIMEOUT_MS": "6000"}
+    with ClusterProcesses(tmp_path, 3, env=environment) as cluster:
+        with cluster.admin() as admin:
+            make_topic(cluster, admin, "flood", (1, 2, 3))
+        answered: list[int] = []
+
+        def write() -> None:
+            with RawClient(cluster[1].bootstrap, 30.0) as client:
+                for _ in range(5):
+                    # Answered by the leader's own disk, so that nothing but the limit holds the sender back.
+                    answered.append(client.produce("flood", [value], acks=1))
+
+        cluster[2].pause()
+        cluster[3].pause()
+        writers = [threading.Thread(target=write, daemon=True) for _ in range(6)]
+        for writer in writers:
+            writer.start()
+        eventually(lambda: len(answered), lambda count: count * len(value) >= limit)
+        time.sleep(0.5)
+        # Each connection may have had one more on its way.
+        assert len(answered) <= limit // len(value) + 1 + len(writers)
+        assert any(writer.is_alive() for writer in writers)
+        cluster[2].resume()
+        cluster[3].resume()
+        for writer in writers:
+            writer.join(30.0)
+        assert sorted(answered) == list(range(30))
 
 
 # ---- hints and racks ----------------------------------------------------------------------------------

@@ -261,9 +261,12 @@ class ClusterProcesses:
         """A client for calls about the cluster; asks the nodes that run."""
         return Admin(",".join(self.nodes[node_id].bootstrap for node_id in self.running), timeout_s=timeout_s)
 
-    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None, replicas: int = -1
+    ) -> None:
+        """Create a topic; without `replicas` as many as the cluster takes by itself."""
         with self.admin() as admin:
-            admin.topics.create(NewTopic(name, partitions, configs=dict(configs or {})))
+            admin.topics.create(NewTopic(name, partitions, replicas, dict(configs or {})))
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """The node that leads, as the nodes that run see it; waits until there is one among them."""

@@ -143,10 +143,12 @@ class Load:
         self.cluster = cluster
         self.history = TimedHistory()
         self.started = time.monotonic()
+        # On all nodes, so that any majority of nodes is one of every partition's replicas.
+        replicas = len(cluster.nodes)
         # The time in the records of `FollowingProducer` is years ago: nothing may expire.
         configs = {"retention.ms": "-1", **(topic_configs or {})}
-        cluster.create_topic(SMALL, partitions, {"segment.bytes": "500000", **configs})
-        cluster.create_topic(LARGE, 1, configs)
+        cluster.create_topic(SMALL, partitions, {"segment.bytes": "500000", **configs}, replicas)
+        cluster.create_topic(LARGE, 1, configs, replicas)
         cluster.wait_healthy()
         self.places = [*(Place(SMALL, index) for index in range(partitions)), Place(LARGE, 0)]
         addresses = [node.bootstrap for node in cluster.nodes.values()]

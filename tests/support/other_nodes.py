@@ -6,14 +6,32 @@ from collections.abc import Sequence
 
 from drmq.catalog import Fact, Topic
 from drmq.model import GroupId, NodeId
-from drmq.transport.peers import LeaderNotice
+from drmq.transport.peers import LeaderNotice, NoNetwork
 from support.broker_harness import Harness
+
+
+class Heard(NoNetwork):
+    """A network in which nodes are heard, and nothing reaches them."""
+
+    def __init__(self) -> None:
+        self.up: set[NodeId] = set()
+
+    def is_up(self, node_id: NodeId) -> bool:
+        return node_id in self.up
+
+
+def heard(harness: Harness) -> set[NodeId]:
+    """The nodes that are up, as far as the broker hears; to be changed at will."""
+    if not isinstance(harness.broker.network, Heard):
+        harness.broker.network = Heard()
+    return harness.broker.network.up
 
 
 def add_node(
     harness: Harness, node_id: int, rack: str | None = None, roles: Sequence[str] = ("broker", "controller")
 ) -> None:
-    """A node that has registered, and whom nobody can reach."""
+    """A node that has registered and is heard, and does nothing."""
+    heard(harness).add(NodeId(node_id))
     facts = harness.broker.catalog.register_broker(
         NodeId(node_id),
         directory_id(node_id).hex(),

@@ -36,6 +36,7 @@ from drmq.storage import (
     remove_log_files,
 )
 from drmq.storage.files import remove_tree
+from drmq.storage.recovery import segment_bases
 
 
 NO_BALLOT = Ballot(0, NO_VOTE)
@@ -164,6 +165,9 @@ class DiskLogs:
         path = self._path(topic, topic_id, index)
         if not self._files.is_directory(path):
             raise LogCorrupt(path, 0, 0, "the directory of this partition is gone")
+        if not segment_bases(self._files, path):
+            # A log is never without a segment, be it an empty one.
+            raise LogCorrupt(path, 0, 0, "all segments are missing")
         return SegmentLog(path, options, self._files)
 
     def reset_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions, offset: Offset) -> Log:

@@ -22,18 +22,25 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drmq.broker.entries import encode_trim
-from drmq.broker.producers import ProducerTable
+from drmq.broker.producers import ProducerTable, WrittenBatch
 from drmq.catalog import TimestampType, TopicConfig
 from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, node_of
 from drmq.model.names import is_internal
 from drmq.raft import IndexRange, Leadership, LogIndex, NotLeader, Refusal, Role, SnapshotMeta, TransferInProgress
-from drmq.records import BatchHeader, InvalidBatch, check_batch, read_header, stamp, stamp_append_time
+from drmq.records import HEADER_SIZE, BatchHeader, InvalidBatch, check_batch, read_header, stamp, stamp_append_time
 from drmq.storage import Log
 
 if TYPE_CHECKING:
     from drmq.broker.replica import Replica
 
 Done = Callable[[ErrorCode], None]
+
+_SENT_AGAIN = frozenset(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
+)
+"""Refusals after which a client sends the same batch again."""
+_TURNED_AWAY_MS = 10_000
+_TURNED_AWAY_MAX = 1_000
 
 
 class Appended(NamedTuple):
@@ -99,6 +106,7 @@ class Partition:
         "_events",
         "_in_flight",
         "_trim_waiters",
+        "_turned_away",
         "_uncommitted_bytes",
         "_watchers",
         "_write_waiters",
@@ -175,6 +183,8 @@ class Partition:
         self._write_waiters: deque[tuple[Offset, Done]] = deque()
         self._ack_waiters: deque[tuple[Offset, Done]] = deque()
         self._trim_waiters: list[tuple[Offset, Done]] = []
+        self._turned_away: dict[int, int] = {}
+        """By producer: when a batch of it was refused that it will send again."""
         self._watchers: dict[ProgressWatcher, None] = {}
 
     def __repr__(self) -> str:
@@ -191,6 +201,14 @@ class Partition:
         producer counts on `min.insync.replicas`. The batch is changed in place and must not be touched by
         the caller again. Raises `ApiError` with nothing changed.
         """
+        try:
+            return self._append(batch, now_ms, wants_written, wants_all)
+        except ApiError as refused:
+            if refused.code in _SENT_AGAIN and len(batch) >= HEADER_SIZE:
+                self._turn_away(read_header(batch).producer_id, now_ms)
+            raise
+
+    def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool) -> Appended:
         self._check_leads()
         if self.is_internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self.topic} is one of DRMQ's own topics")
@@ -215,7 +233,7 @@ class Partition:
         if header.producer_id >= 0:
             if header.base_sequence < 0:
                 raise ApiError(ErrorCode.INVALID_RECORD, "a batch with a producer id has no sequence number")
-            repeat = self.producers.find_repeat(header)
+            repeat = self._find_repeat(header, now_ms)
             if repeat is not None:
                 return Appended(repeat.base_offset, repeat.next_offset, -1)
         append_time_ms = -1
@@ -225,6 +243,38 @@ class Partition:
             header = read_header(batch)
         return self._place(batch, header, now_ms, append_time_ms, wants_written)
 
+    def _find_repeat(self, header: BatchHeader, now_ms: int) -> WrittenBatch | None:
+        """The batch in the log that this one repeats. Raises `ApiError` if it neither repeats nor follows one.
+
+        A client has several batches on their way. When one of them is refused because of who leads, the next may
+        arrive a moment later, when this node leads again, and it would be out of order. To say so makes librdkafka
+        begin a new epoch, and send again, as new, what an answer was outstanding for. So such a batch is refused
+        for the same reason as the one before it, and both are sent again in their order.
+        """
+        try:
+            repeat = self.producers.find_repeat(header)
+        except ApiError as error:
+            refused_ms = self._turned_away.get(header.producer_id)
+            is_gap = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if is_gap and refused_ms is not None and 0 <= now_ms - refused_ms < _TURNED_AWAY_MS:
+                raise ApiError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"{self.topic}-{self.index}: a batch before this one was refused while the leader changed",
+                ) from error
+            raise
+        if self._turned_away:
+            self._turned_away.pop(header.producer_id, None)
+        return repeat
+
+    def _turn_away(self, producer_id: int, now_ms: int) -> None:
+        if producer_id < 0:
+            return
+        # The time is that of the first refusal: repeated ones must not make a true gap last for ever.
+        if now_ms - self._turned_away.get(producer_id, -_TURNED_AWAY_MS) >= _TURNED_AWAY_MS:
+            if len(self._turned_away) >= _TURNED_AWAY_MAX:
+                self._turned_away.clear()
+            self._turned_away[producer_id] = now_ms
+
     def append_own(self, batch: bytearray) -> Appended:
         """Append a batch that the broker itself made: a state machine's records."""
         self._check_leads()
@@ -233,9 +283,7 @@ class Partition:
     def _check_leads(self) -> None:
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
-        # Whoever hands over refuses all batches alike, before it looks at their numbers. Refusing one and calling the
-        # next out of order would make its producer begin anew, and send again what may have been written.
-        if not self.is_leader or self.replica.is_handing_over:
+        if not self.is_leader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads())
 
     def _who_leads(self) -> str:

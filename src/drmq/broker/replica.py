@@ -227,11 +227,6 @@ class Replica:
     def leads(self) -> bool:
         return self.node is not None and self.node.role is Role.LEADER
 
-    @property
-    def is_handing_over(self) -> bool:
-        """Whether this leader takes nothing more, because another member is to lead."""
-        return self.node is not None and self.node.transfer_target is not None
-
     def wake(self) -> None:
         """Let the ticks reach this replica again."""
         self.asleep = False

@@ -1,4 +1,4 @@
-"""DescribeCluster (60): the cluster's id, its controller and its brokers. There is one node, which is all of it.
+"""DescribeCluster (60): the cluster's id, its controller and its brokers, from v2 those that are down as well.
 
 From v1 a client says whether it believes to speak to a broker or to a controller; controllers have
 no door of their own here.

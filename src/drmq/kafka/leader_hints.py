@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from drmq.broker import Broker
+from drmq.kafka.views import may_lead
 from drmq.model import ErrorCode, GroupId, NodeId, TopicId
 from drmq.wire.fetch import FetchResult
 from drmq.wire.produce import ProduceResult
@@ -48,7 +49,6 @@ def _leader(broker: Broker, topic: Topic, index: int) -> tuple[int, int] | None:
     else:
         topic_id = TopicId(topic)
     notice = broker.host.leaders.get(GroupId(topic_id, index))
-    if notice is None or notice.leader == broker.node_id:
+    if notice is None or notice.leader == broker.node_id or not may_lead(broker, notice):
         return None
-    leader = broker.catalog.brokers.get(notice.leader)
-    return None if leader is None or leader.fenced else (notice.leader, notice.term)
+    return notice.leader, notice.term

@@ -37,13 +37,13 @@ def partition_view(broker: Broker, topic: Topic, index: int) -> PartitionView:
     if isinstance(broker.partitions.slots(topic.topic_id).get(index), StoppedPartition):
         offline = sorted({*offline, int(broker.node_id)})
     notice = broker.host.leaders.get(GroupId(topic.topic_id, index))
-    if notice is None or notice.leader in offline or not _may_lead(broker, notice):
+    if notice is None or notice.leader in offline or not may_lead(broker, notice):
         return PartitionView(index, NO_LEADER, -1 if notice is None else notice.term, replicas, [], offline)
     in_sync = [int(node_id) for node_id in notice.in_sync if node_id not in offline]
     return PartitionView(index, notice.leader, notice.term, replicas, in_sync, offline)
 
 
-def _may_lead(broker: Broker, notice: LeaderNotice) -> bool:
+def may_lead(broker: Broker, notice: LeaderNotice) -> bool:
     """Whether what was last heard of a leader can still be so: it is up, or it is this node and does lead."""
     if notice.leader == broker.node_id:
         partition = broker.host.get(notice.group)

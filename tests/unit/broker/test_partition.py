@@ -113,6 +113,38 @@ def test_a_repeat_gets_the_offset_of_the_original_also_while_that_is_on_its_way(
     assert refusal(desk, a_batch(producer_id=1, epoch=0, sequence=5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_what_follows_a_batch_that_was_refused_is_not_called_out_of_order() -> None:
+    """librdkafka would begin a new epoch, and send again what it has no answer for: twice in the log."""
+    desk = Desk()
+    partition = desk.partition
+    partition.append(a_batch(producer_id=1, epoch=0, sequence=0), 0)
+    partition.is_leader = False
+    assert refusal(desk, a_batch(producer_id=1, epoch=0, sequence=1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.is_leader = True
+    assert refusal(desk, a_batch(producer_id=1, epoch=0, sequence=2)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(desk, a_batch(producer_id=1, epoch=0, sequence=3)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for sequence in (1, 2, 3):
+        assert partition.append(a_batch(producer_id=1, epoch=0, sequence=sequence), 5_001).base_offset == sequence
+    # All is in order again, so that a true gap is one.
+    assert refusal(desk, a_batch(producer_id=1, epoch=0, sequence=9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_true_gap_is_told_in_the_end() -> None:
+    """A refusal excuses what follows it for a while only."""
+    desk = Desk()
+    partition = desk.partition
+    partition.append(a_batch(producer_id=1, epoch=0, sequence=0), 0)
+    partition.is_leader = False
+    for now_ms in (1_000, 9_000):
+        with pytest.raises(ApiError):
+            partition.append(a_batch(producer_id=1, epoch=0, sequence=1), now_ms)
+    partition.is_leader = True
+    for now_ms, code in ((10_999, ErrorCode.NOT_LEADER_OR_FOLLOWER), (11_000, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)):
+        with pytest.raises(ApiError) as caught:
+            partition.append(a_batch(producer_id=1, epoch=0, sequence=2), now_ms)
+        assert caught.value.code is code, now_ms
+
+
 def test_the_brokers_time_is_stamped_where_the_topic_says_so() -> None:
     desk = Desk(message_timestamp_type="LogAppendTime")
     batch = a_batch(timestamp_ms=1)

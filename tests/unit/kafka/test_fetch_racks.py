@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,22 +11,14 @@ from drmq.model import ErrorCode, NodeId, Offset
 from drmq.wire.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from support.broker_harness import NODE, Harness
 from support.kafka_line import KafkaLine
-from support.other_nodes import add_node, append
+from support.other_nodes import add_node, append, heard
 
 NOBODY = -1
 HERE, THERE = "south", "north"
 
 
 @pytest.fixture
-def up(harness: Harness) -> set[int]:
-    """The nodes that this one hears."""
-    heard = {2, 3}
-    harness.broker.network = SimpleNamespace(is_up=heard.__contains__)
-    return heard
-
-
-@pytest.fixture
-def line(harness: Harness, up: set[int]) -> KafkaLine:
+def line(harness: Harness) -> KafkaLine:
     """This node leads, in the south; nodes 2 and 3 follow, 2 of them in the north."""
     harness.broker.cluster = ClusterOptions(rack=HERE)
     harness.create_topic("t")
@@ -74,15 +65,15 @@ def test_clients_that_cannot_be_told_are_served(harness: Harness, line: KafkaLin
     assert fetched(harness, line, THERE, version=10).records
 
 
-def test_only_a_replica_that_keeps_up_and_is_there(harness: Harness, line: KafkaLine, up: set[int]) -> None:
+def test_only_a_replica_that_keeps_up_and_is_there(harness: Harness, line: KafkaLine) -> None:
     def preferred() -> int:
         found: int = fetched(harness, line, THERE).preferred_read_replica
         return found
 
     assert preferred() == 2
-    up.discard(2)
+    heard(harness).discard(NodeId(2))
     assert preferred() == NOBODY
-    up.add(2)
+    heard(harness).add(NodeId(2))
     harness.partition("t").in_sync = (NODE, NodeId(3))
     assert preferred() == NOBODY
     harness.partition("t").in_sync = (NODE, NodeId(2))

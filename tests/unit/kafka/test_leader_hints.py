@@ -12,7 +12,7 @@ from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, 
 from support.batches import a_batch
 from support.broker_harness import Harness
 from support.kafka_line import KafkaLine
-from support.other_nodes import add_node, add_topic, announce, append
+from support.other_nodes import add_node, add_topic, announce, heard
 
 NOBODY = -1
 
@@ -81,7 +81,7 @@ def test_no_hint_where_nothing_good_is_known(harness: Harness, line: KafkaLine, 
     assert hint() == (NOBODY, []), "it is not this node, whatever was said once"
     announce(harness, "there", 2, [2], term=9)
     assert hint()[0] == 2
-    append(harness, harness.broker.catalog.fence(NodeId(2)))
+    heard(harness).discard(NodeId(2))
     assert hint() == (NOBODY, []), "the leader is down"
 
 

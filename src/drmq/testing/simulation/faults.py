@@ -27,8 +27,10 @@ class Faults:
         self._random = cluster.world.random
         self._is_on = False
         self._wipes_left = cluster.profile.wipes
+        self._damages_left = cluster.profile.damages
         self._bad_disk: SimulatedNode | None = None
         """The one node whose disk has failed in this run: two could be beyond what is promised."""
+        self._damaged: SimulatedNode | None = None
 
     def begin(self) -> None:
         """From now on, things go wrong."""
@@ -53,7 +55,8 @@ class Faults:
             ("transfer", profile.transfer_every_us, self._transfer),
             ("reassign", profile.reassign_every_us, self._reassign),
             ("trim", profile.trim_every_us, self._trim),
-            ("wipe", 20 * SECOND, self._wipe),
+            ("wipe", 10 * SECOND, self._wipe),
+            ("damage", 10 * SECOND, self._damage),
         ):
             if every_us < 10**12:
                 self._world.repeat(name, every_us, self._if_on(fault))
@@ -79,7 +82,10 @@ class Faults:
         node.files.crash_at = None
         if node.is_running and node.loop.is_paused:
             node.go_on()
-        if node.is_running and (node.disk_is_bad or self._has_failed(node)):
+        if node is self._damaged:
+            # A person would replace the disk of a node that says it is damaged.
+            node.wipe()
+        elif node.is_running and (node.disk_is_bad or self._has_failed(node)):
             node.kill()
         if not node.is_running:
             node.start()
@@ -156,19 +162,38 @@ class Faults:
 
     def _wipe(self) -> None:
         node = self._some_node()
-        if not self._wipes_left or not self._may_lose_a_disk(node):
+        if not self._wipes_left or not self._may_lose_a_disk():
             return
         self._wipes_left -= 1
         self._world.say(node.name, "loses its disk")
         node.wipe()
         self._start_later(node)
 
-    def _may_lose_a_disk(self, node: SimulatedNode) -> bool:
-        return (
-            len(self._cluster.nodes) >= 3
-            and self._bad_disk is None
-            and all(other.is_serving for other in self._cluster.nodes)
-        )
+    def _may_lose_a_disk(self) -> bool:
+        return len(self._cluster.nodes) >= 3 and all(other.is_serving for other in self._cluster.nodes)
+
+    def _damage(self) -> None:
+        """Flip a bit in the middle of a log that is synced. The node must notice, and not vote on what is left."""
+        if not self._damages_left or not self._may_lose_a_disk():
+            return
+        node = self._some_node()
+        paths = [
+            partition.log.name
+            for partition in node.broker.partitions
+            if partition.topic == "orders" and partition.high_watermark > 20
+        ]
+        if not paths:
+            return
+        path = self._random.choice(paths)
+        node.power_cut()
+        files = node.files.durable_files(path)
+        name = max(name for name in files if name.endswith(".log"))
+        position = self._random.randrange(len(files[name]) // 2)
+        self._damages_left -= 1
+        self._damaged = node
+        self._world.say(node.name, f"loses power, and a bit at {position} of {path}/{name} is flipped")
+        node.files.flip_bit(f"{path}/{name}", position, self._random.randrange(8))
+        self._start_later(node)
 
     # ---- links ----------------------------------------------------------------------------------
 
@@ -216,7 +241,7 @@ class Faults:
 
     def _fail_sync(self) -> None:
         node = self._bad_disk or self._some_node()
-        if not node.is_running or (self._cluster.profile.wipes and not self._wipes_left):
+        if not node.is_running:
             return
         self._bad_disk = node
         self._world.say(node.name, "cannot sync")

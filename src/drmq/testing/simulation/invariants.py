@@ -24,11 +24,11 @@ from typing import NamedTuple
 from zlib import crc32
 
 from drmq.broker import Partition
-from drmq.broker.entries import Batch
+from drmq.broker.entries import Batch, EntryLog
 from drmq.broker.states import MachineState
 from drmq.model import GroupId, NodeId, Offset, node_of
 from drmq.raft import AppendRequest, Configuration, LogIndex, Node, Role, Term, VoteRequest, VoteResponse
-from drmq.records import iter_batches
+from drmq.records import LENGTH_OVERHEAD, MAGIC, iter_batches
 from drmq.storage import Ballot
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.peers import Switchboard
@@ -41,33 +41,41 @@ _READ_BYTES = 1 << 20
 
 
 class _Disk:
-    """The batches of one log that are durable on one machine, by the offset behind each: their checksums."""
+    """The batches of one log that are durable on one machine, by the offset behind each: their checksums.
 
-    __slots__ = ("_lengths", "batches")
+    Only what is new is read. A file whose last known batch is no longer where it was is read again.
+    """
+
+    __slots__ = ("_ends", "batches")
 
     def __init__(self) -> None:
-        self._lengths: dict[str, tuple[int, bytes]] = {}
+        self._ends: dict[str, tuple[int, int, bytes]] = {}
+        """For each file, where the known batches end, where the last of them begins, and its header."""
         self.batches: dict[int, int] = {}
 
     def look(self, files: dict[str, bytearray]) -> None:
-        for name in sorted(files):
-            if not name.endswith(_LOG_SUFFIX):
-                continue
-            data = files[name]
-            at, mark = self._lengths.get(name, (0, b""))
-            if len(data) < at or bytes(data[max(0, at - 40) : at]) != mark:
-                # Cut, or written anew: all that was known of this file is void.
-                at, self.batches = 0, {}
-                self._lengths.clear()
-                self.look(files)
-                return
-            while at + _HEAD.size <= len(data):
-                base, length, epoch, magic, crc, _, delta = _HEAD.unpack_from(data, at)
-                if magic != 2 or length <= 0 or at + 12 + length > len(data):
-                    break
-                self.batches[base + delta + 1] = crc ^ epoch
-                at += 12 + length
-            self._lengths[name] = (at, bytes(data[max(0, at - 40) : at]))
+        names = sorted(name for name in files if name.endswith(_LOG_SUFFIX))
+        if any(self._has_changed(files[name], name) for name in names):
+            self._ends.clear()
+            self.batches.clear()
+        for name in names:
+            self._read(files[name], name)
+
+    def _has_changed(self, data: bytearray, name: str) -> bool:
+        end, last, header = self._ends.get(name, (0, 0, b""))
+        return len(data) < end or data[last : last + len(header)] != header
+
+    def _read(self, data: bytearray, name: str) -> None:
+        end, last, _ = self._ends.get(name, (0, 0, b""))
+        begun = end
+        while end + _HEAD.size <= len(data):
+            base, length, epoch, magic, crc, _, delta = _HEAD.unpack_from(data, end)
+            if magic != MAGIC or length <= 0 or end + LENGTH_OVERHEAD + length > len(data):
+                break
+            self.batches[base + delta + 1] = crc ^ epoch
+            last, end = end, end + LENGTH_OVERHEAD + length
+        if end > begun:
+            self._ends[name] = (end, last, bytes(data[last : last + _HEAD.size]))
 
 
 class _Group:
@@ -214,18 +222,20 @@ class Invariants:
         promise = self._promises.pop((node.node_id, partition.group), None)
         if promise is None or promise.member != raft.node_id:
             return
-        ballot = partition.replica.ledger.ballot
+        # The disk is asked: a message that has waited for the replica may have changed its mind already.
+        ledger = partition.replica.ledger
+        found, ballot = EntryLog(partition.log, ledger.base, ledger.entries), ledger.ballot
         self._world.require(
             ballot == promise.ballot or ballot.term > promise.ballot.term,
             "restarts-keep-promises",
             f"{node.name} {partition!r} comes back with {ballot}, and had {promise.ballot}",
         )
-        here = raft.term_at(promise.last_index)
+        here = found.term_at(promise.last_index)
         self._world.require(
-            raft.last_index >= promise.last_index
+            found.last_index >= promise.last_index
             and (here == promise.last_term or here is None or promise.last_term is None),
             "restarts-keep-promises",
-            f"{node.name} {partition!r} comes back with a log to {raft.last_index} and term {here} at "
+            f"{node.name} {partition!r} comes back with a log to {found.last_index} and term {here} at "
             f"{promise.last_index}, where it had term {promise.last_term}",
         )
 

@@ -34,12 +34,17 @@ class Profile:
     transfer_every_us: int
     reassign_every_us: int
     trim_every_us: int
+    damages: int
+    """Disks that flip a bit of what was synced while their machine is off; never more than one, like `wipes`."""
     wipes: int
     """Disks that are lost in this run; never more than one, since a second one could be beyond what is promised."""
 
     @classmethod
     def draw(cls, random: Random) -> Profile:
         rough = random.random() < 0.75
+
+        # One disk of a run may be bad, in one way: two could be beyond what is promised.
+        disk = random.choice(("sound", "sound", "sound", "failing", "lost", "damaged"))
 
         def every(*seconds: float) -> int:
             choice = random.choice(seconds)
@@ -60,10 +65,11 @@ class Profile:
             pause_every_us=every(0, 10, 30),
             slow_disk_every_us=every(0, 20, 40),
             full_disk_every_us=every(0, 0, 20, 40),
-            sync_error_every_us=every(0, 0, 30, 60),
+            sync_error_every_us=every(15, 40) if disk == "failing" else _NEVER,
             clock_jump_every_us=every(0, 20, 60),
             transfer_every_us=every(0, 5, 20),
             reassign_every_us=every(0, 0, 10, 25),
             trim_every_us=every(0, 10, 30),
-            wipes=random.choice((0, 0, 0, 1)),
+            damages=1 if disk == "damaged" else 0,
+            wipes=1 if disk == "lost" else 0,
         )

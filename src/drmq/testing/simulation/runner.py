@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ def simulate(
             cluster.run(int(minutes * 60 * SECOND), on_progress)
         except Violation as broken:
             violation = broken
+        except Exception as error:  # noqa: BLE001 - a bug here, or one that only the checks have met
+            violation = Violation("no-bug", "".join(traceback.format_exception(error)[-4:]))
     world, history = cluster.world, cluster.history
     return Result(
         seed=seed,

@@ -26,8 +26,12 @@ class Violation(Exception):
     """Something that must always hold does not. `rule` is its name."""
 
     def __init__(self, rule: str, text: str) -> None:
-        super().__init__(f"{rule}: {text}")
+        super().__init__(rule, text)
         self.rule = rule
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
 
 
 class World:

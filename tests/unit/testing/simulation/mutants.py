@@ -1,0 +1,316 @@
+"""Planted bugs: each is put into a copy of DRMQ, and the simulation of the whole cluster must notice.
+
+A simulation that never fails proves nothing. `test_mutants.py` runs all of these at the seeds recorded here; after a
+change of the simulator, or of the code around a planted bug, run
+
+    python tests/unit/testing/simulation/mutants.py            # all: at which seed is each found, and by what?
+    python tests/unit/testing/simulation/mutants.py vote       # those whose name contains a word
+
+A mutant whose text is no longer in the source is reported too: adapt it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+SOURCE = Path(__file__).resolve().parents[4] / "src"
+MINUTES = 0.4
+SEEDS_MAX = 200
+
+
+class Mutant(NamedTuple):
+    """A wrong line in place of a right one."""
+
+    name: str
+    module: str
+    """Below `drmq`."""
+    right: str
+    wrong: str
+    seeds: int
+    """So many, from 0, must be enough to see it."""
+    first: int = 0
+    """Where the tests begin to look: where it was found last."""
+
+
+MUTANTS = [
+    # Durability
+    Mutant(
+        "acknowledges before the sync",
+        "storage.segment_log",
+        "        try:\n            self._files.sync(segment.file.handle)\n        except OSError as error:\n"
+        '            raise self._fence(f"sync failed: {error.strerror}") from error\n        segment.flushed_bytes',
+        "        segment.flushed_bytes",
+        5,
+    ),
+    Mutant(
+        "does not sync term and vote",
+        "storage.ledger",
+        "            self._files.write(self._file.handle, (record,), self._end)\n"
+        "            self._files.sync(self._file.handle)\n",
+        "            self._files.write(self._file.handle, (record,), self._end)\n",
+        20,
+    ),
+    Mutant(
+        "does not sync the directory of a new segment",
+        "storage.segment_log",
+        "            self._files.sync_directory(self._directory)\n        except OSError as error:\n"
+        '            raise self._fence(f"sync failed: {error.strerror}") from error\n        try:\n'
+        "            old.save_index()",
+        "            pass\n        except OSError as error:\n"
+        '            raise self._fence(f"sync failed: {error.strerror}") from error\n        try:\n'
+        "            old.save_index()",
+        20,
+    ),
+    Mutant(
+        "does not check the sum of a batch that it finds",
+        "storage.walk",
+        "            if crc32c(chunk[at + _CRC_START : at + size]) != header.crc:\n",
+        "            if False:\n",
+        50,
+    ),
+    Mutant(
+        "cuts a log at the first damage, promised or not",
+        "storage.recovery",
+        "    if tail.end_offset < promised:\n",
+        "    if tail.end_offset < promised and bad is None:\n",
+        50,
+    ),
+    Mutant(
+        "trusts an index that was torn",
+        "storage.index",
+        "    if len(body) != header.body_size or crc32c(body) != header.body_crc:\n        return None\n",
+        "    body = body[: header.body_size].ljust(header.body_size, bytes(1))\n",
+        100,
+    ),
+    Mutant(
+        "retention removes what is in use",
+        "storage.segment_log",
+        "            if segment.end_offset > keep_from or segment.size_bytes == 0:\n                break\n",
+        "",
+        50,
+    ),
+    Mutant(
+        "a clock that jumps ahead expires everything",
+        "broker.clock",
+        "        return abs(self._difference_ms - before) > self._tolerance_ms",
+        "        return False",
+        20,
+    ),
+    # Raft
+    Mutant(
+        "votes twice after a restart: the vote is sent before it is durable",
+        "raft.election",
+        "        state.send_after_persist(response)",
+        "        state.send(response)",
+        100,
+    ),
+    Mutant(
+        "commits an older term by counting",
+        "raft.leader",
+        "if index <= log.commit_index or log.term_at(index) != state.term:",
+        "if index <= log.commit_index:",
+        100,
+    ),
+    Mutant(
+        "does not truncate on conflict",
+        "raft.follower",
+        "            if term_here == entry.term:",
+        "            if term_here is not None:",
+        50,
+    ),
+    Mutant(
+        "truncates whatever is behind, conflict or not",
+        "raft.follower",
+        "            if term_here == entry.term:\n                continue\n",
+        "",
+        20,
+    ),
+    Mutant(
+        "no entry at the beginning of a reign",
+        "raft.leader",
+        '            self._append(EntryKind.NOTHING, b"")\n',
+        "            pass\n",
+        20,
+    ),
+    Mutant(
+        "skips the check of the previous term",
+        "raft.follower",
+        "        elif log.term_at(message.previous_index) != message.previous_term:",
+        "        elif log.term_at(message.previous_index) is None:",
+        50,
+    ),
+    Mutant(
+        "counts whoever has it, voter or not",
+        "raft.quorum",
+        "    numbers = sorted(reached.get(voter, 0) for voter in voters)",
+        "    numbers = sorted(reached.values())",
+        100,
+    ),
+    Mutant(
+        "accepts entries before they are durable",
+        "raft.follower",
+        "        state.send_after_persist(AppendAccepted(",
+        "        state.send(AppendAccepted(",
+        20,
+    ),
+    Mutant(
+        "counts itself before its append is durable",
+        "raft.leader",
+        "        reached[state.node_id] = log.durable_index",
+        "        reached[state.node_id] = log.last_index",
+        20,
+    ),
+    # Visibility
+    Mutant(
+        "a stale leader answers about the end of the log",
+        "broker.partition",
+        "        if self.replica.is_alone:\n            done(ErrorCode.NONE)\n            return\n",
+        "        if True:\n            done(ErrorCode.NONE)\n            return\n",
+        100,
+    ),
+    Mutant(
+        "the high watermark is the end of the leader's own disk",
+        "broker.partition",
+        "    def on_flushed(self, flushed_offset: Offset) -> None:\n",
+        "    def on_flushed(self, flushed_offset: Offset) -> None:\n"
+        "        if self.is_serving:\n            self.high_watermark = max(self.high_watermark, flushed_offset)\n",
+        20,
+    ),
+    Mutant(
+        "a follower's commit is its own last index",
+        "raft.follower",
+        "        log.commit_to(min(message.commit, last_new))",
+        "        log.commit_to(min(message.commit, log.last_index))",
+        100,
+    ),
+    # Producers
+    Mutant(
+        "the base of a log is saved without its producers",
+        "broker.maintenance",
+        "pack_snapshot(meta, table.to_bytes())",
+        'pack_snapshot(meta, b"")',
+        100,
+    ),
+    Mutant(
+        "remembers one batch of each producer",
+        "broker.producers",
+        "            if len(producer.batches) > BATCHES_KEPT:\n",
+        "            if len(producer.batches) > 1:\n",
+        20,
+    ),
+    Mutant(
+        "a retry is out of order",
+        "broker.producers",
+        "            if batch.first_sequence == first and batch.last_sequence == last:\n                return batch\n",
+        "            pass\n",
+        20,
+    ),
+    Mutant(
+        "followers do not learn about producers",
+        "broker.states",
+        "                partition.producers.apply(header, now_ms)\n",
+        "                pass\n",
+        20,
+    ),
+    # Coordinators
+    Mutant(
+        "an offset commit is answered before it is replicated",
+        "broker.coordinator",
+        "            self.log.when_durable(lambda error: self._answer(step, error))",
+        "            self._answer(step, ErrorCode.NONE)",
+        50,
+    ),
+    Mutant(
+        "the state of a machine is not rebuilt when the lead is lost",
+        "broker.states",
+        "            if self.applied_offset > partition.high_watermark:\n                self.load()\n",
+        "            if False:\n                self.load()\n",
+        50,
+    ),
+]
+
+
+class _MutantFinder(MetaPathFinder, Loader):
+    """Finds the one module that is to be changed."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._name = f"drmq.{mutant.module}"
+        self._mutant = mutant
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return importlib.util.spec_from_loader(fullname, self) if fullname == self._name else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        source = (SOURCE / f"{self._name.replace('.', '/')}.py").read_text()
+        right = self._mutant.right
+        assert source.count(right) == 1, f"{self._mutant.name!r}: its text is there {source.count(right)} times"
+        source = source.replace(right, self._mutant.wrong)
+        exec(compile(source, f"<{module.__name__} with a bug>", "exec"), module.__dict__)
+
+
+def _is_ours(name: str) -> bool:
+    return name == "drmq" or name.startswith("drmq.")
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[ModuleType]:
+    """The simulation on a DRMQ with the bug in it; the real one is untouched."""
+    real = {name: module for name, module in sys.modules.items() if _is_ours(name)}
+    for name in real:
+        del sys.modules[name]
+    finder = _MutantFinder(mutant)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield importlib.import_module("drmq.testing.simulation")
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if _is_ours(name)]:
+            del sys.modules[name]
+        sys.modules.update(real)
+
+
+def seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
+    """The first of `seeds` at which the simulation fails, and how; None if at none."""
+    with planted(mutant) as simulation:
+        for seed in seeds:
+            result = simulation.simulate(seed, 3, MINUTES)
+            if result.violation is not None:
+                return seed, str(result.violation).split("\n", 1)[0]
+    return None
+
+
+def main() -> None:
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    missed = 0
+    for mutant in MUTANTS:
+        if word not in mutant.name:
+            continue
+        started = time.process_time()
+        try:
+            found = seed_that_finds(mutant, range(SEEDS_MAX))
+        except AssertionError as error:
+            found = (-1, f"CANNOT BE PLANTED: {error}")
+        seconds = time.process_time() - started
+        late = found is None or not 0 <= found[0] < mutant.seeds
+        missed += late
+        seed, how = found or (-1, "NOT FOUND")
+        late_word = "LATE " if late else ""
+        print(f"{late_word}seed {seed} of {mutant.seeds}, {seconds:.1f} s: {mutant.name}: {how[:160]}", flush=True)
+    sys.exit(missed > 0)
+
+
+if __name__ == "__main__":
+    main()
