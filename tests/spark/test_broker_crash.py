@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import drmq.testing
+from drmq.client import NewTopic
 from drmq.model import topic_id_text
 from drmq.records import iter_batches
 from drmq.spark.fetching import Fetcher
@@ -95,20 +97,53 @@ def test_killed_while_a_stream_writes(own_topics: Topics, process: BrokerProcess
         .start()
     )
     try:
-        deadline = time.monotonic() + QUERY_TIMEOUT_S
-        crash: threading.Thread | None = None
-        while time.monotonic() < deadline and query.isActive:
-            done = sum(progress.numInputRows for progress in query.recentProgress)
-            if done >= COUNT // 5 and crash is None:
-                process.kill()
-                crash = start_after(process, 1.0)
-            if done >= COUNT:
-                break
-            time.sleep(0.1)
-        assert query.isActive, query.exception()
-        assert crash is not None
+        wait_for_rows(query, COUNT // 5)
+        process.kill()
+        crash = start_after(process, 1.0)
+        wait_for_rows(query, COUNT)
         crash.join()
     finally:
         query.stop()
     found = own_topics.numbers(target)
     assert set(found) == set(range(COUNT))
+
+
+def test_leaders_move_while_a_stream_goes_from_topic_to_topic(spark: Any, tmp_path: Path) -> None:
+    """A cluster of three: the leader of a partition dies, comes back, and the next one is stopped in order."""
+    count = 6_000
+    with drmq.testing.cluster(nodes=3) as nodes:
+        topics = Topics(spark, nodes.bootstrap_servers, "moves")
+        source, target = "moves-source", "moves-target"
+        with topics.admin() as admin:
+            for name in (source, target):
+                admin.topics.create(NewTopic(name, partitions=2, replication_factor=3))
+        topics.fill(source, count // 2, 2)
+        query = (
+            topics.stream(source, maxOffsetsPerTrigger=count // 6)
+            .select("value")
+            .writeStream.format("drmq")
+            .option("kafka.bootstrap.servers", topics.bootstrap)
+            .option("topic", target)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            wait_for_rows(query, count // 6)
+            first = nodes.leader(source, 0)
+            nodes.kill(first)
+            topics.fill(source, count // 2, 2, start=count // 2)
+            wait_for_rows(query, count // 2)
+            nodes.start(first)
+            nodes.stop_node(nodes.leader(source, 1))
+            wait_for_rows(query, count)
+        finally:
+            query.stop()
+        assert set(topics.numbers(target)) == set(range(count))
+
+
+def wait_for_rows(query: Any, count: int) -> None:
+    deadline = time.monotonic() + QUERY_TIMEOUT_S
+    while sum(progress.numInputRows for progress in query.recentProgress) < count:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, query.lastProgress
+        time.sleep(0.1)
