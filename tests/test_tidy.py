@@ -14,7 +14,8 @@ from drmq.wire import APIS
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "drmq"
-MODULES = sorted(path for folder in ("src", "tests", "bench", "demo", "fuzz", "chaos") for path in (ROOT / folder).rglob("*.py"))
+FOLDERS = ("src", "tests", "bench", "demo", "fuzz", "chaos")
+MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 LINES_MAX = 700
 """Beyond this a module has swallowed its neighbours. A comfortable one has up to 400 lines."""
 SHOWN_COUNT = 10
