@@ -58,6 +58,20 @@ MUTANTS = [
         "F12-swapped-majorities",
     ),
     Mutant(
+        "batches not synced before they are acknowledged",
+        "storage/segment_log.py",
+        "            self._files.sync(segment.file.handle)\n",
+        "            pass\n",
+        "K1-power-cut-on-all",
+    ),
+    Mutant(
+        "nothing at all is synced, votes and terms either",
+        "storage/files.py",
+        "        os.fdatasync(handle)\n",
+        "        pass\n",
+        "K1-power-cut-on-all",
+    ),
+    Mutant(
         "follower does not compare the term of the entry before",
         "raft/follower.py",
         "        elif log.term_at(message.previous_index) != message.previous_term:\n",
