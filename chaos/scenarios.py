@@ -20,6 +20,7 @@ from support.cluster import ClusterProcesses
 from support.cluster_load import SMALL, Load
 from support.link_rules import CLIENTS, LinkRule
 from support.networks import FaultyNetwork
+from support.polling import eventually
 from support.power import PowerDisk, cut_power
 
 OFFSETS = "__consumer_offsets"
@@ -549,7 +550,10 @@ def failed_sync(run: Run) -> None:
     node.terminate()
     run.say(f"the hundredth sync of each thread on node {node_id} fails")
     node.wrapper = [*STRACE, "-e", "inject=fdatasync:error=EIO:when=100"]
+    before = len(node.log_text())
     node.start().wait_ready(60)
+    # A failure that never came would prove nothing.
+    eventually(lambda: node.log_text()[before:], lambda text: "Input/output error" in text, what="a failed sync")
     run.served()
     run.wait(3, 6)
     run.served()

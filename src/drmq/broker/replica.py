@@ -164,6 +164,10 @@ class Replica:
         self._queued_offset = entries.end_offset
         """Where the log ends once all steps are done."""
         self._incoming: tuple[SnapshotMeta, bytearray] | None = None
+        self._replaced: SnapshotMeta | None = None
+        """While a snapshot is being installed: the one before it, to go back to if the disk refuses the new one."""
+        self._is_half_installed = False
+        """Log and ledger are not of one piece. Opening them anew mends that, and nothing else does."""
         self._reading = False
         self._restarting = False
         self._stopped = False
@@ -515,6 +519,7 @@ class Replica:
                 self._owner.on_appended(step.headers)
             if step.snapshot is not None:
                 assert done is not None
+                self._replaced = None
                 self._owner.on_snapshot_installed(step.snapshot, done.result())
             elif step.truncated_to is not None:
                 assert done is not None
@@ -574,14 +579,17 @@ class Replica:
         self._incoming = None
         offset = decode_trim(meta.data)
         base = LedgerBase(meta.index, meta.term, offset, configuration_to_bytes(meta.configuration))
+        self._replaced = self.entries.snapshot
         self.entries.on_installed(base, meta)
         self._queued_offset = offset
 
         def install() -> object:
             result = self._owner.save_snapshot(meta, data)
+            self._is_half_installed = True
             self.log.reset(offset)
             self._ledger.reset(base)
             self._owner.finish_snapshot(meta, data)
+            self._is_half_installed = False
             return result
 
         return install
@@ -628,7 +636,7 @@ class Replica:
         self.node = None
         self._steps.clear()
         self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)
-        if is_final or self._restarting or self._stopped:
+        if is_final or self._is_half_installed or self._restarting or self._stopped:
             return
         self._restarting = True
         self._failures += 1
@@ -658,7 +666,8 @@ class Replica:
             self._owner.on_replica_failed(str(error), self.log.flushed_offset)
             return
         self._host.writer.resume(self.log)
-        old = self.entries
-        self.entries = EntryLog(old.log, self._ledger.base, self._ledger.entries, old.snapshot)
+        old, replaced = self.entries, self._replaced
+        self._replaced = None
+        self.entries = EntryLog(old.log, self._ledger.base, self._ledger.entries, replaced or old.snapshot)
         self._owner.on_replica_restarted(done.result())
         self.start()

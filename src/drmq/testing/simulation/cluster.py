@@ -11,6 +11,7 @@ from typing import Any
 
 from drmq.broker import BrokerOptions
 from drmq.broker import machine as machine_module
+from drmq.model import GroupId, NodeId
 from drmq.testing.simulation.client import Client
 from drmq.testing.simulation.faults import Faults
 from drmq.testing.simulation.history import History, Place
@@ -31,6 +32,7 @@ from drmq.testing.simulation.workload import (
     create_topic,
 )
 from drmq.testing.simulation.world import MS, SECOND, Violation, World
+from drmq.transport.peers import PeerMessage
 
 FORMING_US = 60 * SECOND
 """How long a new cluster may take until it serves its first topics."""
@@ -62,8 +64,9 @@ class Cluster:
             for number in range(1, node_count + 1)
         ]
         self.node_ids = [int(node.node_id) for node in self.nodes]
-        self.invariants = Invariants(self.world, self.board, self.nodes)
+        self.invariants = Invariants(self.world, self.nodes)
         self.faults = Faults(self)
+        self.board.watch = self._on_message
         self.loop = SimulatedLoop(self.world, "clients", lambda: None)  # type: ignore[abstract]
         self.workers: list[Worker] = []
         self.places: list[Place] = []
@@ -82,6 +85,11 @@ class Cluster:
         target.streams[stream] = None
         target.loop.call_soon(stream.accept)
         return stream
+
+    def _on_message(self, target: NodeId, group: GroupId, message: PeerMessage) -> None:
+        """A message leaves a node, whether it arrives or not."""
+        self.invariants.on_message(target, group, message)
+        self.faults.on_message(message)
 
     # ---- a run ----------------------------------------------------------------------------------
 
@@ -113,7 +121,7 @@ class Cluster:
     def _topics(self) -> list[tuple[str, int, int, dict[str, str]]]:
         replicas = min(3, self.node_count)
         topics = [
-            ("orders", 2, replicas, {}),
+            ("orders", 2, replicas, {"segment.bytes": "8192"}),
             ("audit", 1, replicas, {"min.insync.replicas": str(min(2, replicas))}),
             ("short", 1, replicas, {"segment.bytes": "4096", "retention.bytes": "12000"}),
         ]

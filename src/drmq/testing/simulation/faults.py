@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drmq.broker import Partition
-from drmq.model import ApiError, NodeId, Offset
+from drmq.model import ApiError, NodeId, Offset, node_of
+from drmq.raft import AppendAccepted, VoteRequest, VoteResponse
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.streams import CLIENTS
 from drmq.testing.simulation.world import MS, SECOND
+from drmq.transport.peers import PeerMessage
 
 if TYPE_CHECKING:
     from drmq.testing.simulation.cluster import Cluster
@@ -63,6 +65,29 @@ class Faults:
 
     def end(self) -> None:
         self._is_on = False
+
+    def on_message(self, message: PeerMessage) -> None:
+        """A node makes a promise to another. Whether it was true shows when its power is cut right after."""
+        if not self._is_on:
+            return
+        profile = self._cluster.profile
+        if isinstance(message, VoteRequest | VoteResponse):
+            chance = profile.cut_after_vote
+        elif isinstance(message, AppendAccepted):
+            chance = profile.cut_after_accept
+        else:
+            return
+        if chance and self._random.random() < chance:
+            node = self._cluster.nodes[node_of(message.sender) - 1]
+            life = node.life
+
+            def cut() -> None:
+                if node.is_running and node.life == life:
+                    self._world.say(node.name, f"loses power after {type(message).__name__}")
+                    node.power_cut()
+                    self._start_later(node)
+
+            self._world.later(0, "power cut", cut)
 
     def _if_on(self, fault: Callable[[], None]) -> Callable[[], None]:
         return lambda: fault() if self._is_on else None
@@ -260,7 +285,7 @@ class Faults:
 
     def _turn_clock(self) -> None:
         node = self._some_node()
-        jump_ms = self._random.choice((-30 * _DAY_MS, -_DAY_MS, -5_000, 3_000, _DAY_MS, 30 * _DAY_MS))
+        jump_ms = self._random.choice((-30 * _DAY_MS, -5_000, 3_000, _DAY_MS, 30 * _DAY_MS, 30 * _DAY_MS))
         clock = node.clock
         clock.wall_ahead_ms += jump_ms
         self._world.say(node.name, f"has its clock set, now {clock.wall_ahead_ms} ms ahead")

@@ -31,7 +31,6 @@ from drmq.raft import AppendRequest, Configuration, LogIndex, Node, Role, Term, 
 from drmq.records import LENGTH_OVERHEAD, MAGIC, iter_batches
 from drmq.storage import Ballot
 from drmq.testing.simulation.node import SimulatedNode
-from drmq.testing.simulation.peers import Switchboard
 from drmq.testing.simulation.world import World
 from drmq.transport.peers import PeerMessage
 
@@ -121,7 +120,7 @@ class _Promise(NamedTuple):
 class Invariants:
     """Looks at every node after each of its events."""
 
-    def __init__(self, world: World, board: Switchboard, nodes: list[SimulatedNode]) -> None:
+    def __init__(self, world: World, nodes: list[SimulatedNode]) -> None:
         self._world = world
         self._nodes = nodes
         self._groups: dict[GroupId, _Group] = {}
@@ -129,7 +128,6 @@ class Invariants:
         self._promises: dict[tuple[NodeId, GroupId], _Promise] = {}
         self._returned: set[SimulatedNode] = set()
         self.checks = 0
-        board.watch = self._on_message
         for node in nodes:
             node.after_event = self.look
             node.on_end = self._on_end
@@ -142,7 +140,7 @@ class Invariants:
 
     # ---- messages -------------------------------------------------------------------------------
 
-    def _on_message(self, target: NodeId, group: GroupId, message: PeerMessage) -> None:
+    def on_message(self, target: NodeId, group: GroupId, message: PeerMessage) -> None:
         if isinstance(message, AppendRequest):
             if message.entries:
                 self._check_entries(group, message)
@@ -287,6 +285,7 @@ class Invariants:
     ) -> None:
         world, log, entries = self._world, partition.log, partition.replica.entries
         commit = raft.commit_index
+        leads = raft.role is Role.LEADER and seen.state[:2] == (raft.term, Role.LEADER)
         for own in entries.own_between(LogIndex(seen.commit + 1), LogIndex(commit + 1)):
             value = (own.term, own.kind, own.payload)
             known = group.own.setdefault(own.index, value)
@@ -295,7 +294,6 @@ class Invariants:
             )
         start = max(seen.offset, log.start_offset)
         end = partition.high_watermark
-        last: tuple[int, int] | None = None
         while start < end:
             data = memoryview(log.read(Offset(start), _READ_BYTES, Offset(end)) or b"")
             for _, header in iter_batches(data):
@@ -307,7 +305,6 @@ class Invariants:
                     f"{who} commits {value_here} before {header.next_offset}, where {known_batch} was",
                 )
                 start = header.next_offset
-                last = (start, value_here[1])
             if not data:
                 break
         seen.offset = max(end, seen.offset)
@@ -317,8 +314,23 @@ class Invariants:
             if term is None:
                 return
             group.commit = (commit, term, raft.term)
-            if raft.role is Role.LEADER and last is not None:
-                self._check_durable(who, partition, last, (seen.configuration, raft.configuration), group)
+            world.require(
+                not leads or term == raft.term,
+                "leader-completeness",
+                f"{who} leads term {raft.term} and commits {commit} of term {term} by counting",
+            )
+            batch = self._batch_at(partition, commit, term, group)
+            if raft.role is Role.LEADER and batch is not None:
+                self._check_durable(who, partition, batch, (seen.configuration, raft.configuration), group)
+
+    def _batch_at(self, partition: Partition, index: LogIndex, term: Term, group: _Group) -> tuple[int, int] | None:
+        """The offset behind the batch at an index, and its checksum; None for an entry that is no batch."""
+        entries = partition.replica.entries
+        next_offset = entries.next_offset(index)
+        sent = group.entries.get((index, term))
+        if sent is None or next_offset == entries.next_offset(LogIndex(index - 1)):
+            return None
+        return next_offset, sent[2] ^ term
 
     def _check_durable(
         self,
@@ -389,6 +401,17 @@ class Invariants:
                 len(set(found.values())) == 1, "replicas-identical", f"{_name(group)} from {start} to {end}: {found}"
             )
             self._world.mark(repr(sorted(found.items())))
+            producers = {
+                node.name: _remembered(partition)
+                for node, partition in members
+                if not isinstance(partition.state, MachineState)
+            }
+            tables = list(producers.values())
+            self._world.require(
+                all(table == tables[0] for table in tables),
+                "replicas-identical",
+                f"{_name(group)}: the producers on {sorted(producers)} differ: {tables}",
+            )
             machines = {
                 node.name: sorted(partition.state.machine.snapshot(), key=repr)
                 for node, partition in members
@@ -445,6 +468,12 @@ def _digest(partition: Partition, start: int, end: int) -> str:
                 digest.update(view[at : at + header.size])
             start = header.next_offset
     return digest.hexdigest()
+
+
+def _remembered(partition: Partition) -> dict[int, tuple[int, ...]]:
+    """The last batch of every producer, as a replica remembers it."""
+    table = partition.producers._producers
+    return {int(key): tuple(map(int, producer.batches[-1])) for key, producer in table.items()}
 
 
 def _difference(states: list[list[tuple[bytes, bytes | None]]]) -> str:

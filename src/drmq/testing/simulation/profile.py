@@ -34,6 +34,10 @@ class Profile:
     transfer_every_us: int
     reassign_every_us: int
     trim_every_us: int
+    cut_after_vote: float
+    """How likely a machine loses its power right after it has given its vote, or told others of its own."""
+    cut_after_accept: float
+    """The same after it has said that it holds entries."""
     damages: int
     """Disks that flip a bit of what was synced while their machine is off; never more than one, like `wipes`."""
     wipes: int
@@ -66,10 +70,12 @@ class Profile:
             slow_disk_every_us=every(0, 20, 40),
             full_disk_every_us=every(0, 0, 20, 40),
             sync_error_every_us=every(15, 40) if disk == "failing" else _NEVER,
-            clock_jump_every_us=every(0, 20, 60),
+            clock_jump_every_us=every(0, 8, 30),
             transfer_every_us=every(0, 5, 20),
             reassign_every_us=every(0, 0, 10, 25),
             trim_every_us=every(0, 10, 30),
+            cut_after_vote=random.choice((0.0, 0.1)),
+            cut_after_accept=random.choice((0.0, 0.0, 0.001)),
             damages=1 if disk == "damaged" else 0,
             wipes=1 if disk == "lost" else 0,
         )

@@ -274,6 +274,7 @@ class EndWatcher(Worker):
     def __init__(self, world: World, doors: Doors, history: History, name: str, place: Place) -> None:
         super().__init__(world, doors, history, name)
         self.place = place
+        self.pause_s = 0.1
 
     async def work(self) -> None:
         leader = await self.client.leader(self.place)

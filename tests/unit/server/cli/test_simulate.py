@@ -6,7 +6,7 @@ import pytest
 
 from drmq.server.cli import main
 from drmq.testing.simulation import Violation, simulate
-from drmq.testing.simulation import runner as runner_module
+from drmq.testing.simulation.cluster import Cluster
 
 
 def test_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,7 +36,7 @@ def test_a_broken_rule(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     def break_a_rule(*arguments: object) -> None:
         raise Violation("some-rule", "it was broken")
 
-    monkeypatch.setattr(runner_module.Cluster, "run", break_a_rule)
+    monkeypatch.setattr(Cluster, "run", break_a_rule)
     assert main(["simulate", "--seed", "9", "--minutes", "2"]) == 1
     lines = capsys.readouterr().err.strip().split("\n")
     assert lines[0] == "seed 9 breaks a rule: some-rule: it was broken"

@@ -93,13 +93,6 @@ MUTANTS = [
         100,
     ),
     Mutant(
-        "retention removes what is in use",
-        "storage.segment_log",
-        "            if segment.end_offset > keep_from or segment.size_bytes == 0:\n                break\n",
-        "",
-        50,
-    ),
-    Mutant(
         "a clock that jumps ahead expires everything",
         "broker.clock",
         "        return abs(self._difference_ms - before) > self._tolerance_ms",
@@ -174,8 +167,8 @@ MUTANTS = [
     Mutant(
         "a stale leader answers about the end of the log",
         "broker.partition",
-        "        if self.replica.is_alone:\n            done(ErrorCode.NONE)\n            return\n",
-        "        if True:\n            done(ErrorCode.NONE)\n            return\n",
+        "        if self._reads_on or self.replica.is_alone:\n",
+        "        if True:\n",
         100,
     ),
     Mutant(
@@ -187,10 +180,10 @@ MUTANTS = [
         20,
     ),
     Mutant(
-        "a follower's commit is its own last index",
-        "raft.follower",
-        "        log.commit_to(min(message.commit, last_new))",
-        "        log.commit_to(min(message.commit, log.last_index))",
+        "a follower takes the leader's commit, whatever its own log holds",
+        "raft.leader",
+        "        commit = min(state.log.commit_index, progress.match)\n",
+        "        commit = state.log.commit_index\n",
         100,
     ),
     # Producers
