@@ -35,6 +35,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--section", action="append", default=[], help=f"repeatable: {', '.join(SECTIONS)}")
     parser.add_argument("--repeat", type=int, help="repetitions of `throughput` (default 3; 1 with --quick)")
     parser.add_argument("--times", type=int, help="kills in `failover` (default 30; 5 with --quick)")
+    parser.add_argument(
+        "--calm-seconds", type=float, default=failover.CALM_SECONDS,
+        help="between kills, from when the cluster is healed (default %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--partitions", type=int, default=1000, help="in `idle` (default %(default)s)")
     parser.add_argument("--idle-seconds", type=float, default=20.0, help="window of `idle` (default %(default)s)")
     parser.add_argument("--log-bytes", type=int, default=GIBIBYTE, help="in `restart` (default 1 GiB)")
@@ -98,7 +102,7 @@ def take_sections(
     if "failover" in options.section:
         for system in clusters:
             if system.has_failover:
-                out.failovers.append(failover.measure(system, options.times, on_step))
+                out.failovers.append(failover.measure(system, options.times, options.calm_seconds, on_step))
     if "restart" in options.section:
         for system in clusters:
             if isinstance(system, DrmqCluster):

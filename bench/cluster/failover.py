@@ -25,8 +25,13 @@ from bench.cluster.nodes import ClusterSystem, wait_until
 from bench.process import ROOT, BenchError
 
 RECORD_SIZE = 1024
-CALM_SECONDS = 1.0
-"""Of writing between a healed cluster and the next kill."""
+CALM_SECONDS = 11.0
+"""Of writing between a healed cluster and the next kill.
+
+librdkafka doubles its pause before it connects to a node with every lost connection, up to 10 s, and
+forgets that only when 10 s have passed without one (reconnect.backoff.max.ms). Kills in quicker
+succession would measure that pause: up to 8 s where the next leader was there after 0.2 s.
+"""
 HEAL_SECONDS_MAX = 60.0
 RATES = {False: 1000.0, True: 200.0}
 """Records per second of a client library's probe, and of an eager one, which waits for each."""
@@ -37,6 +42,8 @@ class Failover:
     """All kills of one system. Times in seconds; None where nothing was acknowledged in time."""
 
     system: str
+    calm_seconds: float
+    """Between a healed cluster and the next kill."""
     seconds: dict[str, list[float | None]] = field(default_factory=dict)
     """By probe, one per kill."""
     controller_too: list[bool] = field(default_factory=list)
@@ -95,9 +102,9 @@ class Probe:
         self._process.communicate()
 
 
-def measure(system: ClusterSystem, kill_count: int, on_step: Callable[[str], None]) -> Failover:
+def measure(system: ClusterSystem, kill_count: int, calm_seconds: float, on_step: Callable[[str], None]) -> Failover:
     """Kill `kill_count` leaders; an error ends it early and is kept."""
-    out = Failover(system.label)
+    out = Failover(system.label, calm_seconds)
     probes: list[Probe] = []
     try:
         try:
@@ -112,7 +119,7 @@ def measure(system: ClusterSystem, kill_count: int, on_step: Callable[[str], Non
                 probe.hear(HEAL_SECONDS_MAX)
             for index in range(kill_count):
                 on_step(f"failover: {system.label}, {index + 1} of {kill_count}")
-                time.sleep(CALM_SECONDS)
+                time.sleep(calm_seconds)
                 _kill_once(system, probes, out)
             _end(system, probes, out)
         finally:

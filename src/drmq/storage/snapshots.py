@@ -76,10 +76,15 @@ class SnapshotStore:
         return None
 
     def remove_after(self, prefix: str, offset: Offset) -> None:
-        """Remove snapshots beyond `offset`, where the log was cut."""
-        for found in self.offsets(prefix):
-            if found > offset:
-                self._files.remove(self._path(prefix, found))
+        """Durably remove snapshots beyond `offset`, where the log was cut.
+
+        One that came back after a power cut would be taken for the truth about whatever has those offsets by then.
+        """
+        gone = [found for found in self.offsets(prefix) if found > offset]
+        for found in gone:
+            self._files.remove(self._path(prefix, found))
+        if gone:
+            self._files.sync_directory(self._directory)
 
     def offsets(self, prefix: str) -> list[Offset]:
         """The offsets of the stored snapshots of a kind, in order, unchecked."""

@@ -64,6 +64,16 @@ def test_snapshots_beyond_a_cut_are_removed() -> None:
     assert store.offsets("producers") == [10]
 
 
+def test_what_was_removed_stays_removed() -> None:
+    """A snapshot of what the log no longer is must not be there again after a power cut."""
+    files = FakeFiles()
+    store = SnapshotStore(PATH, files)
+    store.save("install", Offset(10), b"x")
+    store.remove_after("install", Offset(-1))
+    for seed in range(20):
+        assert SnapshotStore(PATH, files.after_power_cut(seed)).load_latest("install") is None
+
+
 def test_a_failed_save_leaves_the_last_one() -> None:
     for operation in ("write", "sync", "rename", "sync_directory"):
         files = FakeFiles()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from drmq.broker import Partition
 from drmq.model import ApiError, NodeId, Offset, node_of
 from drmq.raft import AppendAccepted, VoteRequest, VoteResponse
+from drmq.records import iter_batches
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.streams import CLIENTS
 from drmq.testing.simulation.world import MS, SECOND
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _SILENT_DISK_US_MAX = 400 * MS
 _DAY_MS = 86_400_000
+_CRC_START = 21
+"""Where in a batch the bytes begin that its checksum covers."""
 
 
 class Faults:
@@ -215,7 +218,13 @@ class Faults:
         node.kill()
         files = node.files.durable_files(path)
         name = max(name for name in files if name.endswith(".log"))
-        position = self._random.randrange(len(files[name]) // 2)
+        batches = list(iter_batches(memoryview(bytes(files[name]))))
+        if len(batches) < 4:
+            self._start_later(node)
+            return
+        # The leader epoch lies outside the checksum, and nothing would notice another one.
+        start, header = self._random.choice(batches[: len(batches) // 2])
+        position = start + _CRC_START + self._random.randrange(header.size - _CRC_START)
         self._damages_left -= 1
         self._damaged = node
         self._world.say(node.name, f"is killed, and a bit at {position} of {path}/{name} is flipped")

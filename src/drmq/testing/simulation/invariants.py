@@ -96,12 +96,13 @@ class _Group:
 class _Seen:
     """How a replica looked when it was last looked at, in one life of its node."""
 
-    __slots__ = ("commit", "configuration", "is_serving", "offset", "raft", "reign", "state")
+    __slots__ = ("commit", "configuration", "is_serving", "offset", "own", "raft", "reign", "state")
 
     def __init__(self, raft: Node) -> None:
         self.raft = raft
         self.state: tuple[object, ...] = ()
-        self.commit = raft.commit_index
+        self.commit = self.own = raft.commit_index
+        """How far commits were looked at, and the own entries among what is committed."""
         self.offset = -1
         self.reign: Term | None = None
         self.is_serving = False
@@ -209,6 +210,10 @@ class Invariants:
         if not node.has_broker:
             return
         for group, partition in node.broker.host._partitions.items():
+            # Its disk may be gone next, while others have yet to hear what it held.
+            files = node.files.durable_files(partition.log.name)
+            if files:
+                self._group(group).disks.setdefault(node.node_id, _Disk()).look(files)
             raft = partition.replica.node
             if raft is not None:
                 index = raft.durable_index
@@ -286,7 +291,9 @@ class Invariants:
         world, log, entries = self._world, partition.log, partition.replica.entries
         commit = raft.commit_index
         leads = raft.role is Role.LEADER and seen.state[:2] == (raft.term, Role.LEADER)
-        for own in entries.own_between(LogIndex(seen.commit + 1), LogIndex(commit + 1)):
+        # What replaces entries of another leader is not in the ledger before it is durable.
+        settled = LogIndex(min(commit, raft.durable_index))
+        for own in entries.own_between(LogIndex(seen.own + 1), LogIndex(settled + 1)):
             value = (own.term, own.kind, own.payload)
             known = group.own.setdefault(own.index, value)
             world.require(
@@ -309,6 +316,7 @@ class Invariants:
                 break
         seen.offset = max(end, seen.offset)
         seen.commit = commit
+        seen.own = max(seen.own, settled)
         if commit > group.commit[0]:
             term = raft.term_at(commit)
             if term is None:
