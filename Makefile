@@ -65,8 +65,8 @@ format: $(READY) ## let ruff format the code
 unit: $(READY) ## unit tests and scenario scripts only
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/unit tests/scripts
 
-conformance: $(READY) tools ## unmodified Kafka clients against a real broker
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/conformance
+conformance: $(READY) tools ## unmodified Kafka clients against a real broker, or with NODES=3 a cluster
+	@DRMQ_TEST_NODES=$(NODES) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/conformance
 
 e2e: $(READY) tools ## real processes: kill -9, full disk, limits, command line
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/e2e

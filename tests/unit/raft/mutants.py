@@ -241,7 +241,7 @@ MUTANTS = [
         "        if log.term_at(meta.index) == meta.term:",
         "        if False:",
         4000,
-        1150,
+        3890,
     ),
     Mutant(
         "chunks are kept wherever they belong",
