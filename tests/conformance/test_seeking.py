@@ -24,8 +24,9 @@ TIMES_MS = [1_600_000_000_000 + 1_000 * number for number in range(20)]
 
 
 @pytest.fixture
-def filled(bootstrap: str, topic: str) -> str:
-    """A topic with twenty records in several batches, a second apart."""
+def filled(bootstrap: str, make_topic: MakeTopic) -> str:
+    """A topic with twenty records in several batches, a second apart; old ones, so it keeps them for ever."""
+    topic = make_topic(config={"retention.ms": "-1"})
     writer = CLIENTS["confluent-kafka"](bootstrap)
     for start in range(0, 20, 5):
         writer.produce(topic, [Record(b"%d" % n, timestamp_ms=TIMES_MS[n]) for n in range(start, start + 5)])
