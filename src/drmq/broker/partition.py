@@ -361,6 +361,8 @@ class Partition:
 
     def on_leadership(self, leadership: Leadership) -> None:
         was_leader, self.is_leader = self.is_leader, leadership.role is Role.LEADER
+        if self.is_leader:
+            self.failure = None
         self.leader_epoch = LeaderEpoch(leadership.term)
         self.leader = None if leadership.leader is None else node_of(leadership.leader)
         if self.is_leader and not was_leader:
@@ -472,7 +474,9 @@ class Partition:
         self._events.on_partition_failed(self, reason)
 
     def on_replica_restarted(self, reloaded: object) -> None:
-        self.failure = None
+        if not self.replica.failed_alone:
+            self.failure = None
+        # Else nobody else leads meanwhile: until this one does again, the disk is still what is wrong.
         self.next_offset = self.log.end_offset
         self._in_flight.clear()
         self.state.on_reloaded(self, reloaded)

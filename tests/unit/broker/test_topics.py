@@ -102,6 +102,7 @@ def test_a_topic_whose_files_find_no_room_says_so_and_gets_them_later(harness: H
     with pytest.raises(ApiError, match="cannot be used") as caught:
         harness.create_topic("orders", 3)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    harness.settle()  # the refusal does not wait for the others, which are still electing themselves
     unusable = [index for index in range(3) if not is_usable(harness, "orders", index)]
     assert len(unusable) == 1
     harness.advance(3_000)
