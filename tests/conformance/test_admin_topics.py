@@ -1,6 +1,7 @@
 """Topics: created, described, grown and deleted by the administration clients."""
 
 import asyncio
+import os
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from conformance.conftest import MakeTopic
+from conformance.conftest import NODES_VARIABLE, MakeTopic
 from support.clients import CLIENTS, Record
 from support.confluent_admin import NewPartitions
 from support.polling import PATIENCE_S, Deadline, eventually
@@ -123,9 +124,11 @@ def test_invalid_partition_count(kafka_admin: Any, name: str, partitions: int) -
     assert name not in kafka_admin.list_topics()
 
 
-@pytest.mark.parametrize("factor", [0, -2, 9])
-def test_invalid_replication_factor(kafka_admin: Any, name: str, factor: int) -> None:
-    """A few nodes cannot keep nine replicas, and nobody can keep none."""
+@pytest.mark.parametrize("factor", [0, -2, None])
+def test_invalid_replication_factor(admin: AdminClient, kafka_admin: Any, name: str, factor: int | None) -> None:
+    """Nobody can keep one replica more than there are nodes (None), or none."""
+    if factor is None:
+        factor = len(admin.list_topics(timeout=PATIENCE_S).brokers) + 1
     with pytest.raises(InvalidReplicationFactorError):
         kafka_admin.create_topics({name: {"num_partitions": 1, "replication_factor": factor}})
     assert name not in kafka_admin.list_topics()
@@ -268,6 +271,7 @@ def test_describe_cluster(admin: AdminClient, kafka_admin: Any, bootstrap: str) 
     ours = kafka_admin.describe_cluster()
     assert theirs.cluster_id
     assert theirs.cluster_id == ours["cluster_id"]
+    assert len(theirs.nodes) == int(os.environ.get(NODES_VARIABLE) or 1)
     assert theirs.controller.id == ours["controller_id"]
     assert theirs.controller.id in {node.id for node in theirs.nodes}
     assert int(bootstrap.rpartition(":")[2]) in {node.port for node in theirs.nodes}
