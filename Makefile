@@ -38,7 +38,7 @@ demo: $(SPARK_READY) ## the main job end to end on real data: groups, then a Spa
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
 
-test: $(SPARK_READY) tools ## everything that protects the promises (about ten minutes)
+test: $(SPARK_READY) tools ## everything that protects the promises (about fifteen minutes)
 	@$(MAKE) --no-print-directory lint types
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/spark
 	@$(MAKE) --no-print-directory spark-test
