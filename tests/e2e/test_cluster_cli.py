@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from drmq.server.ports import free_ports
 from drmq.server.processes import process_is_ours
 from support.polling import eventually
+from support.ports import HOST
 from support.processes import BrokerProcess
 
 TIMEOUT_S = 120
@@ -277,7 +279,7 @@ def test_cluster_grows_and_shrinks(three: Cluster) -> None:
 def test_node_alone_becomes_a_cluster(empty: Cluster) -> None:
     """Started again with a port for others, it keeps its records and clients' port; the new nodes join it."""
     # The others take the ports that follow, which a test beside this one may have.
-    empty.local("up", "--port", str(_free_ports(3)[0]))
+    empty.local("up", "--port", str(free_ports(HOST, 3, (0, 1000))[0]))
     alone = empty.nodes[1]
     assert alone["peer_port"] is None
     empty.ask("topic", "create", "orders")
@@ -304,7 +306,7 @@ def test_failed_node_does_not_take_the_others_with_it(three: Cluster) -> None:
 
 def test_cluster_that_cannot_start_leaves_nothing(empty: Cluster) -> None:
     """A taken port of any node is found before a process is started."""
-    first, second = _free_ports(2)
+    first, second = free_ports(HOST, 2, (0, 1000))
     with socket.create_server(("127.0.0.1", second)):
         done = empty.run("up", "--nodes", "2", "--data-dir", str(empty.directory), "--port", str(first))
     assert done.returncode == 1
@@ -315,7 +317,7 @@ def test_cluster_that_cannot_start_leaves_nothing(empty: Cluster) -> None:
 def test_nodes_started_by_hand(tmp_path: Path) -> None:
     """The flags of the manual: each node is told the others' addresses for clients, and all find each other."""
     first = Cluster(tmp_path)
-    ports = _free_ports(3)
+    ports = free_ports(HOST, 3, (0, 1000))
     processes = []
     try:
         for number, port in enumerate(ports, start=1):
@@ -337,10 +339,3 @@ def test_nodes_started_by_hand(tmp_path: Path) -> None:
         for process in processes:
             if process.running:
                 process.kill()
-
-
-def _free_ports(count: int) -> list[int]:
-    from drmq.server.local_nodes import plan_nodes
-
-    nodes = plan_nodes(Path("unused"), {}, range(1, count + 1), "127.0.0.1", 0)
-    return [node.kafka.port for node in nodes.values()]

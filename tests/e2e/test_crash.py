@@ -32,7 +32,6 @@ from support.checked_clients import (
     read_everything,
 )
 from support.polling import PATIENCE_S, eventually
-from support.ports import lasting_port
 from support.processes import BrokerProcess
 from support.raw_client import RawClient, RequestFailed
 
@@ -101,7 +100,7 @@ def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     history = History()
     kills = 0
-    with BrokerProcess(tmp_path / "data", lasting_port(), env=ENVIRONMENT) as broker:
+    with BrokerProcess(tmp_path / "data", env=ENVIRONMENT) as broker:
         with RawClient(broker.bootstrap) as client:
             # Some of the records say that they are very old.
             client.create_topic(SMALL, 3, {"segment.bytes": "200000", "retention.ms": "3000000000000"})
@@ -139,7 +138,7 @@ def test_a_batch_under_way_at_the_kill_is_written_once(tmp_path: Path) -> None:
     """Killed between the append and the answer: the retry hears the offset of the first attempt, time and again."""
     chance = random.Random(SEED)
     values = [b"a", b"b", b"c"]
-    with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
+    with BrokerProcess(tmp_path / "data") as broker:
         with RawClient(broker.bootstrap) as client:
             client.create_topic("once", 1)
             producer_id, epoch = client.init_producer_id()
@@ -174,7 +173,7 @@ def test_a_batch_under_way_at_the_kill_is_written_once(tmp_path: Path) -> None:
 def test_group_offsets_survive(tmp_path: Path) -> None:
     """A commit that was confirmed is there after each of many crashes, for many groups."""
     committed: dict[str, int] = {}
-    with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
+    with BrokerProcess(tmp_path / "data") as broker:
         with RawClient(broker.bootstrap) as client:
             client.create_topic("committed", 1)
             client.produce("committed", [b"x"] * 100)
@@ -194,7 +193,7 @@ def test_group_offsets_survive(tmp_path: Path) -> None:
 def test_producer_ids_are_never_given_out_again(tmp_path: Path) -> None:
     """Two producers with one id would be taken for each other, and one's records for the other's retries."""
     given: list[int] = []
-    with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
+    with BrokerProcess(tmp_path / "data") as broker:
         for crash in (True, False, True):
             with RawClient(broker.bootstrap) as client:
                 given += [client.init_producer_id()[0] for _ in range(5)]
@@ -206,7 +205,7 @@ def test_producer_ids_are_never_given_out_again(tmp_path: Path) -> None:
 
 def test_topics_and_deletions_survive(tmp_path: Path) -> None:
     """What was created is there after a crash, what was deleted stays away, and so do deleted records."""
-    with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
+    with BrokerProcess(tmp_path / "data") as broker:
         for round_number in range(3):
             with RawClient(broker.bootstrap) as client:
                 client.create_topic(f"kept-{round_number}", 2, {"segment.bytes": "1024"})

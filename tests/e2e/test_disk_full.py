@@ -15,7 +15,6 @@ import pytest
 from drmq.model import Offset
 from drmq.storage import DiskFull, Log, LogOptions, SegmentLog, StorageError, Writer
 from support.polling import eventually
-from support.ports import lasting_port
 from support.processes import BrokerProcess
 from support.raw_client import KAFKA_STORAGE_ERROR, RawClient, RequestFailed, read_produced
 from support.storage_samples import batch, joined, read_all, row
@@ -115,7 +114,7 @@ def crowded(tmp_path: Path) -> Iterator[BrokerProcess]:
         pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")
     try:
         (disk / "ballast").write_bytes(bytes(8_000_000))
-        broker = BrokerProcess(disk / "data", lasting_port())
+        broker = BrokerProcess(disk / "data")
         broker.log_path = tmp_path / "broker.log"
         with broker:
             yield broker

@@ -328,7 +328,7 @@ def test_failed_sync_fences_the_partition_until_a_restart(strace: str, tmp_path:
     The kernel marks the pages as clean after the failure, so that a second sync would prove nothing: the
     partition takes nothing more until a restart has looked at what is really there.
     """
-    with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
+    with BrokerProcess(tmp_path / "data") as broker:
         with RawClient(broker.bootstrap) as client:
             client.create_topic("fence", 2)
             for number in range(5):
@@ -377,7 +377,7 @@ def test_failed_sync_fences_the_partition_until_a_restart(strace: str, tmp_path:
 
 def test_failed_write_leaves_no_trace(strace: str, tmp_path: Path) -> None:
     """EIO from one write: the producer hears of it, the partition cleans up and takes the next batch."""
-    with BrokerProcess(tmp_path / "data", lasting_port()) as broker:
+    with BrokerProcess(tmp_path / "data") as broker:
         with RawClient(broker.bootstrap) as client:
             client.create_topic("write", 1)
             assert client.produce("write", [b"first"]) == 0

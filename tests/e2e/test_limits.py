@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from support.polling import Deadline, eventually
-from support.ports import lasting_port
 from support.processes import BrokerProcess
 from support.raw_client import RawClient
 from support.wire import api_versions, batch, fetch, int32, metadata, produce
@@ -40,7 +39,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
         def start(**settings: int) -> BrokerProcess:
             env = {f"DRMQ_{name.upper()}": str(value) for name, value in settings.items()}
-            broker = stack.enter_context(BrokerProcess(tmp_path / "data", lasting_port(), env=env))
+            broker = stack.enter_context(BrokerProcess(tmp_path / "data", env=env))
             with RawClient(broker.bootstrap) as client:
                 client.create_topic("healthy", 1)
             check_health(broker)

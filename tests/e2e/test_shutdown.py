@@ -28,7 +28,7 @@ STOP_S = 12.0
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data", lasting_port()) as process:
+    with BrokerProcess(tmp_path / "data") as process:
         yield process
 
 
@@ -118,7 +118,7 @@ def test_ends_at_once_with_parked_requests(broker: BrokerProcess) -> None:
 def test_ends_with_a_rebalance_under_way(tmp_path: Path) -> None:
     """A member that waits for others does not keep the broker from stopping."""
     delay = {"DRMQ_GROUP_INITIAL_REBALANCE_DELAY_MS": "600000"}
-    with BrokerProcess(tmp_path / "data", lasting_port(), env=delay) as broker:
+    with BrokerProcess(tmp_path / "data", env=delay) as broker:
         with RawClient(broker.bootstrap) as client:
             client.create_topic("joined", 1)
         consumer = Consumer(

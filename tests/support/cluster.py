@@ -24,9 +24,10 @@ from typing import Protocol, Self
 
 from drmq.client import Admin, ClientError, NewTopic
 from drmq.model import TopicPartition
+from drmq.server.ports import free_ports
 from support.polling import eventually
-from support.ports import lasting_port
-from support.processes import HOST, READY_PROBE, BrokerProcess
+from support.ports import HOST
+from support.processes import READY_PROBE, BrokerProcess
 
 PEER_PORT_DISTANCE = 1000
 HEALTHY_WITHIN_S = 40.0
@@ -91,17 +92,10 @@ class Loopback:
 def free_port_pair(taken: Iterable[int] = ()) -> int:
     """A port that nobody uses, with the one a thousand higher for the peers."""
     used = {port + distance for port in taken for distance in (0, PEER_PORT_DISTANCE)}
-    for _ in range(200):
-        port = lasting_port()
-        if {port, port + PEER_PORT_DISTANCE} & used:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port + PEER_PORT_DISTANCE))
-            except OSError:
-                continue
-        return port
-    raise RuntimeError("there is no free pair of ports")
+    while True:
+        (port,) = free_ports(HOST, 1, (0, PEER_PORT_DISTANCE))
+        if not {port, port + PEER_PORT_DISTANCE} & used:
+            return port
 
 
 class NodeProcess(BrokerProcess):

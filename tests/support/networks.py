@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from support.cluster import free_port_pair
 from support.link_rules import CLIENTS, LinkRule, LinkRules
-from support.processes import HOST
+from support.ports import HOST
 
 _HERE = Path(__file__).resolve().parent
 _TUNSETIFF = 0x400454CA

@@ -16,18 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-HOST = "127.0.0.1"
+from support.ports import HOST, lasting_port
 
 # ApiVersions v0 with correlation id 0 and no client id: the smallest request that proves that the broker serves.
 READY_PROBE = struct.pack(">ihhih", 10, 18, 0, 0, -1)
-
-
-def free_port() -> int:
-    """A port nobody listens on now. Another process may take it before we do; `BrokerProcess` then fails to start."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class BrokerProcess:
@@ -46,7 +38,7 @@ class BrokerProcess:
         node_id: int = 1,
     ) -> None:
         self.data_dir = Path(data_dir)
-        self.port = port or free_port()
+        self.port = port or lasting_port()
         self.extra_args = list(extra_args)
         self.env = dict(env or {})
         self.node_id = node_id

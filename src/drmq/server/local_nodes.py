@@ -5,7 +5,6 @@ Nothing is started or stopped here; `local` does that.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +14,11 @@ from drmq.client import ClientError, Connection, Deadline
 from drmq.model import DrmqError
 from drmq.model.address import DEFAULT_PORT, Address, split_address
 from drmq.server.membership import PEER_PORT_DISTANCE, default_peer_port
-from drmq.server.ports import PortTaken, check_port, family
+from drmq.server.ports import free_ports, is_free
 from drmq.server.processes import process_is_ours, process_is_paused
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 _ANSWER_TIMEOUT_S = 1.0
-_PORT_MAX = 65535
-_PORT_ATTEMPTS = 50
 
 
 class LocalError(DrmqError):
@@ -76,9 +73,11 @@ def plan_nodes(
     if not new:
         return nodes
     if port == 0:
-        ports = _free_ports(host, len(new), in_cluster)
+        ports = free_ports(host, len(new), (0, PEER_PORT_DISTANCE) if in_cluster else (0,))
+    elif port is None and known:
+        ports = _next_ports(host, list({**known, **nodes}.values()), new)
     else:
-        first = port if port is not None else known[1].kafka.port if 1 in known else DEFAULT_PORT
+        first = DEFAULT_PORT if port is None else port
         ports = [first + node_id - 1 for node_id in new]
     for node_id, chosen in zip(new, ports, strict=True):
         peer_port = _peer_port(chosen) if in_cluster else None
@@ -154,22 +153,18 @@ def _peer_port(port: int) -> int:
         ) from None
 
 
-def _free_ports(host: str, count: int, in_cluster: bool) -> list[int]:
-    """Consecutive ports that nobody listens on now, nor on those for peers that go with them."""
-    for _ in range(_PORT_ATTEMPTS):
-        with socket.create_server((host, 0), family=family(host)) as probe:
-            first = int(probe.getsockname()[1])
-        ports = list(range(first, first + count))
-        needed = ports + ([port + PEER_PORT_DISTANCE for port in ports] if in_cluster else [])
-        if needed[-1] > _PORT_MAX:
-            continue
-        try:
-            for port in needed:
-                check_port(Address(host, port))
-        except PortTaken:
-            continue
-        return ports
-    raise LocalError(f"No {count} free ports in a row were found. Choose the first with --port.")
+def _next_ports(host: str, known: Sequence[LocalNode], new: Sequence[int]) -> list[int]:
+    """Ports for nodes that join a cluster: in the row of the others, past those that somebody else took meanwhile."""
+    oldest = min(known, key=lambda node: node.node_id)
+    used = {address.port for node in known for address in node.listeners()}
+    ports: list[int] = []
+    for node_id in new:
+        port = oldest.kafka.port + node_id - oldest.node_id
+        while {port, _peer_port(port)} & used or not (is_free(host, port) and is_free(host, _peer_port(port))):
+            port += 1
+        used |= {port, _peer_port(port)}
+        ports.append(port)
+    return ports
 
 
 # ---- the file -----------------------------------------------------------------------------------------

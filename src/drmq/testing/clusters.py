@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -29,6 +28,7 @@ from drmq.broker import BrokerOptions, ClusterOptions, PeerAddress
 from drmq.model import GroupId, NodeId
 from drmq.server.config import ServerConfig
 from drmq.server.node import Node, new_event_loop, open_store
+from drmq.server.ports import free_ports
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class Cluster:
         self._directory = Path(tempfile.mkdtemp(prefix="drmq-cluster-"))
         self._threads: dict[int, _Thread] = {}
         self._blocked: set[tuple[int, int]] = set()
-        ports = _free_ports(2 * nodes)
+        ports = free_ports(_HOST, 2 * nodes)
         self._addresses = {
             NodeId(node_id): PeerAddress(_HOST, ports[2 * at], ports[2 * at + 1])
             for at, node_id in enumerate(self.node_ids)
@@ -256,14 +256,3 @@ def _leads(node: Node, topic: str, partition: int) -> bool:
         return False
     found = node.broker.host.get(GroupId(known.topic_id, partition))
     return found is not None and found.is_serving
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((_HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -82,6 +82,24 @@ def test_free_ports_are_free_and_in_a_row() -> None:
             socket.create_server(address).close()
 
 
+def test_free_ports_stay_free_while_a_node_is_down() -> None:
+    """The system gives none of them to a connection, so a node that was killed can listen again."""
+    handed_out = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first_handed_out = int(handed_out.read_text().split()[0]) if handed_out.exists() else 32_768
+    nodes = plan_nodes(DIRECTORY, {}, [1, 2, 3], HOST, 0)
+    assert all(address.port < first_handed_out for node in nodes.values() for address in node.listeners())
+
+
+def test_a_new_node_passes_over_ports_that_are_taken() -> None:
+    """Its own and its peers' one; nodes that are down keep theirs."""
+    known = plan_nodes(DIRECTORY, {}, [1, 2], HOST, 0)
+    first = known[1].kafka.port
+    with socket.create_server((HOST, first + 2)), socket.create_server((HOST, first + 1003)):
+        nodes = plan_nodes(DIRECTORY, {1: known[1]}, [1, 2, 3], HOST, None)
+    assert addresses(nodes)[2] == (first + 1, first + 1001)
+    assert addresses(nodes)[3] == (first + 4, first + 1004)
+
+
 def test_no_room_for_peers() -> None:
     """A port so high that there is none a thousand higher."""
     with pytest.raises(LocalError, match="Choose a lower one with --port"):

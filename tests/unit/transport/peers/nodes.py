@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from drmq.transport.peers import (
 )
 from drmq.transport.peers.frames import Frame, FrameType, encode_frame, parse_frame
 from drmq.transport.peers.hello import decode_hello, encode_hello
+from support.ports import lasting_port
 
 HOST = "127.0.0.1"
 GROUP = GroupId(TopicId(b"g" * 16), 7)
@@ -93,7 +93,7 @@ class TestNode:
         self, number: int, options: PeerOptions = QUICK, port: int = 0, cluster_id: str | None = "cluster"
     ) -> None:
         self.node_id = NodeId(number)
-        self.port = port or free_port()
+        self.port = port or lasting_port()
         self.strangers: list[HandMadePeer] = []
         self.handler = Recorder()
         boot_id = bytes([number]) * 8 + id(self).to_bytes(8, "big")
@@ -114,12 +114,6 @@ class TestNode:
 
     def is_up(self, other: TestNode) -> bool:
         return self.network.is_up(other.node_id)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def member(number: int) -> MemberId:

@@ -16,6 +16,7 @@ from drmq.transport.peers import ConnectionKind, LeaderNotice, PeerMessage, Peer
 from drmq.transport.peers.codec import encode_message
 from drmq.transport.peers.frames import FrameType
 from drmq.wire import ProtocolError
+from support.ports import lasting_port
 
 from .nodes import (
     GROUP,
@@ -28,7 +29,6 @@ from .nodes import (
     append,
     connected,
     ended,
-    free_port,
     heartbeat,
     member,
     run,
@@ -241,7 +241,7 @@ def test_a_peer_that_restarts_comes_back_as_another(loop: str) -> None:
 
     # So long that it cannot be the silence that is noticed.
     patient = replace(QUICK, peer_timeout_ms=60_000)
-    port = free_port()
+    port = lasting_port()
     run(loop, scenario, TestNode(1, patient), TestNode(2, patient, port), TestNode(2, patient, port))
 
 
