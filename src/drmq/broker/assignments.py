@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from struct import Struct
 
 from drmq.broker.coordinator import GroupCoordinator
 from drmq.broker.logs import Snapshots
@@ -30,10 +31,7 @@ log = logging.getLogger("drmq.broker")
 
 _RETRY_S = 2.0
 _MADE = "made"
-
-
-def _index(data: bytes) -> int:
-    return int.from_bytes(data, "big")
+_NOTE = Struct(">16sIQ")
 
 
 class Assignments:
@@ -60,11 +58,11 @@ class Assignments:
         self._settled = asyncio.Event()
         self._settled.set()
         self._unsettled: set[GroupId] = set()
-        self._made: set[GroupId] = set()
-        """Partitions whose files have been made on this node."""
+        self._made: dict[GroupId, MemberId] = {}
+        """Partitions whose files have been made on this node, and as which member."""
         self._notes = notes
-        self.on_reassigned: Callable[[GroupId], Awaitable[None]]
-        """Tells the controller that a partition has the members that it was to have."""
+        self.on_reassigned: Callable[[GroupId, int], Awaitable[None]]
+        """Tells the controller that a partition has the members that it was to have as of this move."""
 
     # ---- files ----------------------------------------------------------------------------------
 
@@ -72,13 +70,12 @@ class Assignments:
         """Remember what this node has made before. Blocks; used before anything is opened."""
         noted = self._notes.load_latest(_MADE)
         data = b"" if noted is None else noted.payload
-        self._made = {
-            GroupId(TopicId(data[at : at + 16]), _index(data[at + 16 : at + 20])) for at in range(0, len(data), 20)
-        }
+        for topic_id, index, member in _NOTE.iter_unpack(data[: len(data) - len(data) % _NOTE.size]):
+            self._made[GroupId(TopicId(topic_id), index)] = MemberId(NodeId(member))
 
     def _note_made(self) -> None:
         """Durably, before a partition takes part in its group: its files may get lost, and then it must not."""
-        payload = b"".join(group.topic_id + group.partition.to_bytes(4, "big") for group in sorted(self._made))
+        payload = b"".join(_NOTE.pack(*group, member) for group, member in sorted(self._made.items()))
         self._notes.save(_MADE, Offset(0), payload)
 
     def on_changed(self, topics: Iterable[TopicId]) -> None:
@@ -115,9 +112,9 @@ class Assignments:
         self._settled.set()
 
     async def _settle(self, topic_id: TopicId) -> None:
-        before = len(self._made)
+        before = self._made.keys() | ()
         await self._bring_and_remove(topic_id)
-        if len(self._made) < before:
+        if not before <= self._made.keys():
             # So that a partition which comes back is made anew, and not missed.
             await self._table.in_pool(self._note_made)
 
@@ -135,12 +132,17 @@ class Assignments:
         for index, assignment in enumerate(topic.partitions):
             is_here = index in slots
             if self._node_id in assignment.hosts:
+                slot = slots.get(index)
+                if isinstance(slot, Partition) and slot.replica.member != self._table.member_in(topic, index):
+                    # It has gone and come back before this node looked: that is another member, with no files yet.
+                    await self._remove(slot.group)
+                    is_here = False
                 if not is_here:
                     brought.append(self._bring(topic, index, assignment, config))
             elif is_here:
                 await self._remove(GroupId(topic_id, index))
             elif not self._has_files(topic, index):
-                self._made.discard(GroupId(topic_id, index))
+                self._made.pop(GroupId(topic_id, index), None)
         if brought:
             await self._publish(topic, [each for each in await asyncio.gather(*brought) if each is not None])
 
@@ -149,9 +151,11 @@ class Assignments:
     ) -> tuple[Partition, bool] | None:
         """Open a replica, or make it if it is new; the replica, and whether it is to lead from the start."""
         group = GroupId(topic.topic_id, index)
-        begins = self._table.member in assignment.initial_members
-        was_made = group in self._made
+        member = self._table.member_in(topic, index)
+        begins = member in assignment.initial_members
         has_files = self._has_files(topic, index)
+        # What it was before, it has given up with the partition, and with or without files it is somebody else now.
+        was_made = group in self._made and (has_files or self._made[group] == member)
         if was_made and not has_files:
             self._table.publish_stopped(
                 topic,
@@ -180,9 +184,9 @@ class Assignments:
 
     async def _publish(self, topic: Topic, brought: Sequence[tuple[Partition, bool]]) -> None:
         """Have new replicas take part in their groups."""
-        groups = {partition.group for partition, _ in brought}
-        if not groups <= self._made:
-            self._made |= groups
+        members = {partition.group: partition.replica.member for partition, _ in brought}
+        if not members.items() <= self._made.items():
+            self._made |= members
             await self._table.in_pool(self._note_made)
         for partition, is_to_lead in brought:
             if topic.name == CONSUMER_OFFSETS:
@@ -208,7 +212,7 @@ class Assignments:
             self._groups.remove_shard(partition.index)
         try:
             await self._table.remove(partition)
-            self._made.discard(group)
+            self._made.pop(group, None)
         except (StorageError, OSError) as error:
             log.warning("the files of %r, which has moved away or is deleted, are still there: %s", partition, error)
 
@@ -231,7 +235,7 @@ class Assignments:
     async def change_members(self) -> None:
         """One round: take the next step wherever this node leads and the members are not the right ones."""
         catalog = self._metadata.catalog
-        active = next(iter(catalog.reassignments), None)
+        active = catalog.active_reassignment()
         for group in sorted(self._unsettled):
             self._unsettled.discard(group)
             topic = catalog.topics_by_id.get(group.topic_id)
@@ -239,13 +243,14 @@ class Assignments:
             if topic is None or not isinstance(slot, Partition) or not slot.is_serving:
                 continue
             assignment = topic.partitions[group.partition]
+            if assignment.target is not None:
+                self._unsettled.add(group)
+                if _has_members(slot, catalog.members(assignment, assignment.target)):
+                    await self.on_reassigned(group, assignment.moves)
+                    continue
+            # One that has to wait for a node goes back to where it was meanwhile: a replica that is down is of no use.
             wanted = assignment.planned if group == active else assignment.replicas
-            if not self._step(slot, catalog.members(wanted)):
-                self._unsettled.add(group)
-            elif group == active and assignment.target is not None:
-                self._unsettled.add(group)
-                await self.on_reassigned(group)
-            elif assignment.target is not None:
+            if not self._step(slot, catalog.members(assignment, wanted)):
                 self._unsettled.add(group)
 
     def _step(self, partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
@@ -253,10 +258,10 @@ class Assignments:
         node = partition.replica.node
         if node is None:
             return False
+        if _has_members(partition, wanted):
+            return True
         configuration = node.configuration
         voters = frozenset[NodeId](wanted)
-        if configuration.voters == voters and not configuration.learners and not node.change_in_progress:
-            return True
         missing = voters - configuration.members
         try:
             if missing:
@@ -268,6 +273,14 @@ class Assignments:
         except Refusal as refusal:
             log.debug("%r: members are not changed yet: %s", partition, refusal)
         return False
+
+
+def _has_members(partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
+    """Whether a group that is led here has these members, committed, and no others."""
+    node = partition.replica.node
+    if node is None or node.change_in_progress:
+        return False
+    return node.configuration.voters == frozenset[NodeId](wanted) and not node.configuration.learners
 
 
 def is_metadata(partition: Partition) -> bool:

@@ -515,9 +515,9 @@ class Broker:
     async def _serve_reserve_ids(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
         return ((await self._reserve_ids()).to_bytes(8, "big"),)
 
-    async def _on_reassigned(self, group: GroupId) -> None:
-        """This node leads a partition that has the members it was to have."""
-        payload = group.topic_id + group.partition.to_bytes(4, "big")
+    async def _on_reassigned(self, group: GroupId, move: int) -> None:
+        """This node leads a partition that has the members it was to have as of this move."""
+        payload = group.topic_id + group.partition.to_bytes(4, "big") + move.to_bytes(4, "big")
         try:
             if self.is_controller:
                 await self._serve_reassigned(self.node_id, memoryview(payload))
@@ -527,9 +527,14 @@ class Broker:
             log.info("the controller does not know yet that %s has moved: %s", group, error.message)
 
     async def _serve_reassigned(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        group = _group(payload)
+        group, move = _group(payload), int.from_bytes(payload[20:24], "big")
         topic = self.catalog.topics_by_id.get(group.topic_id)
-        if topic is not None and group in self.catalog.reassignments:
+        # Where it has been told to go elsewhere in the meantime, it is not where it is to be.
+        if (
+            topic is not None
+            and group in self.catalog.reassignments
+            and topic.partitions[group.partition].moves == move
+        ):
             self.metadata.append(self.catalog.finish_reassignment(topic, group.partition))
             await self.metadata.committed(f"the reassignment of {topic.name}-{group.partition}")
         return ()

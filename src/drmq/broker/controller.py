@@ -170,17 +170,15 @@ class Controller:
         return self._host.network is not None and self._host.network.is_up(node_id)
 
     def _turn_back(self) -> None:
-        """Give up a move off a draining node whose target has gone: others wait behind it, and may go elsewhere."""
+        """Give up moves off a draining node whose target has gone: they may go elsewhere."""
         catalog = self._catalog
-        active = next(iter(catalog.reassignments), None)
-        if active is None:
-            return
-        topic = catalog.topics_by_id[active.topic_id]
-        assignment = topic.partitions[active.partition]
-        gone = [node for node in assignment.adding if node not in catalog.brokers or catalog.brokers[node].fenced]
-        if gone and any(node in catalog.brokers and catalog.brokers[node].draining for node in assignment.replicas):
-            log.warning("%s-%d does not move to node %d, which is down", topic.name, active.partition, gone[0])
-            self._metadata.append(catalog.cancel_reassignment(topic, active.partition))
+        for group in list(catalog.reassignments):
+            topic = catalog.topics_by_id[group.topic_id]
+            assignment = topic.partitions[group.partition]
+            gone = set(catalog.waits_for(assignment)).intersection(assignment.adding)
+            if gone and any(node in catalog.brokers and catalog.brokers[node].draining for node in assignment.replicas):
+                log.warning("%s-%d does not move to node %d, which is down", topic.name, group.partition, min(gone))
+                self._metadata.append(catalog.cancel_reassignment(topic, group.partition))
 
     def _drain(self) -> None:
         """Move partitions away from brokers that are to go, then let these go."""

@@ -34,7 +34,7 @@ from drmq.broker.states import (
     unpack_snapshot,
 )
 from drmq.catalog import Catalog, Topic, TopicConfig
-from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId
+from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId, life_of, member_id, node_of
 from drmq.raft import NO_INDEX, NO_TERM, Configuration, configuration_to_bytes
 from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
 
@@ -185,14 +185,20 @@ class PartitionTable:
             producers = load_producers(opened, state.snapshots, opened.end_offset, self._clock.wall_ms())
         partition = Partition(topic.name, topic.topic_id, index, opened, config, producers, state, self)
         entries = EntryLog(opened, ledger.base, ledger.entries, snapshot)
-        member = self.member
+        member = self.member_in(topic, index)
         partition.replica = Replica(partition.group, member, entries, ledger, self._host, partition)
         if isinstance(state, MachineState):
             partition.high_watermark = partition.acked_offset = state.applied_offset
         return partition
 
     member: MemberId
-    """Who this node is in its groups; set by the broker before anything is made or opened."""
+    """Who this node is in groups that it has been in from the start; set by the broker before anything is opened."""
+
+    def member_in(self, topic: Topic, index: int) -> MemberId:
+        """Who this node is in the group of a partition: another one each time that it gets the partition."""
+        node_id = node_of(self.member)
+        arrival = topic.partitions[index].arrival(node_id) if index < topic.partition_count else 0
+        return member_id(node_id, life_of(self.member) + arrival)
 
     def publish(self, partition: Partition) -> None:
         """Serve a partition, and have it take part in its group."""

@@ -14,6 +14,7 @@ from drmq.catalog.brokers import Broker
 from drmq.catalog.catalog import Catalog
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
+    AssignmentRestored,
     BrokerDrainCancelled,
     BrokerDraining,
     BrokerFenced,
@@ -50,6 +51,7 @@ from drmq.catalog.topics import Assignment, Topic
 __all__ = [
     "DEFINITIONS",
     "Assignment",
+    "AssignmentRestored",
     "Broker",
     "BrokerDrainCancelled",
     "BrokerDraining",

@@ -22,6 +22,7 @@ from dataclasses import replace
 from drmq.catalog.brokers import Broker, check_registration, registration
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
+    AssignmentRestored,
     BrokerDrainCancelled,
     BrokerDraining,
     BrokerFact,
@@ -68,9 +69,9 @@ class Catalog:
         self.deleted: dict[TopicId, str] = {}
         """The names of topics that are gone, oldest first. A node removes its files of them."""
         self.reassignments: dict[GroupId, tuple[NodeId, ...]] = {}
-        """Partitions that are to move, and where to, in the order in which it was asked for. The first is being
-        carried out, one at a time: each copies a whole partition over the network. One that was cancelled meanwhile
-        is here until the partition has returned."""
+        """Partitions that are to move, and where to, in the order in which it was asked for. One at a time is
+        carried out (`active_reassignment`): each copies a whole partition over the network. One that was cancelled
+        meanwhile is here until the partition has returned."""
         self.next_producer_id = 0
         self._hosted: dict[NodeId, dict[GroupId, None]] = {}
         self._firsts: Counter[NodeId] = Counter()
@@ -117,9 +118,30 @@ class Catalog:
         """The partitions that this node keeps, or will keep when a reassignment is through."""
         return list(self._hosted.get(node_id, ()))
 
-    def members(self, nodes: Iterable[NodeId]) -> tuple[MemberId, ...]:
-        """What these nodes are called in replica groups in their present, or last, life."""
-        return tuple(self._member(node) for node in nodes)
+    def members(self, assignment: Assignment, nodes: Iterable[NodeId]) -> tuple[MemberId, ...]:
+        """What these nodes are called in the replica group of a partition.
+
+        A node has another name there in each life of its disk, and each time that it gets the partition: with its
+        files it gave up what it had confirmed, and whom it had voted for. Incarnations and moves are only ever
+        counted up, so their sum is never what it was before.
+        """
+        return tuple(member_id(node, self._incarnation(node) + assignment.arrival(node)) for node in nodes)
+
+    def active_reassignment(self) -> GroupId | None:
+        """The partition whose turn it is to move: the first that waits for no node."""
+        for group in self.reassignments:
+            assignment = self.topics_by_id[group.topic_id].partitions[group.partition]
+            if not assignment.returns and not self.waits_for(assignment):
+                return group
+        return None
+
+    def waits_for(self, assignment: Assignment) -> tuple[NodeId, ...]:
+        """The nodes without which a partition cannot move, and which are down. While there are any, others move."""
+        missing = [node for node in assignment.adding if self._is_down(node)]
+        down = [node for node in assignment.replicas if self._is_down(node)]
+        if len(down) * 2 >= len(assignment.replicas):
+            missing += down
+        return tuple(missing)
 
     def loads(self) -> dict[NodeId, Load]:
         """How much each broker keeps."""
@@ -347,10 +369,12 @@ class Catalog:
             self.cluster_id = self.cluster_id or fact.cluster_id
         elif isinstance(fact, ProducerIdsReserved):
             self.next_producer_id = max(self.next_producer_id, fact.next_id)
-        elif isinstance(fact, BrokerFact):
-            self._replay_broker(fact)
         else:
-            self._replay_topic(fact)
+            if isinstance(fact, BrokerFact):
+                self._replay_broker(fact)
+            else:
+                self._replay_topic(fact)
+            self._begin_next()
 
     def snapshot(self) -> Iterable[Fact]:
         """Facts that lead from an empty catalog to this one."""
@@ -377,19 +401,29 @@ class Catalog:
                 # The brokers above may have had other incarnations when the topic was made.
                 [list(assignment.initial_members) for assignment in topic.partitions],
             )
-        for group, target in self.reassignments.items():
-            given_up = self.topics_by_id[group.topic_id].partitions[group.partition].given_up
-            if given_up:
-                # How it came about: these were the target before. Only the first reassignment has any.
-                yield ReassignmentStarted(group.topic_id, group.partition, list(given_up))
-            yield ReassignmentStarted(group.topic_id, group.partition, list(target))
+        moved = {group: each for group, each in self.assignments().items() if each.moves and each.target is None}
+        moving = {group: self.topics_by_id[group.topic_id].partitions[group.partition] for group in self.reassignments}
+        for group, assignment in (moved | moving).items():
+            yield AssignmentRestored(
+                group.topic_id,
+                group.partition,
+                assignment.moves,
+                [[node, move] for node, move in assignment.arrivals],
+                None if assignment.target is None else list(assignment.target),
+                list(assignment.given_up),
+                assignment.begun,
+            )
 
     def described(self, fact: TopicCreated) -> Topic:
         """The topic as it is when `fact` is true."""
-        partitions = [Assignment(tuple(nodes), None, self.members(nodes)) for nodes in fact.replicas]
+        partitions = [self._first_assignment(nodes) for nodes in fact.replicas]
         for partition, members in enumerate(fact.initial_members or ()):
             partitions[partition] = replace(partitions[partition], initial_members=tuple(members))
         return Topic(fact.topic_id, fact.name, tuple(partitions), fact.configs)
+
+    def _first_assignment(self, nodes: Iterable[NodeId]) -> Assignment:
+        assignment = Assignment(tuple(nodes), None, ())
+        return replace(assignment, initial_members=self.members(assignment, assignment.replicas))
 
     def _replay_broker(self, fact: BrokerFact) -> None:
         known = self.brokers.get(fact.node_id)
@@ -438,7 +472,7 @@ class Catalog:
             # Of partitions that two facts add, the earlier one's are there already.
             there = known.partition_count - (fact.partition_count - len(fact.replicas))
             if there >= 0:
-                added = (Assignment(tuple(nodes), None, self.members(nodes)) for nodes in fact.replicas[there:])
+                added = map(self._first_assignment, fact.replicas[there:])
                 self._put(replace(known, partitions=(*known.partitions, *added)), known.partition_count)
         elif isinstance(fact, TopicConfigsSet):
             self._put(replace(known, configs=fact.configs), known.partition_count)
@@ -446,28 +480,47 @@ class Catalog:
             self._replay_reassignment(fact, known)
 
     def _replay_reassignment(
-        self, fact: ReassignmentStarted | ReassignmentFinished | ReassignmentCancelled, topic: Topic
+        self,
+        fact: ReassignmentStarted | ReassignmentFinished | ReassignmentCancelled | AssignmentRestored,
+        topic: Topic,
     ) -> None:
         group, present = GroupId(topic.topic_id, fact.partition), topic.partitions[fact.partition]
-        # Only the first is carried out, and it stays the first until it is finished. So of all others it is certain
-        # that no node has begun them.
-        begun = next(iter(self.reassignments), None) == group
-        if isinstance(fact, ReassignmentFinished):
+        if isinstance(fact, AssignmentRestored):
+            moved = _restored(present, fact)
+            self.reassignments.pop(group, None)
+            if moved.target is not None:
+                self.reassignments[group] = moved.target
+        elif isinstance(fact, ReassignmentFinished):
             if present.target != tuple(fact.replicas):
                 # It finished while another target was asked for: the group has to go on from there.
                 return
             moved = _moved(present, present.target)
             del self.reassignments[group]
-        elif isinstance(fact, ReassignmentStarted) or begun:
+        elif isinstance(fact, ReassignmentStarted) or present.begun:
             target = tuple(fact.replicas) if isinstance(fact, ReassignmentStarted) else present.replicas
-            moved = _retargeted(present, target, begun)
+            moved = _retargeted(present, target)
             self.reassignments[group] = target
         else:
-            moved = replace(present, target=None)
+            moved = _retargeted(present, None)
             self.reassignments.pop(group, None)
-        self._unindex(group, present)
+        self._reassign(topic, fact.partition, moved)
+
+    def _begin_next(self) -> None:
+        """Note whose turn has come. Every leader sees its turn in a catalog that says so, or has said so before:
+        of a partition that has not begun it is certain that no node has done anything to move it.
+        """
+        group = self.active_reassignment()
+        if group is not None:
+            topic = self.topics_by_id[group.topic_id]
+            present = topic.partitions[group.partition]
+            if not present.begun:
+                self._reassign(topic, group.partition, replace(present, begun=True))
+
+    def _reassign(self, topic: Topic, partition: int, moved: Assignment) -> None:
+        group = GroupId(topic.topic_id, partition)
+        self._unindex(group, topic.partitions[partition])
         self._index(group, moved)
-        partitions = (*topic.partitions[: fact.partition], moved, *topic.partitions[fact.partition + 1 :])
+        partitions = (*topic.partitions[:partition], moved, *topic.partitions[partition + 1 :])
         self._put(replace(topic, partitions=partitions), topic.partition_count)
 
     def _put(self, topic: Topic, indexed: int = 0) -> None:
@@ -503,9 +556,13 @@ class Catalog:
 
     # ---- checks ---------------------------------------------------------------------------------
 
-    def _member(self, node_id: NodeId) -> MemberId:
+    def _incarnation(self, node_id: NodeId) -> int:
         broker = self.brokers.get(node_id) or self.former_brokers.get(node_id)
-        return member_id(node_id, 0) if broker is None else broker.member
+        return 0 if broker is None else broker.incarnation
+
+    def _is_down(self, node_id: NodeId) -> bool:
+        broker = self.brokers.get(node_id)
+        return broker is None or broker.fenced
 
     def _is_draining(self, node_id: NodeId) -> bool:
         broker = self.brokers.get(node_id)
@@ -550,14 +607,32 @@ class Catalog:
 def _moved(present: Assignment, replicas: tuple[NodeId, ...]) -> Assignment:
     """The assignment when its group has no members but `replicas`."""
     stayed = set(replicas) == set(present.replicas)
-    return Assignment(replicas, None, present.initial_members if stayed else ())
+    moved = Assignment(replicas, None, present.initial_members if stayed else (), moves=present.moves)
+    return _with_arrivals(moved, present)
 
 
-def _retargeted(present: Assignment, target: tuple[NodeId, ...], begun: bool) -> Assignment:
-    """The assignment on its way to another target than before."""
-    tried = present.given_up + (present.target or ()) if begun else ()
-    given_up = tuple(node for node in dict.fromkeys(tried) if node not in present.replicas + target)
-    return replace(present, target=target, given_up=given_up)
+def _retargeted(present: Assignment, target: tuple[NodeId, ...] | None) -> Assignment:
+    """The assignment on its way to another target than before, or to none."""
+    tried = present.given_up + (present.target or ()) if present.begun else ()
+    given_up = tuple(node for node in dict.fromkeys(tried) if node not in present.replicas + (target or ()))
+    return _with_arrivals(replace(present, target=target, given_up=given_up, moves=present.moves + 1), present)
+
+
+def _with_arrivals(moved: Assignment, before: Assignment) -> Assignment:
+    """Whoever is a host now and was none before has come with this move; whoever has gone is forgotten."""
+    arrivals = ((node, before.arrival(node) if node in before.hosts else moved.moves) for node in moved.hosts)
+    return replace(moved, arrivals=tuple((node, move) for node, move in arrivals if move))
+
+
+def _restored(present: Assignment, fact: AssignmentRestored) -> Assignment:
+    return replace(
+        present,
+        target=None if fact.target is None else tuple(fact.target),
+        given_up=tuple(fact.given_up),
+        begun=fact.begun,
+        moves=fact.moves,
+        arrivals=tuple((NodeId(node), move) for node, move in fact.arrivals),
+    )
 
 
 def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:

@@ -145,6 +145,20 @@ class ReassignmentCancelled:
     partition: int
 
 
+@dataclass(frozen=True, slots=True)
+class AssignmentRestored:
+    """Only in snapshots: what moving has made of a partition, and where it is to go, if anywhere."""
+
+    topic_id: TopicId
+    partition: int
+    moves: int
+    arrivals: list[list[int]]
+    """Pairs of a node and the move with which it came."""
+    target: list[NodeId] | None
+    given_up: list[NodeId]
+    begun: bool
+
+
 # ---- producers ------------------------------------------------------------------------------------
 
 
@@ -166,6 +180,7 @@ TopicFact: TypeAlias = (
     | ReassignmentStarted
     | ReassignmentFinished
     | ReassignmentCancelled
+    | AssignmentRestored
 )
 Fact: TypeAlias = ClusterCreated | BrokerFact | TopicFact | ProducerIdsReserved
 
@@ -184,6 +199,7 @@ _KINDS: dict[str, type[Fact]] = {
     "reassignment-started": ReassignmentStarted,
     "reassignment-finished": ReassignmentFinished,
     "reassignment-cancelled": ReassignmentCancelled,
+    "assignment-restored": AssignmentRestored,
     "producer-ids-reserved": ProducerIdsReserved,
 }
 _NAMES = {cls: kind for kind, cls in _KINDS.items()}

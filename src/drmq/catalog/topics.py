@@ -25,6 +25,16 @@ class Assignment:
     given_up: tuple[NodeId, ...] = ()
     """Nodes of targets that were replaced or cancelled while they were being carried out: the group may have
     them as members still, and even depend on their copies."""
+    begun: bool = False
+    """Whether its reassignment had its turn, so that its group may have changed. Else no node has done anything."""
+    moves: int = 0
+    """How often it was told to be elsewhere, or to return. Never falls."""
+    arrivals: tuple[tuple[NodeId, int], ...] = ()
+    """With which move each of the hosts came; those that were there from the start are not named."""
+
+    def arrival(self, node_id: NodeId) -> int:
+        """The move with which a host came. Higher each time it comes again, and so never the same twice."""
+        return next((move for node, move in self.arrivals if node == node_id), 0)
 
     @property
     def planned(self) -> tuple[NodeId, ...]:
@@ -43,6 +53,11 @@ class Assignment:
     def hosts(self) -> tuple[NodeId, ...]:
         """Every node that is to have a copy at present. Who is not among them any more may remove its own."""
         return tuple(dict.fromkeys(self.replicas + self.planned + self.given_up))
+
+    @property
+    def returns(self) -> bool:
+        """Whether it is to be where it was: nothing has to be copied, and nobody has to wait for it."""
+        return set(self.planned) == set(self.replicas)
 
 
 @dataclass(frozen=True, slots=True)

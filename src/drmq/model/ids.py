@@ -13,8 +13,9 @@ TopicId = NewType("TopicId", bytes)
 """Sixteen bytes that belong to one incarnation of a topic: recreated under its old name, it gets new ones."""
 
 MemberId = NewType("MemberId", NodeId)
-"""A node in one life of its data directory. Consensus counts members, not nodes: a node that comes back with
-an empty disk has forgotten its votes, so it must not be taken for the one that gave them."""
+"""A node in one life of its data directory, and of its replica of a partition. Consensus counts members, not nodes:
+a node that comes back with an empty disk, or gets a partition back that it gave up, has forgotten its votes, so it
+must not be taken for the one that gave them."""
 
 NO_TOPIC_ID = TopicId(bytes(16))
 NO_PRODUCER_ID = ProducerId(-1)
@@ -48,6 +49,11 @@ _INCARNATION_SHIFT = 32
 def member_id(node_id: NodeId, incarnation: int) -> MemberId:
     """The member that `node_id` is in its `incarnation`-th life. The first is called like the node itself."""
     return MemberId(NodeId(incarnation << _INCARNATION_SHIFT | node_id))
+
+
+def life_of(member: NodeId) -> int:
+    """Which of its lives the member is."""
+    return member >> _INCARNATION_SHIFT
 
 
 def node_of(member: NodeId) -> NodeId:

@@ -229,6 +229,10 @@ class Cluster:
         """A node itself, for tests that look inside. Touch it on its own loop only."""
         return self._threads[node_id].node
 
+    def call(self, node_id: int, function: Callable[[], T]) -> T:
+        """Call something on a node's own loop, and return what it returns."""
+        return self._threads[node_id].call(function)
+
     # ---- inside ---------------------------------------------------------------------------------
 
     def _launch(self, node_id: int) -> _Thread:

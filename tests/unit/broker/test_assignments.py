@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drmq.broker import StoppedPartition
-from drmq.model import ApiError, ErrorCode, GroupId, NodeId
+from drmq.model import ApiError, ErrorCode, GroupId, NodeId, member_id
 from drmq.raft import Configuration
 from drmq.testing.files import FakeFiles, PowerCut
 from support.broker_harness import DATA_DIRECTORY, Harness
@@ -248,6 +248,56 @@ def test_a_leader_adds_who_is_missing_as_a_learner_first(harness: Harness) -> No
     assert not harness.call(lambda: assignments._step(partition, (NodeId(1),)))  # type: ignore[arg-type]
     harness.settle()
     assert node.configuration == Configuration.of([NodeId(1)])
+
+
+def test_a_move_that_was_finished_under_another_target_is_not_finished(harness: Harness) -> None:
+    """The leader's word came late. Were it believed, every node with a copy would remove it."""
+    created = harness.create_topic("orders")
+    broker, metadata = harness.broker, harness.broker.metadata
+    group = GroupId(created.topic_id, 0)
+
+    def register(node_id: int) -> None:
+        metadata.append(
+            broker.catalog.register_broker(
+                NodeId(node_id), f"{node_id:04x}", host="h", port=1, peer_host="h", peer_port=2
+            )
+        )
+
+    def target(node_id: int) -> int:
+        metadata.append(broker.catalog.start_reassignment(created, 0, [NodeId(node_id)]))
+        return broker.catalog.topic("orders").partitions[0].moves
+
+    for node_id in (2, 3):
+        harness.call(lambda node_id=node_id: register(node_id))  # type: ignore[misc]
+    first = harness.call(lambda: target(2))
+    second = harness.call(lambda: target(3))
+    harness.run(broker._on_reassigned(group, first))
+    assert broker.catalog.reassignments == {group: (3,)}
+    harness.run(broker._on_reassigned(group, second))
+    assert broker.catalog.reassignments == {}
+
+
+def test_files_of_a_hosting_that_is_over_are_those_of_another_member(harness: Harness, files: FakeFiles) -> None:
+    """What is noted as made for an earlier hosting, and gone, is not missed in the next."""
+    created = harness.create_topic("orders")
+    harness.produce("orders")
+    assignments = harness.broker.assignments
+    group = GroupId(created.topic_id, 0)
+    path = path_of(harness)
+    assignments._made[group] = member_id(NodeId(1), 7)
+    harness.run(harness.broker.partitions.in_pool(assignments._note_made))
+    harness.close()
+    disk = files.after_kill()
+    with Harness(disk) as again:
+        # The files are there: to have more than a newcomer harms nobody.
+        assert again.partition("orders").high_watermark == 1
+        again.broker.assignments._made[group] = member_id(NodeId(1), 7)
+        again.run(again.broker.partitions.in_pool(again.broker.assignments._note_made))
+        again.close()
+    disk = disk.after_kill()
+    remove_all(disk, path)
+    with Harness(disk) as again:
+        assert again.partition("orders").high_watermark == 0
 
 
 def test_a_stopped_partition_is_tried_again_only_if_it_was_new(harness: Harness, files: FakeFiles) -> None:

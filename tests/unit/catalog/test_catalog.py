@@ -244,7 +244,7 @@ def test_the_first_members_of_a_group_are_who_the_replicas_were_when_it_was_made
     again = Catalog()
     play(again, catalog.snapshot())
     assert again.topic("orders") == catalog.topic("orders")
-    assert again.members(nodes(1, 2, 7)) == (*second, 7)
+    assert again.members(again.topic("orders").partitions[1], nodes(1, 2, 7)) == (*second, 7)
 
 
 # ---- reassignments ----------------------------------------------------------------------------------
@@ -391,6 +391,76 @@ def test_what_needs_no_move_is_done_at_once() -> None:
     assert catalog.reassignments == {group(catalog, "orders", 0): (3, 1, 2)}
     play(catalog, catalog.start_reassignment(topic, 0, nodes(1, 2, 3)))
     assert catalog.reassignments == {group(catalog, "orders", 0): (1, 2, 3)}
+
+
+def test_a_node_that_gives_a_partition_up_and_gets_it_back_is_another_member() -> None:
+    """With its files it gave up what it had confirmed, so nobody may take it for the one that did."""
+    catalog = of(4)
+    add_topic(catalog, "orders", [[1, 2], [1, 2]])
+    topic = catalog.topic("orders")
+    names: list[tuple[int, ...]] = []
+
+    def note() -> None:
+        present = catalog.topic("orders").partitions[0]
+        again = Catalog()
+        play(again, catalog.snapshot())
+        names.append(again.members(again.topic("orders").partitions[0], nodes(1, 2)))
+        assert names[-1] == catalog.members(present, nodes(1, 2))
+
+    note()
+    for target in ([1, 3], [1, 2], [1, 3], [2, 1], [2, 4]):
+        play(catalog, catalog.start_reassignment(topic, 0, nodes(*target)))
+        play(catalog, catalog.finish_reassignment(topic, 0))
+        if 2 in target:
+            note()
+    first, second, third, stayed = (name for _, name in names)
+    assert first < second < third == stayed
+    assert {name for name, _ in names} == {1}
+    # A new disk is a new life on top of that, and never one that was before.
+    register(catalog, 2, life=1)
+    note()
+    assert names[-1][1] > third
+    assert catalog.members(catalog.topic("orders").partitions[1], nodes(1, 2)) == (1, member_id(NodeId(2), 1))
+
+
+def test_a_target_that_was_given_up_before_its_turn_is_another_member_the_next_time() -> None:
+    catalog = of(3)
+    add_topic(catalog, "orders", [[1], [1]])
+    topic = catalog.topic("orders")
+    play(catalog, catalog.start_reassignment(topic, 0, nodes(2)))
+    names = set()
+    for _ in range(3):
+        play(catalog, catalog.start_reassignment(topic, 1, nodes(2)))
+        names.add(catalog.members(catalog.topic("orders").partitions[1], nodes(2)))
+        play(catalog, catalog.cancel_reassignment(topic, 1))
+    assert len(names) == 3
+
+
+def test_a_move_to_a_node_that_is_down_lets_the_others_pass() -> None:
+    catalog = of(4)
+    add_topic(catalog, "orders", [[1], [1], [1]])
+    topic = catalog.topic("orders")
+    for partition, node in enumerate([4, 3, 2]):
+        play(catalog, catalog.start_reassignment(topic, partition, nodes(node)))
+    first, second, third = (group(catalog, "orders", partition) for partition in range(3))
+    assert catalog.active_reassignment() == first
+    play(catalog, catalog.fence(NodeId(4)))
+    assert catalog.active_reassignment() == second
+    assert catalog.waits_for(catalog.topic("orders").partitions[0]) == (4,)
+    play(catalog, catalog.fence(NodeId(1)))
+    assert catalog.waits_for(catalog.topic("orders").partitions[1]) == (1,)
+    assert catalog.active_reassignment() is None
+    assert not catalog.topic("orders").partitions[2].begun
+    play(catalog, catalog.unfence(NodeId(1)))
+    # The first has begun, though it waits: its group may have changed, and has to return.
+    play(catalog, catalog.cancel_reassignment(topic, 0))
+    assert catalog.reassignments[first] == (1,)
+    assert catalog.topic("orders").partitions[0].hosts == (1, 4)
+    assert catalog.active_reassignment() == second
+    play(catalog, catalog.cancel_reassignment(topic, 2))
+    assert third not in catalog.reassignments
+    play(catalog, catalog.finish_reassignment(topic, 0))
+    assert list(catalog.reassignments) == [second]
 
 
 def test_reassignments_that_cannot_be() -> None:

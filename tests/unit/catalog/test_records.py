@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drmq.catalog import (
+    AssignmentRestored,
     BrokerDrainCancelled,
     BrokerDraining,
     BrokerFenced,
@@ -58,6 +59,16 @@ FACTS: dict[str, st.SearchStrategy[Fact]] = {
     "reassignment-started": st.builds(ReassignmentStarted, IDS, COUNTS, REPLICAS),
     "reassignment-finished": st.builds(ReassignmentFinished, IDS, COUNTS, REPLICAS),
     "reassignment-cancelled": st.builds(ReassignmentCancelled, IDS, COUNTS),
+    "assignment-restored": st.builds(
+        AssignmentRestored,
+        IDS,
+        COUNTS,
+        COUNTS,
+        st.lists(st.lists(COUNTS)),
+        st.none() | REPLICAS,
+        REPLICAS,
+        st.booleans(),
+    ),
     "producer-ids-reserved": st.builds(ProducerIdsReserved, COUNTS),
 }
 

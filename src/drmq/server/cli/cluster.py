@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +21,8 @@ from drmq.server.cli.output import Column, Output, plural
 from drmq.server.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from drmq.client import Admin, Broker, Partition, Quorum, Topic
+    from drmq.client import Admin, Broker, Partition, Quorum, Reassignment, Topic
+    from drmq.model import TopicPartition
     from drmq.server.rebalancing import PlannedMove
 
 CODES = {"healthy": 0, "degraded": 1, "down": 2}
@@ -160,9 +161,9 @@ def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quor
 def health(cluster: ClusterChoice, output: Output) -> int:
     """Say whether all nodes and replicas are there.
 
-    Asks every node, and names what is wrong. Exit code: 0 healthy, 1 degraded (a node is not there, or a
-    partition has no leader or too few replicas in sync), 2 down (no node answers, or no partition has a
-    leader).
+    Asks every node, and names what is wrong. Exit code: 0 healthy, 1 degraded (a node is not there, a
+    partition has no leader or too few replicas in sync, or waits to move to a node that is not there), 2 down
+    (no node answers, or no partition has a leader).
     """
     found = examine(cluster)
     output.one(found, f"{found['status'].capitalize()}: {found['reason']}.")
@@ -172,6 +173,8 @@ def health(cluster: ClusterChoice, output: Output) -> int:
                 print(f"  {_place(row)} {heading}: in sync {_ids(row['in_sync']) or 'none'} of {_ids(row['replicas'])}")
             if len(found[key]) > _LISTED_MAX:
                 print(f"  and {len(found[key]) - _LISTED_MAX:,} more {heading}")
+        for row in found["waiting"][:_LISTED_MAX]:
+            print(f"  {_place(row)} waits to move to {_ids(row['waits_for'])}; cancel that, or start the node")
     return CODES[found["status"]]
 
 
@@ -185,10 +188,13 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
             brokers = admin.brokers.all()
             topics = admin.topics.all()
             answering = {broker.node_id for broker in brokers if not broker.is_fenced and _answers(broker, cluster)}
+            absent = {broker.node_id for broker in brokers} - answering
+            # It is the controller that is asked, and only where somebody is missing can a move wait for anyone.
+            moving = admin.replicas.reassignments() if absent and controller not in (None, *absent) else {}
     except ClientError as error:
-        lists: dict[str, Any] = {key: [] for key in ("brokers", "missing", "leaderless", "under_replicated")}
+        lists: dict[str, Any] = {key: [] for key in ("brokers", "missing", "leaderless", "under_replicated", "waiting")}
         return {"status": "down", "reason": str(error).rstrip("."), "controller": None, **lists}
-    return judged([broker.node_id for broker in brokers], answering, topics, controller)
+    return judged([broker.node_id for broker in brokers], answering, topics, controller, moving)
 
 
 def _answers(broker: Broker, cluster: ClusterChoice) -> bool:
@@ -203,11 +209,16 @@ def _answers(broker: Broker, cluster: ClusterChoice) -> bool:
 
 
 def judged(
-    brokers: Sequence[int], answering: Collection[int], topics: Sequence[Topic], controller: int | None
+    brokers: Sequence[int],
+    answering: Collection[int],
+    topics: Sequence[Topic],
+    controller: int | None,
+    moving: Mapping[TopicPartition, Reassignment] | None = None,
 ) -> dict[str, Any]:
-    """What is to be said of a cluster of these brokers, of which some answer.
+    """What is to be said of a cluster of these brokers, of which some answer, with partitions on their way.
 
-    A partition without most of its replicas cannot agree on a leader, whatever was last heard of it.
+    A partition without most of its replicas cannot agree on a leader, whatever was last heard of it. One that is to
+    move to a node that is not there waits for it; others move meanwhile.
     """
     rows: list[dict[str, Any]] = []
     for topic in topics:
@@ -227,6 +238,11 @@ def judged(
     leaderless = [row for row in rows if row["leader"] is None]
     behind = [row for row in rows if row["leader"] is not None and len(row["in_sync"]) < len(row["replicas"])]
     missing = [node_id for node_id in brokers if node_id not in answering]
+    waiting: list[dict[str, Any]] = [
+        {"topic": place.topic, "partition": place.partition, "waits_for": waits_for}
+        for place, move in (moving or {}).items()
+        if (waits_for := [node_id for node_id in move.adding if node_id not in answering])
+    ]
     problems = []
     if missing:
         problems.append(
@@ -241,6 +257,12 @@ def judged(
     if behind:
         problems.append(
             f"{'1 partition is' if len(behind) == 1 else f'{len(behind):,} partitions are'} under-replicated"
+        )
+    if waiting:
+        absent = sorted({node_id for row in waiting for node_id in row["waits_for"]})
+        problems.append(
+            f"{'1 partition waits' if len(waiting) == 1 else f'{len(waiting):,} partitions wait'} to move until "
+            f"{f'node {absent[0]} is' if len(absent) == 1 else f'nodes {_ids(absent)} are'} back"
         )
     up = len(brokers) - len(missing)
     counts = ", ".join([plural(up, "node"), plural(len(rows), "partition")])
@@ -257,6 +279,7 @@ def judged(
         "missing": missing,
         "leaderless": leaderless,
         "under_replicated": behind,
+        "waiting": waiting,
     }
 
 

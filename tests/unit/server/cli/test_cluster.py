@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from drmq.client import Partition, Topic
-from drmq.model import NO_TOPIC_ID, ErrorCode
+from drmq.client import Partition, Reassignment, Topic
+from drmq.model import NO_TOPIC_ID, ErrorCode, TopicPartition
 from drmq.server.cli import main
 from drmq.server.cli.cluster import judged
 
@@ -119,6 +119,19 @@ def test_health_is_judged(
     named = [row["partition"] for row in (*found["leaderless"], *found["under_replicated"])]
     assert LEADERLESS not in partitions or LEADERLESS.index in named
     assert BEHIND not in partitions or BEHIND.index in named
+
+
+def test_health_says_for_whom_a_move_waits() -> None:
+    """Moves that go on are no trouble; one whose node is not there is, and the node is named."""
+    moves = {
+        TopicPartition("t", 0): Reassignment((1, 2, 3), (3,), (1,)),
+        TopicPartition("t", 1): Reassignment((1, 2, 4), (4,), (1,)),
+    }
+    found = judged([1, 2, 3, 4], {1, 2, 3}, [topic(SOUND)], 1, moves)
+    assert found["reason"] == "node 4 is not there, 1 partition waits to move until node 4 is back"
+    assert found["waiting"] == [{"topic": "t", "partition": 1, "waits_for": [4]}]
+    found = judged([1, 2, 3, 4], {1, 2, 3, 4}, [topic(SOUND)], 1, moves)
+    assert (found["status"], found["waiting"]) == ("healthy", [])
 
 
 def test_topic_that_cannot_be_described_is_leaderless() -> None:
