@@ -51,6 +51,8 @@ class Maintenance:
         self._saved: dict[Partition, tuple[int, int]] = {}
         """Per partition, bytes written and offset reached when its producers were last saved."""
         self._trims: set[asyncio.Task[None]] = set()
+        self._starting: dict[Partition, asyncio.Lock] = {}
+        """Who moves the start of a log does so alone: what another has written down is not to be removed."""
 
     async def round(self, machines: Iterable[MachineLog]) -> None:
         """One round of retention and snapshots over all partitions."""
@@ -73,6 +75,8 @@ class Maintenance:
                 await self.save_machine(machine)
         for gone in [partition for partition in self._saved if partition.is_closed]:
             del self._saved[gone]
+        for gone in [partition for partition in self._starting if partition.is_closed]:
+            del self._starting[gone]
 
     async def stop(self) -> None:
         for task in self._trims:
@@ -117,6 +121,10 @@ class Maintenance:
 
     async def drop_before(self, partition: Partition, start: Offset) -> bool:
         """Let a partition's log begin at `start`, a batch boundary that is committed; False if not now."""
+        async with self._starting.setdefault(partition, asyncio.Lock()):
+            return await self._drop_before(partition, start)
+
+    async def _drop_before(self, partition: Partition, start: Offset) -> bool:
         state, replica = partition.state, partition.replica
         node, entries = replica.node, replica.entries
         assert isinstance(state, MessageState)
@@ -129,6 +137,9 @@ class Maintenance:
         before, kept = Offset(entries.base.offset), partition.log
 
         def save_base() -> None:
+            # A crash may have come between this and the ledger: such a base is in nobody's use. Two are kept, and
+            # the one that is in use must be among them.
+            state.snapshots.remove_after(BASE_SNAPSHOT, before)
             stored = state.snapshots.load_latest(BASE_SNAPSHOT, not_after=before)
             table = ProducerTable() if stored is None else ProducerTable.from_bytes(unpack_snapshot(stored.payload)[1])
             now_ms = self._clock.wall_ms()

@@ -141,6 +141,8 @@ class MessageState:
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         offset = decode_trim(meta.data)
         self.snapshots.remove_after(PRODUCERS_SNAPSHOT, Offset(-1))
+        # Any beyond it tell of the log that was replaced. Two are kept, and this must be one of them.
+        self.snapshots.remove_after(BASE_SNAPSHOT, offset)
         self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))
         self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from collections.abc import Iterator
 
 import pytest
@@ -130,6 +132,49 @@ def test_a_power_cut_at_any_step_of_retention_leaves_a_sound_log() -> None:
     assert min(starts) == 0
     assert max(starts) >= 5
     assert crash_at > 5
+
+
+def test_the_base_in_use_outlives_crashes_that_leave_newer_ones(harness: Harness, files: FakeFiles) -> None:
+    """The node dies twice between the writing of a base and the word of the ledger that it holds."""
+    fill(harness, producer_id=7)
+    expire(harness)
+    used = harness.partition("orders").replica.ledger.base.offset
+    reached = [used]
+    for life in range(2):
+        for sequence in range(6):
+            produce(harness, 8 + life, sequence)
+        files.fail("write", errno.EIO, path_part="/ledger")
+        # Each life begins at the same time of the day, so it has to last longer than the one before.
+        harness.advance(100_000 * (life + 1))
+        expire(harness)
+        reached.append(max(bases(harness.partition("orders"))))
+        harness.crash()
+        files = files.after_kill()
+        harness = Harness(files)
+        partition = harness.partition("orders")
+        assert partition.replica.ledger.base.offset == used
+        assert used in bases(partition)
+        meta = partition.replica.entries.snapshot
+        assert partition.state.snapshot_bytes(meta) is not None
+    assert reached == sorted(set(reached))
+    with harness:
+        harness.advance(300_000)
+        expire(harness)
+        assert harness.partition("orders").log.start_offset > used
+    with Harness(files.after_kill()) as again:
+        assert produce(again, 7, 4) == (4, ErrorCode.NONE)
+
+
+def test_two_who_move_the_start_at_once_leave_the_base_that_the_ledger_names(harness: Harness) -> None:
+    partition = fill(harness)
+    maintenance = harness.broker.maintenance
+
+    async def both() -> list[bool]:
+        return await asyncio.gather(*(maintenance.drop_before(partition, Offset(start)) for start in (3, 5, 4)))
+
+    assert harness.run(both()) == [True, True, False]
+    assert partition.replica.ledger.base.offset == 5
+    assert 5 in bases(partition)
 
 
 # ---- deleted records -------------------------------------------------------------------------------
