@@ -169,7 +169,11 @@ class GroupHost:
         if node is None or node.role is not Role.LEADER:
             return
         progress = node.progress()
-        in_sync = [member for member, peer in progress.items() if peer.votes and peer.caught_up]
+        in_sync = [
+            member
+            for member, peer in progress.items()
+            if peer.votes and peer.caught_up and self._reaches(node_of(member))
+        ]
         if node.configuration.votes(node.node_id):
             in_sync.append(node.node_id)
         if partition.set_in_sync(tuple(sorted(map(node_of, in_sync)))) and partition.is_serving:
@@ -199,6 +203,10 @@ class GroupHost:
                 for member in progress:
                     self.network.send(node_of(member), replica.group, Sleep(replica.member, member, node.term, last))  # type: ignore[arg-type]
             replica.asleep = True
+
+    def _reaches(self, node_id: NodeId) -> bool:
+        """Whether a node is heard of. One that is not keeps up with nothing, whatever its replicas last said."""
+        return self.network is None or self.network.is_up(node_id)
 
     # ---- peers ----------------------------------------------------------------------------------
 
@@ -268,6 +276,8 @@ class GroupHost:
             if node is not None and node.leader_id is not None and node_of(node.leader_id) == node_id:
                 node.on_leader_lost()
                 self.mark_dirty(partition.replica)
+            elif partition.is_serving and node_id in partition.in_sync:
+                self.look_at(partition)
 
     # ---- who leads ------------------------------------------------------------------------------
 

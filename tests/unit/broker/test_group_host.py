@@ -318,6 +318,25 @@ def test_no_group_sleeps_while_a_member_is_away(room: Room) -> None:
 # ---- messages --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("asleep", [True, False])
+def test_who_is_known_to_be_down_is_not_in_sync(room: Room, asleep: bool) -> None:
+    """At once, and everyone is told: nobody waits until the silence has lasted an election timeout."""
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    leader = room.leader
+    if not asleep:
+        room.produce(leader)
+    assert leader.is_asleep == asleep
+    assert leader.partition.in_sync == (1, 2, 3)
+    away, witness = (node for node in (1, 2, 3) if node != leader.node_id)
+    room.remove(away)
+    rest = tuple(sorted((leader.node_id, witness)))
+    assert leader.partition.in_sync == rest
+    assert room.place(witness).host.leaders[leader.partition.group].in_sync == rest
+    # A place without a replica is told too.
+    assert room.place(4).host.leaders[leader.partition.group].in_sync == rest
+
+
 def test_messages_for_a_group_that_is_not_known_yet_are_kept(room: Room) -> None:
     """The leader was quicker to make its files. Its first words would be said again, but later."""
     room.call(lambda: [room.place(node).add() for node in (1, 2)])
