@@ -6,7 +6,8 @@ a partition and the members of its group are not those that the catalog wants, i
 the log as a learner first, and only when it keeps up does it count.
 
 A node that has come back with an empty disk is another member than before, so its partitions are mended by the
-same rule: the old member goes, the new one is added.
+same rule: the old member goes, the new one is added. And so is a single copy that is damaged or gone: the node tells
+the controller, which gives it another name for its next copy, as long as a majority of the others is in sync.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ from drmq.broker.coordinator import GroupCoordinator
 from drmq.broker.logs import Snapshots
 from drmq.broker.metadata import METADATA_GROUP, Metadata
 from drmq.broker.partition import Partition
-from drmq.broker.partitions import PartitionTable, StoppedPartition
+from drmq.broker.partitions import PartitionTable, Slot, StoppedPartition
+from drmq.broker.states import StateUnreadable
 from drmq.catalog import Assignment, Topic, TopicConfig
 from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId
 from drmq.model.names import CONSUMER_OFFSETS
 from drmq.raft import NotCaughtUp, Refusal
-from drmq.storage import StorageError
+from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
 
 log = logging.getLogger("drmq.broker")
 
 _RETRY_S = 2.0
 _MADE = "made"
 _NOTE = Struct(">16sIQ")
+LOST = (LogCorrupt, LedgerCorrupt, LedgerMissing, StateUnreadable)
+"""What says that a copy is of no use. Anything else may pass: a disk that is full, a file that may not be opened."""
 
 
 class Assignments:
@@ -61,6 +65,12 @@ class Assignments:
         self._made: dict[GroupId, MemberId] = {}
         """Partitions whose files have been made on this node, and as which member."""
         self._notes = notes
+        self._lost: set[GroupId] = set()
+        """Partitions whose copy on this node is damaged or gone."""
+        self.on_lost: Callable[[GroupId, int], Awaitable[bool]]
+        """Tells the controller that this copy is of no use; whether another one may take its place."""
+        self.hand_over: Callable[[Partition], bool]
+        """Has somebody else lead a partition."""
         self.on_reassigned: Callable[[GroupId, int], Awaitable[None]]
         """Tells the controller that a partition has the members that it was to have as of this move."""
 
@@ -133,9 +143,9 @@ class Assignments:
             is_here = index in slots
             if self._node_id in assignment.hosts:
                 slot = slots.get(index)
-                if isinstance(slot, Partition) and slot.replica.member != self._table.member_in(topic, index):
+                if slot is not None and _member(slot) != self._table.member_in(topic, index):
                     # It has gone and come back before this node looked: that is another member, with no files yet.
-                    await self._remove(slot.group)
+                    await self._remove(GroupId(topic_id, index))
                     is_here = False
                 if not is_here:
                     brought.append(self._bring(topic, index, assignment, config))
@@ -156,27 +166,38 @@ class Assignments:
         has_files = self._has_files(topic, index)
         # What it was before, it has given up with the partition, and with or without files it is somebody else now.
         was_made = group in self._made and (has_files or self._made[group] == member)
+        is_replaced = self._made.get(group, member) != member
         if was_made and not has_files:
             self._table.publish_stopped(
                 topic,
                 index,
                 f"the files of {topic.name}-{index} were on this node and are gone. A replica that has forgotten its "
-                "votes must not vote: restore them, or move the partition to other nodes and back",
+                "votes must not vote; where a majority of other replicas is in sync, it is made anew from them",
             )
+            self._lost.add(group)
             return None
 
         def bring() -> Partition:
             # One that was never noted has never been used: a crash came before it was whole. Should the note be
             # what is lost, the files speak for themselves.
+            is_over = has_files
             if was_made or (has_files and self._table.was_used(topic, index)):
-                return self._table.open(topic, index, config)
-            return self._table.make(topic, index, config, assignment.initial_members if begins else (), over=has_files)
+                try:
+                    return self._table.open(topic, index, config)
+                except LOST:
+                    if not is_replaced:
+                        raise
+                    self._table.set_aside(topic.name, topic.topic_id, index)
+                    is_over = False
+            return self._table.make(topic, index, config, assignment.initial_members if begins else (), over=is_over)
 
         try:
             partition = await self._table.in_pool(bring)
         except (StorageError, OSError, DrmqError) as error:
             self._table.publish_stopped(topic, index, str(error))
-            if not was_made:
+            if isinstance(error, LOST):
+                self._lost.add(group)
+            elif not was_made:
                 # No room for it, perhaps. It is tried again; others of its group may be fine.
                 asyncio.get_running_loop().call_later(_RETRY_S, self._retry, topic.topic_id, index)
             return None
@@ -185,6 +206,7 @@ class Assignments:
     async def _publish(self, topic: Topic, brought: Sequence[tuple[Partition, bool]]) -> None:
         """Have new replicas take part in their groups."""
         members = {partition.group: partition.replica.member for partition, _ in brought}
+        self._lost -= members.keys()
         if not members.items() <= self._made.items():
             self._made |= members
             await self._table.in_pool(self._note_made)
@@ -211,7 +233,7 @@ class Assignments:
         if partition.topic == CONSUMER_OFFSETS:
             self._groups.remove_shard(partition.index)
         try:
-            await self._table.remove(partition)
+            await (self._table.retire if group in self._lost else self._table.remove)(partition)
             self._made.pop(group, None)
         except (StorageError, OSError) as error:
             log.warning("the files of %r, which has moved away or is deleted, are still there: %s", partition, error)
@@ -225,6 +247,29 @@ class Assignments:
             log.warning(
                 "the files of deleted topic %s are still there (tried again at the next start): %s", name, error
             )
+
+    # ---- damage ---------------------------------------------------------------------------------
+
+    def on_damaged(self, partition: Partition) -> None:
+        """What a partition holds does not read back."""
+        self._lost.add(partition.group)
+
+    async def replace_lost(self) -> None:
+        """One round: where a copy on this node is of no use, ask for leave to begin another one."""
+        for group in sorted(self._lost):
+            topic = self._metadata.catalog.topics_by_id.get(group.topic_id)
+            slot = self._table.slots(group.topic_id).get(group.partition)
+            if topic is None or slot is None:
+                self._lost.discard(group)
+                continue
+            assignment = topic.partitions[group.partition]
+            if _member(slot) != self._table.member_in(topic, group.partition) or len(assignment.replicas) < 3:
+                # The next copy is on its way; or there is no majority without this one, which is all there is.
+                continue
+            if isinstance(slot, Partition) and slot.is_leader:
+                self.hand_over(slot)
+            elif await self.on_lost(group, assignment.arrival(self._node_id)):
+                log.warning("%s-%d is made anew on this node, from the others", topic.name, group.partition)
 
     # ---- members --------------------------------------------------------------------------------
 
@@ -273,6 +318,10 @@ class Assignments:
         except Refusal as refusal:
             log.debug("%r: members are not changed yet: %s", partition, refusal)
         return False
+
+
+def _member(slot: Slot) -> MemberId:
+    return slot.member if isinstance(slot, StoppedPartition) else slot.replica.member
 
 
 def _has_members(partition: Partition, wanted: tuple[MemberId, ...]) -> bool:

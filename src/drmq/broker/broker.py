@@ -55,6 +55,7 @@ PRODUCER_IDS_PER_BLOCK = 1_000
 
 _OFFSET_EXPIRY_INTERVAL_S = 600.0
 _MEMBERS_INTERVAL_S = 0.25
+_REPLACE_INTERVAL_S = 1.0
 _OWN_SEGMENT_BYTES = 16 * 1024 * 1024
 _HAND_OVER_S = 3.0
 _FORWARD_TIMEOUT_S = 30.0
@@ -129,7 +130,10 @@ class Broker:
         self.groups.deleted_topics = lambda: set(self.catalog.deleted.values()) - self.catalog.topics.keys()
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name])
         self.topics.stopped = self._why_stopped
+        self.partitions.on_damage = self.assignments.on_damaged
         self.assignments.on_reassigned = self._on_reassigned
+        self.assignments.on_lost = self._on_lost
+        self.assignments.hand_over = self._hand_over
         self.controller.elect = self.elect
         self.membership.handlers.update(
             {
@@ -139,6 +143,7 @@ class Broker:
                 Request.RESERVE_IDS: self._serve_reserve_ids,
                 Request.REASSIGNED: self._serve_reassigned,
                 Request.ELECT: self._serve_elect,
+                Request.REPLICA_LOST: self._serve_replica_lost,
             }
         )
 
@@ -253,6 +258,7 @@ class Broker:
             asyncio.create_task(self._repeat(self.options.retention_check_interval_ms / 1000, self.maintain)),
             asyncio.create_task(self._repeat(_OFFSET_EXPIRY_INTERVAL_S, self._expire_offsets)),
             asyncio.create_task(self._repeat(_MEMBERS_INTERVAL_S, self.assignments.change_members)),
+            asyncio.create_task(self._repeat(_REPLACE_INTERVAL_S, self.assignments.replace_lost)),
             asyncio.create_task(self.controller.run()),
         ]
 
@@ -537,6 +543,29 @@ class Broker:
         ):
             self.metadata.append(self.catalog.finish_reassignment(topic, group.partition))
             await self.metadata.committed(f"the reassignment of {topic.name}-{group.partition}")
+        return ()
+
+    async def _on_lost(self, group: GroupId, arrival: int) -> bool:
+        """This node's copy of a partition is of no use. Whether the cluster knows that now."""
+        payload = group.topic_id + group.partition.to_bytes(4, "big") + arrival.to_bytes(8, "big")
+        try:
+            if self.is_controller:
+                await self._serve_replica_lost(self.node_id, memoryview(payload))
+            else:
+                await self.membership.ask_controller(Request.REPLICA_LOST, (payload,), _FORWARD_TIMEOUT_S)
+        except ApiError as error:
+            repeat = {"repeat_key": f"lost {group}"}
+            log.warning("%s is not made anew on this node yet: %s", group, error.message, extra=repeat)
+            return False
+        return True
+
+    async def _serve_replica_lost(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        group, arrival = _group(payload), int.from_bytes(payload[20:28], "big")
+        topic = self.catalog.topics_by_id.get(group.topic_id)
+        if topic is not None:
+            self.controller.check_majority_without(peer, group, topic)
+            self.metadata.append(self.catalog.lose_replica(topic, group.partition, peer, arrival))
+            await self.metadata.committed(f"the loss of {topic.name}-{group.partition} on node {peer}")
         return ()
 
     def elect(self, group: GroupId, node_id: NodeId) -> None:

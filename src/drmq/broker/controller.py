@@ -18,7 +18,7 @@ from drmq.broker.membership import removed
 from drmq.broker.metadata import Metadata
 from drmq.broker.options import BrokerOptions
 from drmq.broker.voters import hand_vote_on, has_vote
-from drmq.catalog import Broker, Catalog, plan_leaders, plan_rebalance
+from drmq.catalog import Broker, Catalog, Topic, plan_leaders, plan_rebalance
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, node_of
 from drmq.raft import NotCaughtUp, Refusal
 
@@ -94,6 +94,21 @@ class Controller:
         self._metadata.append(self._catalog.unfence(node_id))
         await self._metadata.committed(f"the registration of node {node_id}")
         return self._catalog.broker(node_id)
+
+    # ---- copies that are lost -------------------------------------------------------------------
+
+    def check_majority_without(self, node_id: NodeId, group: GroupId, topic: Topic) -> None:
+        """Refuse to give up a copy that the others may need: they must be a majority, in sync, and up."""
+        replicas = topic.partitions[group.partition].replicas
+        notice = self._host.leaders.get(group)
+        in_sync = () if notice is None else notice.in_sync
+        sound = [other for other in in_sync if other != node_id and (other == self._node_id or self._is_up(other))]
+        if len(sound) * 2 <= len(replicas):
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"of the {len(replicas)} replicas of {topic.name}-{group.partition} only {len(sound)} others are in "
+                f"sync, and a majority must be before the copy on node {node_id} is given up",
+            )
 
     # ---- rounds ---------------------------------------------------------------------------------
 

@@ -104,6 +104,9 @@ class LogStore(Protocol):
     def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
         """Remove whatever is there of a partition that was never used."""
 
+    def set_aside(self, topic: str, topic_id: TopicId, index: int) -> str:
+        """Put the files of a partition out of the way, and say where they are now."""
+
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
         """Remove whatever is left of a topic."""
 
@@ -189,6 +192,9 @@ class DiskLogs:
     def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
         remove_tree(self._files, self._path(topic, topic_id, index))
 
+    def set_aside(self, topic: str, topic_id: TopicId, index: int) -> str:
+        return self._directory.set_log_aside(topic, topic_id, index)
+
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
         self._directory.delete_topic(topic, topic_id)
 
@@ -242,6 +248,9 @@ class MemoryLogs:
 
     def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
         return
+
+    def set_aside(self, topic: str, topic_id: TopicId, index: int) -> str:
+        return self.location
 
     def identify(self, cluster_id: str, incarnation: int) -> None:
         self.cluster_id, self.incarnation = cluster_id, incarnation

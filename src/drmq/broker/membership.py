@@ -73,6 +73,7 @@ class Request(IntEnum):
     RESERVE_IDS = 4
     REASSIGNED = 5
     ELECT = 6
+    REPLICA_LOST = 7
 
 
 class Membership:

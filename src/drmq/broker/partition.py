@@ -95,6 +95,8 @@ class PartitionEvents(Protocol):
 
     def on_partition_failed(self, partition: Partition, reason: str) -> None: ...
 
+    def on_damaged(self, partition: Partition) -> None: ...
+
 
 class Partition:
     """One replica of one partition. Owned by the broker; every method runs on the event loop."""
@@ -463,6 +465,9 @@ class Partition:
             self._in_flight.pop()
         self._count_uncommitted()
         self.state.on_reloaded(self, reloaded)
+
+    def on_damage(self) -> None:
+        self._events.on_damaged(self)
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
         """The disk refused something: refuse appends until the replica has begun again."""

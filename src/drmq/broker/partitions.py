@@ -50,6 +50,8 @@ class StoppedPartition:
     topic: str
     index: int
     reason: str
+    member: MemberId
+    """Who this node was to be in the partition's group."""
 
 
 Slot = Partition | StoppedPartition
@@ -78,6 +80,8 @@ class PartitionTable:
         """Called when a partition's role, term, leader or readiness to serve has changed."""
         self.on_trimmed: Callable[[Partition], None] = lambda partition: None
         """Called when a partition has records to remove."""
+        self.on_damage: Callable[[Partition], None] = lambda partition: None
+        """Called when what a partition holds does not read back."""
         self.uncommitted_bytes = 0
         """What producers have sent to partitions led here and a majority does not have yet."""
         self._store = store
@@ -208,7 +212,9 @@ class PartitionTable:
 
     def publish_stopped(self, topic: Topic, index: int, reason: str) -> None:
         log.error("partition %s-%d is stopped: %s", topic.name, index, reason)
-        self._put(topic.name, topic.topic_id, index, StoppedPartition(topic.name, index, reason))
+        self._put(
+            topic.name, topic.topic_id, index, StoppedPartition(topic.name, index, reason, self.member_in(topic, index))
+        )
 
     def _put(self, name: str, topic_id: TopicId, index: int, slot: Slot) -> None:
         slots = self._by_id.setdefault(topic_id, {})
@@ -241,6 +247,22 @@ class PartitionTable:
         await self.on_writer(partition, delete)
         self._by_log.pop(partition.log, None)
 
+    async def retire(self, partition: Partition) -> None:
+        """Put the files of a withdrawn partition, which are damaged, out of the way."""
+
+        def close() -> None:
+            partition.replica.ledger.close()
+            partition.log.close()
+            self.set_aside(partition.topic, partition.topic_id, partition.index)
+
+        await self.on_writer(partition, close)
+        self._by_log.pop(partition.log, None)
+
+    def set_aside(self, topic: str, topic_id: TopicId, index: int) -> None:
+        """Make room for another copy of a partition whose files are of no use. Blocks."""
+        kept = self._store.set_aside(topic, topic_id, index)
+        log.warning("the damaged copy of %s-%d is kept in %s; remove it when nobody needs it", topic, index, kept)
+
     async def remove_topic(self, topic_id: TopicId, name: str) -> None:
         """Delete whatever is left of a deleted topic."""
         await self.in_pool(lambda: self._store.remove_topic(name, topic_id))
@@ -262,6 +284,9 @@ class PartitionTable:
 
     def on_trim(self, partition: Partition, offset: Offset) -> None:
         self.on_trimmed(partition)
+
+    def on_damaged(self, partition: Partition) -> None:
+        self.on_damage(partition)
 
     def on_partition_failed(self, partition: Partition, reason: str) -> None:
         repeat = {"repeat_key": f"refused {partition!r}"}

@@ -47,7 +47,7 @@ from drmq.raft import (
     configuration_to_bytes,
 )
 from drmq.records import BatchHeader
-from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, OwnEntry, StorageError, Writer
+from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEntry, StorageError, Writer
 
 log = logging.getLogger("drmq.broker")
 
@@ -77,6 +77,9 @@ class ReplicaOwner(Protocol):
 
     def on_trim(self, offset: Offset) -> None:
         """The records below `offset` are to be removed."""
+
+    def on_damage(self) -> None:
+        """What the log holds does not read back."""
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
         """Nothing is appended any more until `on_replica_restarted`."""
@@ -614,6 +617,8 @@ class Replica:
                 source.read(missing[0], missing[2], missing[1])
             except StorageError as error:
                 log.error("%s: what a follower needs cannot be read: %s", source.name, error)
+                if isinstance(error, LogCorrupt):
+                    self._host.call_on_loop(self._owner.on_damage)
             self._host.call_on_loop(self._on_missing_read)
 
         self._host.pool.submit(read)

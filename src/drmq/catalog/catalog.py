@@ -37,6 +37,7 @@ from drmq.catalog.records import (
     ReassignmentCancelled,
     ReassignmentFinished,
     ReassignmentStarted,
+    ReplicaLost,
     TopicConfigsSet,
     TopicCreated,
     TopicDeleted,
@@ -355,6 +356,13 @@ class Catalog:
             return []
         return [ReassignmentCancelled(topic.topic_id, partition)]
 
+    def lose_replica(self, topic: Topic, partition: int, node_id: NodeId, arrival: int) -> list[Fact]:
+        """Let a node whose copy is damaged or gone begin another one. `arrival` says which copy that was."""
+        _, present = self._partition(topic, partition)
+        if node_id not in present.hosts or present.arrival(node_id) != arrival:
+            return []
+        return [ReplicaLost(topic.topic_id, partition, node_id, arrival)]
+
     # ---- operations on producers ----------------------------------------------------------------
 
     def reserve_producer_ids(self, count: int) -> list[Fact]:
@@ -481,7 +489,7 @@ class Catalog:
 
     def _replay_reassignment(
         self,
-        fact: ReassignmentStarted | ReassignmentFinished | ReassignmentCancelled | AssignmentRestored,
+        fact: ReassignmentStarted | ReassignmentFinished | ReassignmentCancelled | ReplicaLost | AssignmentRestored,
         topic: Topic,
     ) -> None:
         group, present = GroupId(topic.topic_id, fact.partition), topic.partitions[fact.partition]
@@ -490,6 +498,10 @@ class Catalog:
             self.reassignments.pop(group, None)
             if moved.target is not None:
                 self.reassignments[group] = moved.target
+        elif isinstance(fact, ReplicaLost):
+            if fact.node_id not in present.hosts or present.arrival(fact.node_id) != fact.arrival:
+                return
+            moved = _without_copy(present, fact.node_id)
         elif isinstance(fact, ReassignmentFinished):
             if present.target != tuple(fact.replicas):
                 # It finished while another target was asked for: the group has to go on from there.
@@ -622,6 +634,13 @@ def _with_arrivals(moved: Assignment, before: Assignment) -> Assignment:
     """Whoever is a host now and was none before has come with this move; whoever has gone is forgotten."""
     arrivals = ((node, before.arrival(node) if node in before.hosts else moved.moves) for node in moved.hosts)
     return replace(moved, arrivals=tuple((node, move) for node, move in arrivals if move))
+
+
+def _without_copy(present: Assignment, node_id: NodeId) -> Assignment:
+    """The assignment when one of its hosts has come anew."""
+    moves = present.moves + 1
+    others = tuple((node, move) for node, move in present.arrivals if node != node_id)
+    return replace(present, moves=moves, arrivals=(*others, (node_id, moves)))
 
 
 def _restored(present: Assignment, fact: AssignmentRestored) -> Assignment:

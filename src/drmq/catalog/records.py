@@ -146,6 +146,17 @@ class ReassignmentCancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaLost:
+    """A node cannot use its copy any more, and gets another one from the others, as another member."""
+
+    topic_id: TopicId
+    partition: int
+    node_id: NodeId
+    arrival: int
+    """Which copy it is about: that of the move with which the node came."""
+
+
+@dataclass(frozen=True, slots=True)
 class AssignmentRestored:
     """Only in snapshots: what moving has made of a partition, and where it is to go, if anywhere."""
 
@@ -180,6 +191,7 @@ TopicFact: TypeAlias = (
     | ReassignmentStarted
     | ReassignmentFinished
     | ReassignmentCancelled
+    | ReplicaLost
     | AssignmentRestored
 )
 Fact: TypeAlias = ClusterCreated | BrokerFact | TopicFact | ProducerIdsReserved
@@ -199,6 +211,7 @@ _KINDS: dict[str, type[Fact]] = {
     "reassignment-started": ReassignmentStarted,
     "reassignment-finished": ReassignmentFinished,
     "reassignment-cancelled": ReassignmentCancelled,
+    "replica-lost": ReplicaLost,
     "assignment-restored": AssignmentRestored,
     "producer-ids-reserved": ProducerIdsReserved,
 }

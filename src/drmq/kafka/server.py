@@ -271,6 +271,7 @@ class KafkaServer:
     def on_storage_error(self, partition: Partition, error: StorageError) -> None:
         """A read found damage. May be called on any thread."""
         log.error("%r: %s", partition, error, extra={"repeat_key": f"damage in {partition!r}"})
+        self.broker.host.call_on_loop(partition.on_damage)
 
     def _is_flooded(self, share: int) -> bool:
         """Whether more than one part in `share` of what may wait does so: for the disk, or for followers."""

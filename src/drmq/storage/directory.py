@@ -35,6 +35,7 @@ from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remo
 
 FORMAT_VERSION = 2
 DELETED_SUFFIX = ".deleted"
+LOST_SUFFIX = ".lost"
 _FIELDS = {"node_id", "directory_id", "cluster_id", "incarnation"}
 _NAME_SHOWN_MAX = 80
 _NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -198,6 +199,16 @@ class DataDirectory:
         self._files.rename(path, aside)
         self._files.sync_directory(os.path.dirname(path))
         remove_tree(self._files, aside)
+
+    def set_log_aside(self, topic: str, topic_id: TopicId, partition: int) -> str:
+        """Put a closed log out of the way, in one step; it goes with its topic, or when the next one follows it."""
+        path = self.log_path(topic, topic_id, partition)
+        aside = path + LOST_SUFFIX
+        if self._files.exists(aside):
+            remove_tree(self._files, aside)
+        self._files.rename(path, aside)
+        self._files.sync_directory(os.path.dirname(path))
+        return aside
 
     def remove_deleted(self) -> int:
         """Finish deletions that a crash interrupted; returns how many."""

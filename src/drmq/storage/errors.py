@@ -9,6 +9,7 @@
     ├── LogClosed            the log was closed or deleted
     ├── LedgerMissing        there is no ledger (in `ledger_format`)
     ├── LedgerCorrupt        a ledger that does not read back (in `ledger_format`)
+    ├── LedgerTooNew         a ledger of a later version (in `ledger_format`)
     ├── WriterStopped        the writer thread takes no more work
     ├── InvalidName          a name that may not become part of a path
     └── DirectoryRefused     the data directory must not be used

@@ -73,11 +73,22 @@ class LedgerMissing(StorageError):
 class LedgerCorrupt(StorageError):
     """A ledger that does not read back as it was written, so that nobody knows how this replica voted."""
 
-    def __init__(self, path: str, position: int, problem: str, advice: str = _ADVICE) -> None:
-        super().__init__(f"{path}, position {position}: {problem}; {advice}")
+    def __init__(self, path: str, position: int, problem: str) -> None:
+        super().__init__(f"{path}, position {position}: {problem}; {_ADVICE}")
         self.path = path
         self.position = position
         self.problem = problem
+
+
+class LedgerTooNew(StorageError):
+    """A ledger in a format that this version does not know. It may be perfectly sound."""
+
+    def __init__(self, path: str, version: int) -> None:
+        super().__init__(
+            f"{path}: it has version {version} of the format, and this program knows version {_VERSION}; "
+            "start the version of DRMQ that wrote it; nothing was changed"
+        )
+        self.path = path
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +209,14 @@ def whole_file(facts: Facts, commit: int) -> bytes:
 
 
 def check_head(path: str, data: bytes) -> None:
-    """Raise `LedgerCorrupt` unless the file begins like a ledger of this version."""
+    """Raise `LedgerCorrupt` or `LedgerTooNew` unless the file begins like a ledger of this version."""
     if len(data) < _RECORDS_AT:
         raise LedgerCorrupt(path, len(data), "the file ends within its head")
     magic, version, _ = _HEAD.unpack_from(data)
     if magic != _MAGIC or data[: _HEAD.size] != _HEAD.pack(magic, version, crc32c(data[: _HEAD.size - 4])):
         raise LedgerCorrupt(path, 0, "the head is not that of a ledger")
     if version != _VERSION:
-        problem = f"it has version {version} of the format, and this program knows version {_VERSION}"
-        raise LedgerCorrupt(path, 4, problem, "start the version of DRMQ that wrote it; nothing was changed")
+        raise LedgerTooNew(path, version)
 
 
 def read_marks(data: bytes) -> tuple[int, int]:

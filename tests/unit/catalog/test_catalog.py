@@ -423,6 +423,34 @@ def test_a_node_that_gives_a_partition_up_and_gets_it_back_is_another_member() -
     assert catalog.members(catalog.topic("orders").partitions[1], nodes(1, 2)) == (1, member_id(NodeId(2), 1))
 
 
+def test_a_node_whose_copy_is_lost_is_another_member_with_its_next_one() -> None:
+    """Each loss counts once, however often it is told, and a snapshot knows of it."""
+    catalog = of(3)
+    add_topic(catalog, "orders", [[1, 2, 3], [1, 2, 3]])
+    names = set()
+    for _ in range(3):
+        topic = catalog.topic("orders")
+        arrival = topic.partitions[0].arrival(NodeId(2))
+        facts = catalog.lose_replica(topic, 0, NodeId(2), arrival)
+        play(catalog, [*facts, *facts])
+        assert catalog.lose_replica(catalog.topic("orders"), 0, NodeId(2), arrival) == []
+        present = catalog.topic("orders").partitions[0]
+        names.add(catalog.members(present, nodes(1, 2, 3)))
+        again = Catalog()
+        play(again, catalog.snapshot())
+        assert again.topic("orders") == catalog.topic("orders")
+        assert again.members(again.topic("orders").partitions[0], nodes(1, 2, 3)) in names
+    assert len(names) == 3
+    assert {(name[0], name[2]) for name in names} == {(1, 3)}
+    assert catalog.members(catalog.topic("orders").partitions[1], nodes(1, 2, 3)) == (1, 2, 3)
+
+
+def test_only_a_host_can_lose_its_copy() -> None:
+    catalog = of(4)
+    add_topic(catalog, "orders", [[1, 2, 3]])
+    assert catalog.lose_replica(catalog.topic("orders"), 0, NodeId(4), 0) == []
+
+
 def test_a_target_that_was_given_up_before_its_turn_is_another_member_the_next_time() -> None:
     catalog = of(3)
     add_topic(catalog, "orders", [[1], [1]])

@@ -23,6 +23,7 @@ from drmq.catalog import (
     ReassignmentCancelled,
     ReassignmentFinished,
     ReassignmentStarted,
+    ReplicaLost,
     TopicConfigsSet,
     TopicCreated,
     TopicDeleted,
@@ -59,6 +60,7 @@ FACTS: dict[str, st.SearchStrategy[Fact]] = {
     "reassignment-started": st.builds(ReassignmentStarted, IDS, COUNTS, REPLICAS),
     "reassignment-finished": st.builds(ReassignmentFinished, IDS, COUNTS, REPLICAS),
     "reassignment-cancelled": st.builds(ReassignmentCancelled, IDS, COUNTS),
+    "replica-lost": st.builds(ReplicaLost, IDS, COUNTS, NODES, COUNTS),
     "assignment-restored": st.builds(
         AssignmentRestored,
         IDS,
