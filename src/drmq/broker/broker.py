@@ -44,7 +44,7 @@ from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from drmq.raft import RaftOptions, Refusal
 from drmq.records import find_timestamp
 from drmq.storage import StorageError
-from drmq.transport.peers import Network, NoNetwork, PeerError, PeerNetwork
+from drmq.transport.peers import NO_LEADER, Network, NoNetwork, PeerError, PeerNetwork
 
 log = logging.getLogger("drmq.broker")
 
@@ -144,6 +144,7 @@ class Broker:
                 Request.REASSIGNED: self._serve_reassigned,
                 Request.ELECT: self._serve_elect,
                 Request.REPLICA_LOST: self._serve_replica_lost,
+                Request.COORDINATE: self._serve_coordinate,
             }
         )
 
@@ -461,6 +462,20 @@ class Broker:
         answer = await self.membership.ask_controller(Request.FORWARD, (frame,), _FORWARD_TIMEOUT_S)
         await self.caught_up(Offset(int.from_bytes(answer[:8], "big")))
         return memoryview(answer)[8:]
+
+    async def ask_coordinator(self, group_id: str, frame: memoryview) -> memoryview:
+        """Have the coordinator of a group carry out a client's request. Raises `ApiError` where it cannot be asked."""
+        offsets = self.catalog.topics.get(CONSUMER_OFFSETS)
+        group = None if offsets is None else GroupId(offsets.topic_id, self.groups.index_of(group_id))
+        notice = None if group is None else self.host.leaders.get(group)
+        if notice is None or notice.leader in (self.node_id, NO_LEADER):
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no other node coordinates group {group_id}")
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        answer = await self.membership.ask(notice.leader, Request.COORDINATE, (frame,), _FORWARD_TIMEOUT_S, code)
+        return memoryview(answer)
+
+    async def _serve_coordinate(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        return await self.serve_forwarded(payload)
 
     async def caught_up(self, offset: Offset) -> None:
         """Wait until this node has applied the metadata log up to `offset`; a while at most."""

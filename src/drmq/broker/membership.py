@@ -74,6 +74,7 @@ class Request(IntEnum):
     REASSIGNED = 5
     ELECT = 6
     REPLICA_LOST = 7
+    COORDINATE = 8
 
 
 class Membership:
@@ -280,10 +281,18 @@ class Membership:
         controller = self._metadata.controller
         if controller is None or controller == self.node_id:
             raise self._metadata.not_controller()
+        return await self.ask(controller, kind, payload, timeout_s, ErrorCode.NOT_CONTROLLER)
+
+    async def ask(
+        self, node_id: NodeId, kind: Request, payload: Sequence[Buffer], timeout_s: float, unanswered: ErrorCode
+    ) -> bytes:
+        """Ask a node. Raises `ApiError`: what it refused with, or `unanswered`, which is an `OutcomeOpen` where the
+        request was sent.
+        """
         try:
-            return await self.network.request(controller, kind, payload, timeout_s)
+            return await self.network.request(node_id, kind, payload, timeout_s)
         except PeerError as error:
             if isinstance(error, PeerRefused):
                 raise ApiError(error.code, error.text) from error
             is_open = isinstance(error, PeerUnavailable) and error.is_outcome_open
-            raise (OutcomeOpen if is_open else ApiError)(ErrorCode.NOT_CONTROLLER, str(error)) from error
+            raise (OutcomeOpen if is_open else ApiError)(unanswered, str(error)) from error

@@ -33,6 +33,7 @@ from drmq.wire.messages.offset_fetch import (
 _ERROR_FIELD_FROM = 2
 _GROUP_LIST_FROM = 8
 _TOPIC_ID_FROM = 10
+_ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 Answer = groups.OffsetFetchResponse | ErrorCode
 
@@ -48,6 +49,18 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
 
     questions = [(context.broker.groups.shard_of(fetch.group_id), fetch.question) for fetch in fetches]
     return ask_all(questions, groups.OffsetFetchResponse, merge)
+
+
+def group_ids(version: int, request: OffsetFetchRequest) -> list[str]:
+    """The groups that are asked about."""
+    return [request.group_id] if version < _GROUP_LIST_FROM else [group.group_id for group in request.groups]
+
+
+def is_elsewhere(response: OffsetFetchResponse) -> bool:
+    """Whether there is nothing in an answer but that another node should be asked, or this one later."""
+    codes = [group.error_code for group in response.groups] or [response.error_code]
+    codes += [partition.error_code for topic in response.topics for partition in topic.partitions]
+    return any(code in _ELSEWHERE for code in codes)
 
 
 # ---- one group, up to v7 ----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from drmq.broker import Broker, Partition, ShardDriver
 from drmq.broker.membership import OutcomeOpen
-from drmq.kafka import describe_quorum, fetch, produce
+from drmq.kafka import describe_quorum, fetch, offset_fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.fetch_sessions import FetchSessions
 from drmq.model import ApiError, ErrorCode
@@ -39,6 +39,7 @@ Handler = Callable[[Context, Any], Any]
 _ROOM_POLL_S = 0.002
 _CONTROLLER_POLL_S = 0.05
 _CONTROLLER_WAIT_S = 5.0
+_COORDINATOR_WAIT_S = 10.0
 """How long a request for the controller waits for one to be elected. Most elections take a second."""
 _PARKED_PARTITIONS_MAX = 500_000
 """Partitions that all parked fetches together may name; past it a fetch is answered with what there is."""
@@ -150,6 +151,8 @@ class KafkaServer:
         answer = connection.open_answer()
         if self._passes_on and _is_for_controller(header.api_key, request):
             response: Any = self._forward(context, header, frame, request)
+        elif header.api_key == ApiKey.OFFSET_FETCH and not self.broker.is_alone:
+            response = self._fetch_offsets(context, header, frame, request)
         else:
             response = self._handler(header.api_key)(context, request)
         if asyncio.isfuture(response):
@@ -183,20 +186,45 @@ class KafkaServer:
                     log.info("%s was not passed on to the controller: %s", ApiKey(header.api_key).name, error.message)
                     break
             await asyncio.sleep(_CONTROLLER_POLL_S)
-        response = self._handler(header.api_key)(context, request)
-        return await response if asyncio.iscoroutine(response) or asyncio.isfuture(response) else response
+        return await self._answered(context, header, request)
 
     async def serve_forwarded(self, frame: memoryview) -> Sequence[Buffer]:
         """Carry out a request that a client has sent to another node."""
         header = read_request_header(frame)
         request = read_request(frame, header) if header.api_key in APIS else None
-        if request is None or not _is_for_controller(header.api_key, request):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not for the controller")
+        is_for_coordinator = header.api_key == ApiKey.OFFSET_FETCH
+        if request is None or not (is_for_coordinator or _is_for_controller(header.api_key, request)):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not passed on")
         context = Context(self.broker, None, header.api_version, header.client_id or "")
-        response = self._handler(header.api_key)(context, request)
-        if asyncio.iscoroutine(response) or asyncio.isfuture(response):
-            response = await response
+        response = await self._answered(context, header, request)
+        if is_for_coordinator and offset_fetch.is_elsewhere(response):
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "another node coordinates this group")
         return (write_response(header.api_key, header.api_version, header.correlation_id, response),)
+
+    async def _answered(self, context: Context, header: RequestHeader, request: Any) -> Any:
+        response = self._handler(header.api_key)(context, request)
+        return await response if asyncio.iscoroutine(response) or asyncio.isfuture(response) else response
+
+    # ---- requests for a coordinator -------------------------------------------------------------
+
+    async def _fetch_offsets(self, context: Context, header: RequestHeader, frame: memoryview, request: Any) -> object:
+        """Answer for the coordinator of a group, wherever that is.
+
+        NOT_COORDINATOR would be right too. But librdkafka (its issue 5586) does not ask again after that answer to an
+        OffsetFetch: its consumer would stand still until it is closed.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _COORDINATOR_WAIT_S
+        group_ids = offset_fetch.group_ids(context.version, request)
+        while True:
+            response = await self._answered(context, header, request)
+            if len(group_ids) != 1 or not offset_fetch.is_elsewhere(response) or loop.time() > deadline:
+                return response
+            try:
+                return Relayed(await self.broker.ask_coordinator(group_ids[0], frame))
+            except ApiError as error:
+                log.debug("OFFSET_FETCH of group %s was not passed on: %s", group_ids[0], error.message)
+            await asyncio.sleep(_CONTROLLER_POLL_S)
 
     def _handler(self, api_key: int) -> Handler:
         """The API's `handle`; its module is imported when the API is first asked for."""
