@@ -93,8 +93,9 @@ def test_large_records(client: Client, topic: str) -> None:
     assert [seen.value for seen in client.consume(topic, 4)] == [record.value for record in records]
 
 
-def test_timestamps_of_the_producer_are_kept(client: Client, topic: str) -> None:
+def test_timestamps_of_the_producer_are_kept(client: Client, make_topic: MakeTopic) -> None:
     """With the default timestamp type a consumer sees the time that the producer set."""
+    topic = make_topic(config={"retention.ms": "-1"})
     times_ms = [1_700_000_000_000, 1_600_000_000_123, 1_700_000_000_001]
     client.produce(topic, [Record(b"v", timestamp_ms=time_ms) for time_ms in times_ms])
     seen = client.consume(topic, 3)

@@ -159,6 +159,7 @@ def test_single_record_says_where_it_went(cli: Cli, topic: str) -> None:
 
 def test_positions(cli: Cli, topic: str) -> None:
     """From the beginning, the end, an offset, n before the end and a time."""
+    cli.ok("topic", "alter", topic, "-c", "retention.ms=-1")
     lines = "".join(
         json.dumps({"value": str(i), "partition": 0, "timestamp_ms": 1_700_000_000_000 + i * 1000}) + "\n"
         for i in range(20)

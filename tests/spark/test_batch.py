@@ -27,7 +27,7 @@ def error_of(action: Any) -> str:
 
 def test_every_record_as_it_was_sent(topics: Topics) -> None:
     """All codecs, headers, null and empty keys and values, times: each column of each record."""
-    topic = topics.create()
+    topic = topics.create(retention_ms="-1")
     sent: list[tuple[Any, Any, Any, int]] = []
     for codec in CODECS:
         producer = Producer({"bootstrap.servers": topics.bootstrap, "compression.type": codec, "linger.ms": 50})
