@@ -58,6 +58,7 @@ _MEMBERS_INTERVAL_S = 0.25
 _OWN_SEGMENT_BYTES = 16 * 1024 * 1024
 _HAND_OVER_S = 3.0
 _FORWARD_TIMEOUT_S = 30.0
+_STRANGERS_S = 3.0
 
 
 class Broker:
@@ -241,6 +242,7 @@ class Broker:
             )
         while self.metadata.applied_offset < registered["offset"]:  # noqa: ASYNC110 (the log moves by many ways)
             await asyncio.sleep(0.002)
+        peers = await self._ask_strangers()
         self.membership.follow_catalog()
         self.assignments.on_changed({topic_id for topic_id, _ in self.store.found()} | self.catalog.topics_by_id.keys())
         await self.assignments.settled()
@@ -254,7 +256,28 @@ class Broker:
             asyncio.create_task(self._repeat(_OFFSET_EXPIRY_INTERVAL_S, self._expire_offsets)),
             asyncio.create_task(self._repeat(_MEMBERS_INTERVAL_S, self.assignments.change_members)),
             asyncio.create_task(self.controller.run()),
+            *peers,
         ]
+
+    async def _ask_strangers(self) -> list[asyncio.Task[None]]:
+        """A node must not go on with a cluster of its own where it was told to be part of another. Where none of those
+        it was told of is up, that shows later: what waits for it.
+        """
+        if not self.membership.peers_are_strangers:
+            return []
+        asking = asyncio.create_task(self.membership.accepted())
+        await asyncio.wait((asking,), timeout=_STRANGERS_S)
+        if asking.done():
+            asking.result()
+            return []
+
+        def on_answer(done: asyncio.Task[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                self.on_fatal(error)
+
+        asking.add_done_callback(on_answer)
+        return [asking]
 
     @property
     def is_alone(self) -> bool:
