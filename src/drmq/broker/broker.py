@@ -100,6 +100,7 @@ class Broker:
         self.topics = TopicService(self.metadata, self.host, _topic_defaults(self.options))
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
         self.controller = Controller(node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id)
+        notes = store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
         self.assignments = Assignments(
             node_id,
             self.metadata,
@@ -107,9 +108,9 @@ class Broker:
             self.groups,
             lambda topic, index: store.has_log(topic.name, topic.topic_id, index),
             self.topics.config_of,
-            store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0),
+            notes,
         )
-        self.maintenance = Maintenance(self.partitions, self.options, self.clock)
+        self.maintenance = Maintenance(self.partitions, self.options, self.clock, notes)
         self.network: Network = NoNetwork()
         self._producer_ids = range(0)
         self._reserving = asyncio.Lock()
@@ -174,6 +175,7 @@ class Broker:
         self._bridge.attach(asyncio.get_running_loop(), self.partitions)
         self.partitions.member = member_id(self.node_id, self.store.incarnation)
         self.assignments.load()
+        self.maintenance.load()
         self.writer.start()
         self.host.start()
         topic = METADATA_TOPIC
@@ -459,7 +461,7 @@ class Broker:
         await self.maintenance.round(self._machines())
 
     def _expire_offsets(self) -> None:
-        self.groups.expire_offsets()
+        self.groups.expire_offsets(self.maintenance.expiry.now_ms())
 
     # ---- what nodes ask each other --------------------------------------------------------------
 
