@@ -59,6 +59,7 @@ _REPLACE_INTERVAL_S = 1.0
 _OWN_SEGMENT_BYTES = 16 * 1024 * 1024
 _HAND_OVER_S = 3.0
 _FORWARD_TIMEOUT_S = 30.0
+_STRANGERS_S = 3.0
 
 
 class Broker:
@@ -100,6 +101,7 @@ class Broker:
         self.topics = TopicService(self.metadata, self.host, _topic_defaults(self.options))
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
         self.controller = Controller(node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id)
+        notes = store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
         self.assignments = Assignments(
             node_id,
             self.metadata,
@@ -107,9 +109,9 @@ class Broker:
             self.groups,
             lambda topic, index: store.has_log(topic.name, topic.topic_id, index),
             self.topics.config_of,
-            store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0),
+            notes,
         )
-        self.maintenance = Maintenance(self.partitions, self.options, self.clock)
+        self.maintenance = Maintenance(self.partitions, self.options, self.clock, notes)
         self.network: Network = NoNetwork()
         self._producer_ids = range(0)
         self._reserving = asyncio.Lock()
@@ -179,6 +181,7 @@ class Broker:
         self._bridge.attach(asyncio.get_running_loop(), self.partitions)
         self.partitions.member = member_id(self.node_id, self.store.incarnation)
         self.assignments.load()
+        self.maintenance.load()
         self.writer.start()
         self.host.start()
         topic = METADATA_TOPIC
@@ -247,6 +250,7 @@ class Broker:
             )
         while self.metadata.applied_offset < registered["offset"]:  # noqa: ASYNC110 (the log moves by many ways)
             await asyncio.sleep(0.002)
+        peers = await self._ask_strangers()
         self.membership.follow_catalog()
         self.assignments.on_changed({topic_id for topic_id, _ in self.store.found()} | self.catalog.topics_by_id.keys())
         await self.assignments.settled()
@@ -261,7 +265,28 @@ class Broker:
             asyncio.create_task(self._repeat(_MEMBERS_INTERVAL_S, self.assignments.change_members)),
             asyncio.create_task(self._repeat(_REPLACE_INTERVAL_S, self.assignments.replace_lost)),
             asyncio.create_task(self.controller.run()),
+            *peers,
         ]
+
+    async def _ask_strangers(self) -> list[asyncio.Task[None]]:
+        """A node must not go on with a cluster of its own where it was told to be part of another. Where none of those
+        it was told of is up, that shows later: what waits for it.
+        """
+        if not self.membership.peers_are_strangers:
+            return []
+        asking = asyncio.create_task(self.membership.accepted())
+        await asyncio.wait((asking,), timeout=_STRANGERS_S)
+        if asking.done():
+            asking.result()
+            return []
+
+        def on_answer(done: asyncio.Task[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                self.on_fatal(error)
+
+        asking.add_done_callback(on_answer)
+        return [asking]
 
     @property
     def is_alone(self) -> bool:
@@ -443,7 +468,7 @@ class Broker:
         await self.maintenance.round(self._machines())
 
     def _expire_offsets(self) -> None:
-        self.groups.expire_offsets()
+        self.groups.expire_offsets(self.maintenance.expiry.now_ms())
 
     # ---- what nodes ask each other --------------------------------------------------------------
 

@@ -131,9 +131,9 @@ class ShardDriver:
         if gone:
             self._carry_out(self.shard.on_disconnect(gone, self._clock.monotonic_ms(), self._clock.wall_ms()))
 
-    def expire_offsets(self) -> None:
+    def expire_offsets(self, now_ms: int) -> None:
         if self.log.leads:
-            self._carry_out(self.shard.expire_offsets(self._clock.wall_ms()))
+            self._carry_out(self.shard.expire_offsets(now_ms))
 
     def forget_topics(self, topics: Iterable[str]) -> None:
         if self.log.leads:
@@ -245,9 +245,10 @@ class GroupCoordinator:
             for shard in self.shards.values():
                 shard.forget_topics(names)
 
-    def expire_offsets(self) -> None:
+    def expire_offsets(self, now_ms: int) -> None:
+        """Forget what was committed too long ago, by a time that can be believed."""
         for shard in self.shards.values():
-            shard.expire_offsets()
+            shard.expire_offsets(now_ms)
 
     def stop(self) -> None:
         for shard in self.shards.values():

@@ -67,7 +67,7 @@ class GroupHost:
         self._dirty: list[Replica] = []
         self._unclaimed: OrderedDict[tuple[GroupId, type], tuple[NodeId, PeerMessage]] = OrderedDict()
         self._boots: dict[NodeId, bytes] = {}
-        self._news_waiters: list[asyncio.Future[None]] = []
+        self._news_waiters: dict[asyncio.Future[None], None] = {}
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._next_tick = 0.0
@@ -303,20 +303,34 @@ class GroupHost:
         known = self.leaders.get(notice.group)
         if known is None or (notice.term, notice.version) > (known.term, known.version):
             self.leaders[notice.group] = notice
-            waiting, self._news_waiters = self._news_waiters, []
+            waiting, self._news_waiters = self._news_waiters, {}
             for future in waiting:
                 if not future.done():
                     future.set_result(None)
 
     async def next_leader_news(self, timeout_s: float) -> None:
         """Wait until anything is heard about leaders, or the time is up."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._news_waiters.append(future)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await future
-        except TimeoutError:
-            return
+        heard = asyncio.Event()
+        self.call_at_news(timeout_s, heard.set)
+        await heard.wait()
+
+    def call_at_news(self, timeout_s: float, function: Callable[[], object]) -> None:
+        """Call a function once anything is heard about leaders, or the time is up."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._news_waiters[future] = None
+
+        def give_up() -> None:
+            if self._news_waiters.pop(future, future) is None:
+                future.set_result(None)
+
+        timer = self._loop.call_later(timeout_s, give_up)
+
+        def on_done(done: asyncio.Future[None]) -> None:
+            timer.cancel()
+            if not done.cancelled():
+                function()
+
+        future.add_done_callback(on_done)
 
     def forget_topics(self, topics: Iterable[TopicId]) -> None:
         """Topics were deleted."""

@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from drmq.broker.clock import Clock, JumpDetector
+from drmq.broker.clock import Clock, ExpiryClock
 from drmq.broker.entries import encode_trim
+from drmq.broker.logs import Snapshots
 from drmq.broker.machine import MachineLog
 from drmq.broker.options import BrokerOptions
 from drmq.broker.partition import Partition
@@ -36,6 +37,9 @@ from drmq.storage import StorageError
 
 log = logging.getLogger("drmq.broker")
 
+_TIME = "time"
+_TIME_NOTED_EVERY_MS = 600_000
+
 PRODUCERS_SNAPSHOT_AFTER_BYTES = 64 * 1024 * 1024
 """Log since the last snapshot of the producers' table that makes a new one worth its write."""
 
@@ -43,23 +47,41 @@ PRODUCERS_SNAPSHOT_AFTER_BYTES = 64 * 1024 * 1024
 class Maintenance:
     """Retention, trims and snapshots of this node's partitions. Lives on the event loop."""
 
-    def __init__(self, table: PartitionTable, options: BrokerOptions, clock: Clock) -> None:
+    def __init__(self, table: PartitionTable, options: BrokerOptions, clock: Clock, notes: Snapshots) -> None:
         self._table = table
         self._options = options
         self._clock = clock
-        self._jumps = JumpDetector(clock)
+        self.expiry = ExpiryClock(clock)
+        """The time by which records, offsets and producers expire."""
+        self._notes = notes
+        self._noted_ms = 0
         self._saved: dict[Partition, tuple[int, int]] = {}
         """Per partition, bytes written and offset reached when its producers were last saved."""
         self._trims: set[asyncio.Task[None]] = set()
         self._starting: dict[Partition, asyncio.Lock] = {}
         """Who moves the start of a log does so alone: what another has written down is not to be removed."""
 
+    def load(self) -> None:
+        """Remember what time it was before this start. Blocks; used before anything expires."""
+        noted = self._notes.load_latest(_TIME)
+        if noted is not None:
+            self._noted_ms = int.from_bytes(noted.payload, "big")
+            self.expiry.resume(self._noted_ms)
+
+    async def _note_time(self, now_ms: int) -> None:
+        if abs(now_ms - self._noted_ms) >= _TIME_NOTED_EVERY_MS:
+            self._noted_ms = now_ms
+            await self._table.in_pool(lambda: self._notes.save(_TIME, Offset(0), now_ms.to_bytes(8, "big")))
+
     async def round(self, machines: Iterable[MachineLog]) -> None:
         """One round of retention and snapshots over all partitions."""
-        now_ms = self._clock.wall_ms()
-        if self._jumps.has_jumped():
-            log.warning("the clock was set to another time; nothing expires in this round of retention")
-            return
+        now_ms = self.expiry.now_ms()
+        if self.expiry.doubt is not None:
+            log.warning("%s", self.expiry.doubt, extra={"repeat_key": "the clock is in doubt"})
+        try:
+            await self._note_time(now_ms)
+        except (StorageError, OSError) as error:
+            log.warning("the time is not noted: %s", error)
         for partition in self._table:
             if partition.failure is not None or isinstance(partition.state, MachineState):
                 continue

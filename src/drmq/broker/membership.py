@@ -215,6 +215,31 @@ class Membership:
             except TimeoutError:
                 continue
 
+    @property
+    def peers_are_strangers(self) -> bool:
+        """Whether this node was told of peers and its own cluster has none of them: one of the two is a mistake,
+        unless they are about to join it.
+        """
+        catalog = self._metadata.catalog
+        others = {node_id for node_id in self.options.peers if node_id != self.node_id}
+        return bool(others) and not others & (catalog.brokers.keys() | catalog.former_brokers.keys())
+
+    async def accepted(self) -> None:
+        """Return when a peer speaks to this node, or has joined it. Raises `DrmqError` when one refuses to."""
+        while self.peers_are_strangers:
+            for node_id in self.options.peers:
+                status = self.network.peers.get(node_id)
+                if status is not None and status.is_up:
+                    return
+                if status is not None and status.refusal is not None:
+                    raise DrmqError(
+                        f"{self._store.location} holds cluster {self._store.cluster_id}, in which node {self.node_id} "
+                        f"knows none of the peers it was told of, and there is no way to node {node_id}: "
+                        f"{status.refusal}. To join the cluster of those peers, start with an empty data directory; to "
+                        "go on with this one, start without them"
+                    )
+            await asyncio.sleep(_RETRY_S)
+
     # ---- registration ---------------------------------------------------------------------------
 
     async def register(

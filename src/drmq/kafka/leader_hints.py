@@ -39,16 +39,32 @@ def with_hints(broker: Broker, results: Sequence[R]) -> tuple[list[R], list[Node
     return hinted, endpoints
 
 
+def is_being_elected(broker: Broker, results: Sequence[R]) -> bool:
+    """Whether one of the refusals would name no leader because its group, which this node is in, is electing one."""
+    return any(
+        result.error_code in MISDIRECTED
+        and _leader(broker, result.topic, result.partition) is None
+        and _is_here(broker, _group(broker, result.topic, result.partition))
+        for result in results
+    )
+
+
+def _is_here(broker: Broker, group: GroupId | None) -> bool:
+    partition = broker.host.get(group) if group is not None else None
+    return partition is not None and not partition.replica.is_alone and not partition.is_closed
+
+
+def _group(broker: Broker, topic: Topic, index: int) -> GroupId | None:
+    if not isinstance(topic, str):
+        return GroupId(TopicId(topic), index)
+    known = broker.catalog.topics.get(topic)
+    return None if known is None else GroupId(known.topic_id, index)
+
+
 def _leader(broker: Broker, topic: Topic, index: int) -> tuple[int, int] | None:
     """Leader and term; None where they are not known, or where it is this node that should lead and does not."""
-    if isinstance(topic, str):
-        known = broker.catalog.topics.get(topic)
-        if known is None:
-            return None
-        topic_id = known.topic_id
-    else:
-        topic_id = TopicId(topic)
-    notice = broker.host.leaders.get(GroupId(topic_id, index))
+    group = _group(broker, topic, index)
+    notice = broker.host.leaders.get(group) if group is not None else None
     if notice is None or notice.leader == broker.node_id or not may_lead(broker, notice):
         return None
     return notice.leader, notice.term

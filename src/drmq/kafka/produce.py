@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drmq.broker import Appended, Broker, Partition
-from drmq.kafka.leader_hints import MISDIRECTED, with_hints
+from drmq.kafka.leader_hints import MISDIRECTED, is_being_elected, with_hints
 from drmq.kafka.retired_produce import refuse
 from drmq.model import ApiError, ErrorCode, TopicId
 from drmq.records import Codec
@@ -30,6 +30,7 @@ _VERSION_MAX = 13
 _TOPIC_ID_FROM = 13
 _ZSTD_FROM = 7
 _HINTS_FROM = 10
+_ELECTION_AWAITED_MS = 200
 _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK = 0x07
 
@@ -79,10 +80,21 @@ class PendingProduce:
         if self._left:
             return
         if self._is_misdirected:
-            results, endpoints = with_hints(self._broker, self._results)
-            answer = write_produce_response(self._version, self._correlation_id, results, node_endpoints=endpoints)
+            self._redirect(self._broker.clock.monotonic_ms() + _ELECTION_AWAITED_MS)
         else:
-            answer = write_produce_response(self._version, self._correlation_id, self._results)
+            self._answer.send((write_produce_response(self._version, self._correlation_id, self._results),))
+
+    def _redirect(self, until_ms: int) -> None:
+        """Answer with the leaders' names. A leader that is handing over, or has just gone, is followed by the next
+        within moments: a client that is told right away would only come back here, and be slower each time.
+        """
+        broker = self._broker
+        left_ms = until_ms - broker.clock.monotonic_ms()
+        if left_ms > 0 and is_being_elected(broker, self._results):
+            broker.host.call_at_news(left_ms / 1000, lambda: self._redirect(until_ms))
+            return
+        results, endpoints = with_hints(broker, self._results)
+        answer = write_produce_response(self._version, self._correlation_id, results, node_endpoints=endpoints)
         self._answer.send((answer,))
 
 

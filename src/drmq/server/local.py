@@ -35,11 +35,11 @@ from drmq.server.local_nodes import (
     LocalError,
     LocalNode,
     from_json,
-    leaderless_at,
     missing_at,
     plan_nodes,
     server_arguments,
     to_json,
+    trouble_at,
 )
 from drmq.server.ports import check_port
 from drmq.server.processes import (
@@ -53,7 +53,7 @@ from drmq.server.processes import (
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 10.0
-_ELECTION_TIMEOUT_S = 10.0
+_HEALTHY_TIMEOUT_S = 20.0
 _SETTLE_S = 1.0
 """How long a node that cannot serve yet is watched: what is wrong with it alone shows at once."""
 _POLL_S = 0.05
@@ -73,6 +73,8 @@ class LocalCluster:
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
         self._file = self.directory / "cluster.json"
+        self.trouble: str | None = None
+        """After a start: why the cluster is not healthy although its nodes serve, if it was not within a while."""
 
     # ---- the directory and its file -------------------------------------------------------------
 
@@ -167,7 +169,8 @@ class LocalCluster:
         config: Path | None = None,
         report: Report = _silence,
     ) -> list[tuple[LocalNode, str]]:
-        """Let nodes 1 to `count` run, or all that are known; they serve when this returns.
+        """Let nodes 1 to `count` run, or all that are known. When this returns they serve, and the cluster is healthy
+        as far as these nodes can make it so; if that takes too long, `trouble` says why.
 
         What became of each: `started`, `running` if it was before, or `paused`, which is left as it is. `port` is
         that of the first node: None to keep the one of last time (or 9092), 0 for free ones. Nodes that are known
@@ -277,12 +280,21 @@ class LocalCluster:
         except LocalError:
             self._give_up(known, started)
             raise
-        # Partitions elect their leaders once most of their replicas are up. Whoever asks right after this command
-        # should find them; where they do not come, that is for `drmq cluster health` to explain.
-        deadline = time.monotonic() + _ELECTION_TIMEOUT_S
-        while expected and (count := leaderless_at(nodes[0])) and time.monotonic() < deadline:
-            report(f"all serve; {count:,} partitions wait for a leader")
-            time.sleep(_POLL_S)
+        self._wait_until_healthy(nodes, report)
+
+    def _wait_until_healthy(self, nodes: Sequence[LocalNode], report: Report) -> None:
+        """Partitions elect leaders and copy what they missed once their replicas are up. Whoever asks right after this
+        command, whichever node, should find that done; where it takes longer, `trouble` says what is.
+        """
+        running = {node.node_id for node in self.read() if node.state() == "running"}
+        deadline = time.monotonic() + _HEALTHY_TIMEOUT_S
+        for node in nodes:
+            while (trouble := trouble_at(node, running)) is not None:
+                report(f"all serve; {trouble}")
+                if time.monotonic() > deadline:
+                    self.trouble = trouble
+                    return
+                time.sleep(_POLL_S)
 
     def _give_up(self, known: Mapping[int, LocalNode], started: Mapping[int, _Started]) -> None:
         """After a failed start: end what nobody had before, and forget of it what left no trace.

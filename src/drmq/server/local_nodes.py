@@ -5,20 +5,22 @@ Nothing is started or stopped here; `local` does that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drmq.client import ClientError, Connection, Deadline
+from drmq.client import Admin, ClientError, Connection, Deadline
 from drmq.model import DrmqError
 from drmq.model.address import DEFAULT_PORT, Address, split_address
+from drmq.server.health import observe, trouble_among
 from drmq.server.membership import PEER_PORT_DISTANCE, default_peer_port
 from drmq.server.ports import free_ports, is_free
 from drmq.server.processes import process_is_ours, process_is_paused
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 _ANSWER_TIMEOUT_S = 1.0
+_EXAMINED_S = 5.0
 
 
 class LocalError(DrmqError):
@@ -130,17 +132,13 @@ def missing_at(node: LocalNode, expected: set[int]) -> Missing | None:
     return None if answer.controller_id >= 0 else Missing("knows no controller", 0)
 
 
-def leaderless_at(node: LocalNode) -> int:
-    """How many partitions have no leader that a node knows of; 0 if it does not answer."""
+def trouble_at(node: LocalNode, running: Collection[int]) -> str | None:
+    """Why the cluster is not healthy yet as this node sees it, although these nodes run; None if it is."""
     try:
-        connection = Connection(node.kafka, "drmq-up", Deadline(_ANSWER_TIMEOUT_S))
-        try:
-            answer = connection.call(MetadataRequest(topics=None), MetadataResponse, Deadline(_ANSWER_TIMEOUT_S))
-        finally:
-            connection.close()
-    except ClientError:
-        return 0
-    return sum(partition.leader_id < 0 for topic in answer.topics for partition in topic.partitions)
+        with Admin(str(node.kafka), timeout_s=_EXAMINED_S) as admin:
+            return trouble_among(observe(admin, _ANSWER_TIMEOUT_S), running)
+    except ClientError as error:
+        return str(error).rstrip(".")
 
 
 def _peer_port(port: int) -> int:

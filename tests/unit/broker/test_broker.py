@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from drmq.broker import StateUnreadable
-from drmq.broker.clock import JumpDetector
+from drmq.broker.clock import ExpiryClock
+from drmq.model import ErrorCode
 from drmq.testing.files import FakeFiles
-from support.broker_harness import DATA_DIRECTORY, Harness
+from support.batches import a_batch
+from support.broker_harness import DATA_DIRECTORY, Harness, LoopClock
 
 
 def test_topics_without_their_metadata_are_refused() -> None:
@@ -44,29 +46,105 @@ class TwoClocks:
     def monotonic_ms(self) -> int:
         return self.monotonic
 
+    def pass_by(self, time_ms: int) -> None:
+        self.wall += time_ms
+        self.monotonic += time_ms
 
-def test_a_clock_that_jumps_is_noticed_once() -> None:
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def test_time_that_passes_is_believed() -> None:
     clock = TwoClocks()
-    jumps = JumpDetector(clock)
+    expiry = ExpiryClock(clock)
     for _ in range(3):
-        clock.wall += 3_600_000
-        clock.monotonic += 3_600_000
-        assert not jumps.has_jumped()
-    for step in (86_400_000, -86_400_000):
-        clock.wall += step
-        assert jumps.has_jumped()
-        assert not jumps.has_jumped()
+        clock.pass_by(HOUR_MS)
+        assert expiry.now_ms() == clock.wall
+        # A little at a time it may be set.
+        clock.wall += 30_000
+        assert expiry.now_ms() == clock.wall
+        assert expiry.doubt is None
 
 
-def test_a_jump_of_the_clock_expires_nothing() -> None:
+@pytest.mark.parametrize(("ahead_ms", "believed_after_ms"), [(2 * HOUR_MS, 2 * HOUR_MS), (10 * DAY_MS, DAY_MS)])
+def test_a_clock_that_is_ahead_is_believed_once_it_was_steady_for_long(ahead_ms: int, believed_after_ms: int) -> None:
+    clock = TwoClocks()
+    expiry = ExpiryClock(clock)
+    clock.wall += ahead_ms
+    believed_ms = clock.wall - ahead_ms
+    for _ in range(believed_after_ms // 60_000):
+        assert expiry.now_ms() == believed_ms + clock.monotonic
+        assert expiry.doubt is not None
+        clock.pass_by(60_000)
+    assert expiry.now_ms() == clock.wall
+    assert expiry.doubt is None
+
+
+def test_a_clock_that_is_set_again_and_again_is_not_believed() -> None:
+    clock = TwoClocks()
+    expiry = ExpiryClock(clock)
+    start_ms = clock.wall
+    for _ in range(100):
+        clock.wall += 10 * HOUR_MS
+        clock.pass_by(HOUR_MS)
+        assert expiry.now_ms() == start_ms + clock.monotonic
+
+
+def test_a_clock_that_is_set_right_again_has_done_no_harm() -> None:
+    clock = TwoClocks()
+    expiry = ExpiryClock(clock)
+    clock.wall += 10 * DAY_MS
+    expiry.now_ms()
+    clock.pass_by(HOUR_MS)
+    expiry.now_ms()
+    clock.wall -= 10 * DAY_MS
+    assert expiry.now_ms() == clock.wall
+    assert expiry.doubt is None
+
+
+def test_a_clock_that_is_behind_is_believed_at_once() -> None:
+    clock = TwoClocks()
+    expiry = ExpiryClock(clock)
+    clock.wall -= DAY_MS
+    assert expiry.now_ms() == clock.wall
+    # Set right again, it is ahead of the time that has passed.
+    clock.wall += DAY_MS
+    assert expiry.now_ms() == clock.wall - DAY_MS
+
+
+def fill_segments(harness: Harness) -> None:
+    harness.create_topic("t", segment_bytes="1024", retention_ms=str(HOUR_MS))
+    for _ in range(10):
+        batch = a_batch([b"x" * 300], timestamp_ms=harness.clock.wall_ms())
+        assert harness.append("t", batch)[1] is ErrorCode.NONE
+
+
+def test_a_clock_that_stays_days_ahead_expires_nothing_early() -> None:
+    """Until it was steady for a day, of which the log speaks all the while."""
     with Harness() as harness:
-        harness.create_topic("t", segment_bytes="1024", retention_ms="3600000")
-        for _ in range(10):
-            harness.produce("t", values=[b"x" * 300])
+        fill_segments(harness)
         real = harness.clock.wall_ms
-        harness.clock.wall_ms = lambda: real() + 86_400_000  # type: ignore[method-assign]
-        harness.run(harness.broker.maintain())
+        harness.clock.wall_ms = lambda: real() + 3 * DAY_MS  # type: ignore[method-assign]
+        for _ in range(30):
+            harness.advance(60_000)
+            harness.run(harness.broker.maintain())
         assert harness.partition("t").start_offset == 0
-        # It stays a day later, so it is the time now, and the records are old.
+        # By the time that has passed they are old, whatever the clock says.
+        harness.advance(HOUR_MS)
         harness.run(harness.broker.maintain())
         assert harness.partition("t").start_offset > 0
+
+
+def test_a_start_with_a_clock_that_is_days_ahead_expires_nothing_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FakeFiles()
+    with Harness(files) as harness:
+        fill_segments(harness)
+        harness.run(harness.broker.maintain())
+    real = LoopClock.wall_ms
+    monkeypatch.setattr(LoopClock, "wall_ms", lambda clock: real(clock) + 3 * DAY_MS)
+    with Harness(files) as again:
+        again.run(again.broker.maintain())
+        again.advance(60_000)
+        again.run(again.broker.maintain())
+        assert again.partition("t").start_offset == 0

@@ -92,3 +92,31 @@ def test_a_client_of_an_earlier_leader_is_told_too(harness: Harness, line: Kafka
     assert result.error_code == ErrorCode.FENCED_LEADER_EPOCH
     # This node leads, and its own hint says nothing that the client does not know.
     assert (result.current_leader.leader_id, answer.node_endpoints) == (NOBODY, [])
+
+
+def test_a_refusal_waits_a_moment_for_the_leader_that_is_being_elected(harness: Harness, line: KafkaLine) -> None:
+    """A client that was told at once would come back here, and wait longer each time."""
+    add_topic(harness, "both", [1, 2])
+    harness.run(harness.broker.assignments.settled())
+    topic_id = harness.broker.catalog.topic("both").topic_id
+    data = [ProduceRequestTopic("both", topic_id, [ProduceRequestPartition(0, bytes(a_batch()))])]
+    for answer_comes in ("with the news", "when the time is up", "at once"):
+        answered = line.answered()
+        line.send(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 13)
+        if answer_comes == "when the time is up":
+            announce(harness, "there", 2, [2], term=11)
+            assert line.answered() == answered, "news of another partition"
+            harness.advance(200)
+            expected = NOBODY
+        else:
+            assert line.answered() == answered + (answer_comes == "at once")
+            announce(harness, "both", 2, [2], term=9)
+            expected = 2
+        [refused] = line.answer().responses[0].partition_responses
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refused.current_leader.leader_id == expected
+        if answer_comes == "with the news":
+            heard(harness).discard(NodeId(2))
+        else:
+            heard(harness).add(NodeId(2))
+    assert not harness.broker.host._news_waiters

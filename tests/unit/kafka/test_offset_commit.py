@@ -99,5 +99,5 @@ def test_v2_to_v4_may_ask_for_a_retention_of_their_own(harness: Harness) -> None
     request.retention_time_ms = 1_000
     harness.ask(request, 4)
     harness.advance(2_000)
-    harness.call(harness.broker.groups.expire_offsets)
+    harness.call(lambda: harness.broker.groups.expire_offsets(harness.clock.wall_ms()))
     assert committed(harness) == {}

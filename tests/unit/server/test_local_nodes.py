@@ -11,19 +11,16 @@ from drmq.server.local_nodes import (
     LocalError,
     LocalNode,
     Missing,
-    leaderless_at,
     missing_at,
     plan_nodes,
     server_arguments,
+    trouble_at,
 )
 from drmq.wire import ApiKey
-from drmq.wire.messages.metadata import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from drmq.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 from support.fake_broker import broker
+
+from .cli.scripted_cluster import scripted_cluster
 
 HOST = "127.0.0.1"
 DIRECTORY = Path("/cluster")
@@ -151,12 +148,19 @@ def test_node_serves_when_it_sees_everyone() -> None:
     assert missing_at(node, set()) is not None
 
 
-def test_partitions_without_a_leader_are_counted() -> None:
-    """None of a node that does not answer: that is another trouble."""
-    with broker() as fake:
-        node = LocalNode(1, None, fake.address, DIRECTORY, 1)
-        partitions = [MetadataResponsePartition(partition_index=index, leader_id=index - 1) for index in range(3)]
-        topics = [MetadataResponseTopic(name="t", partitions=partitions)]
-        fake.answers[ApiKey.METADATA] = lambda request: fake.metadata(topics=topics)
-        assert leaderless_at(node) == 1
-    assert leaderless_at(node) == 0
+def test_what_is_still_wrong_is_said_in_words() -> None:
+    """Of what the nodes that run can mend: leaders, and replicas in sync. That another one is away is no news here."""
+    with scripted_cluster(3) as cluster:
+        cluster.add("orders", [1, 2, 3], [2, 3, 1])
+        node = LocalNode(1, None, cluster.fakes[1].address, DIRECTORY, 1)
+        assert trouble_at(node, {1, 2, 3}) is None
+        first, second = cluster.places.values()
+        first.in_sync.remove(3)
+        assert trouble_at(node, {1, 2, 3}) == "1 partition has replicas that catch up"
+        assert trouble_at(node, {1, 2}) is None
+        second.leader = -1
+        assert trouble_at(node, {1, 2}) == "1 partition has no leader"
+        assert trouble_at(node, {1}) is None
+        cluster.fakes[2].close()
+        assert trouble_at(node, {1, 2, 3}) == "node 2 is not there"
+    assert "127.0.0.1" in (trouble_at(node, {1}) or "")

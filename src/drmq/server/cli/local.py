@@ -65,7 +65,7 @@ def existing_cluster(directory: Path) -> LocalCluster:
 )
 @output_option
 def up(nodes: int | None, directory: Path, host: str, port: int | None, config: Path | None, output: Output) -> None:
-    """Start a local node or cluster in the background and wait until it serves.
+    """Start a local node or cluster in the background and wait until it is healthy.
 
     `--nodes 3` starts three processes with clients' ports P, P+1 and P+2 and the nodes' own ports a
     thousand higher. In a directory that `drmq up` made before, it starts what is not running, with the
@@ -90,13 +90,16 @@ def up(nodes: int | None, directory: Path, host: str, port: int | None, config: 
                 "state": "paused" if outcome == "paused" else "running",
             }
             for node, outcome in outcomes
-        ]
+        ],
+        "trouble": cluster.trouble,
     }
     lines = [_sentence(node, outcome) for node, outcome in outcomes]
     first = outcomes[0][0]
     if port and port != first.kafka.port:
         alone = f" It keeps its port: `drmq down` first, to start it on {port}."
         lines[-1] += alone if len(outcomes) == 1 else " Nodes that were there keep their ports."
+    if cluster.trouble is not None:
+        lines.append(f"All serve, but {cluster.trouble}. `drmq cluster health -b {first.kafka}` tells more.")
     if output.is_human and any(outcome == "started" for _, outcome in outcomes):
         lines += _next_steps(outcomes, directory)
     output.one(facts, "\n".join(lines))
