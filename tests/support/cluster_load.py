@@ -40,7 +40,7 @@ SMALL, LARGE = "small-segments", "one-partition"
 ACKS_EACH_MIN = 30
 """Fewer acknowledgements of a producer between two failures would show nothing."""
 RAW_TIMEOUT_S = 3.0
-TROUBLE = (AssertionError, RuntimeError, OSError, ClientError, KafkaException)
+TROUBLE = (AssertionError, RuntimeError, OSError, ClientError, KafkaException, RequestFailed)
 """What may be raised when a cluster is not as it should be: part of a verdict, and no reason to go without one."""
 IMPATIENT = {"socket.timeout.ms": 4_000, "request.timeout.ms": 3_000}
 """librdkafka waits a minute for the answer of a node that stands still; no test has that long."""
@@ -88,15 +88,19 @@ class FollowingProducer(RetryingProducer):
     hear its old offset, whoever leads now: the table of producers has to follow the log.
     """
 
-    def __init__(self, name: str, addresses: Sequence[str], history: History, place: Place, seed: int = 0) -> None:
-        super().__init__(name, addresses[0], history, place, seed)
-        self._addresses = list(addresses)
+    def __init__(
+        self, name: str, addresses: Callable[[], Sequence[str]], history: History, place: Place, seed: int = 0
+    ) -> None:
+        """`addresses` tells where nodes are at the moment, for they may join and leave."""
+        super().__init__(name, addresses()[0], history, place, seed)
+        self._addresses = addresses
         self._next = 0
         self.refusals: Counter[int] = Counter()
 
     def connect(self) -> RawClient | None:
         while not self.is_stopping:
-            address = self._addresses[self._next % len(self._addresses)]
+            addresses = self._addresses()
+            address = addresses[self._next % len(addresses)]
             self._next += 1
             try:
                 return RawClient(address, RAW_TIMEOUT_S)
@@ -155,8 +159,11 @@ class Load:
         cluster.create_topic(LARGE, 1, configs, replicas)
         cluster.wait_healthy()
         self.places = [*(Place(SMALL, index) for index in range(partitions)), Place(LARGE, 0)]
-        addresses = [node.bootstrap for node in cluster.nodes.values()]
         history, bootstrap = self.history, cluster.bootstrap
+
+        def addresses() -> list[str]:
+            return [node.bootstrap for node in list(cluster.nodes.values())]
+
         self.producers: list[CheckedClient] = [
             PacedProducer("idempotent-1", bootstrap, history, self.places, seed, pause_s=pause_s),
             PacedProducer(
@@ -170,7 +177,7 @@ class Load:
                 size_max=3_000,
             ),
             FollowingProducer("following-1", addresses, history, Place(SMALL, 0), seed),
-            FollowingProducer("following-2", addresses[::-1], history, Place(LARGE, 0), seed),
+            FollowingProducer("following-2", lambda: addresses()[::-1], history, Place(LARGE, 0), seed),
         ]
         self.members = [GroupMember(f"member-{n}", bootstrap, history, [SMALL, LARGE], GROUP) for n in (1, 2)]
         self.reader = TailReader("tail", bootstrap, history, self.places)
