@@ -177,11 +177,14 @@ class NatsRun:
     async def _reader(self, stream: Any) -> Any:
         """A consumer. The servers may still be electing whoever makes it."""
         from nats.errors import Error
+        from nats.js.api import AckPolicy, ConsumerConfig
 
+        # With the default policy the server stops at a thousand messages that nobody has acknowledged.
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE)
         deadline = time.monotonic() + READY_WITHIN_S
         while True:
             try:
-                return await stream.pull_subscribe(STREAM, stream=STREAM)
+                return await stream.pull_subscribe(STREAM, stream=STREAM, config=config)
             except Error:
                 if time.monotonic() > deadline:
                     raise

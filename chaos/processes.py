@@ -14,9 +14,9 @@ STEPS = "fsync,fdatasync,rename,renameat,renameat2"
 """The system calls that make something durable."""
 FIRST_STEPS = 12
 """So many are tried one by one, since most are different while a node starts."""
-LATER_STEPS = 10
+LATER_STEPS = 6
 """And so many of those that come under load, as the seed has it."""
-LATER_STEP_MAX = 300
+LATER_STEP_MAX = 200
 _STEP_WITHIN_S = 40.0
 
 

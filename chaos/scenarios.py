@@ -1,7 +1,8 @@
 """The list of all failures.
 
 Names begin with the number of the scenario in the safety plan (F: processes and network, K: disks). What is in the plan
-and not possible with this broker is in `ABSENT`, with the reason: reported as not run, never as passed.
+and not possible with this broker is in `ABSENT`, with the reason: reported as not run, never as passed. What is `known`
+to fail runs, and is reported as such.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ SCENARIOS = [
     Scenario("K8-hints-damaged", damage.hints_damaged),
     Scenario("K9-promises-damaged", damage.promises_damaged),
     Scenario("K9-snapshots-damaged", damage.snapshots_damaged),
-    Scenario("K9-old-disk", damage.old_disk),
+    Scenario(
+        "K9-old-disk",
+        damage.old_disk,
+        known="an older copy of a data directory is not told from the present one: the node votes with it",
+    ),
     Scenario("K10-wiped", disks.wiped),
 ]
 
@@ -83,6 +88,7 @@ def mixture(run: Run, until: float) -> None:
         for scenario in SCENARIOS
         if scenario.nodes <= len(run.cluster.ids)
         and not scenario.spare_nodes
+        and not scenario.known
         and set(scenario.needs.split()) <= run.network.features & _REPEATABLE
     ]
     while time.monotonic() < until:

@@ -57,10 +57,10 @@ def strace_works() -> Tool:
 
 
 @contextmanager
-def echo_server(network: FaultyNetwork, node_id: int) -> Iterator[None]:
-    """Something that answers where a node would."""
+def echo_server(network: FaultyNetwork, node_id: int, *, peers: bool = False) -> Iterator[None]:
+    """Something that answers where a node would, clients or its peers."""
     command = [*network.prefix(node_id), sys.executable, "-c", _ECHO]  # type: ignore[attr-defined]
-    where = [network.host(node_id), str(network.port(node_id))]  # type: ignore[attr-defined]
+    where = [network.host(node_id), str(network.port(node_id) + 1_000 * peers)]  # type: ignore[attr-defined]
     process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
