@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.run import Run
-from drmq.model import TopicPartition
 from drmq.records import HEADER_SIZE
 from drmq.server.segments import FoundBatch, read_batches
 from support.checked import Place
@@ -172,7 +171,7 @@ def noticed(run: Run, place: Place, node_id: int, spot: Spot, said_before: int) 
 
 def read_damaged(run: Run, place: Place, node_id: int, spot: Spot) -> None:
     """Have the node lead, and ask for what is damaged: it must refuse, and never send it."""
-    make_leader(run, place, node_id)
+    run.lead(place, node_id)
     with RawClient(run.cluster[node_id].bootstrap) as client:
         try:
             got = client.fetch(place.topic, spot.offset, partition=place.partition)
@@ -182,20 +181,6 @@ def read_damaged(run: Run, place: Place, node_id: int, spot: Spot) -> None:
             run.say("found when it was read: KAFKA_STORAGE_ERROR")
             return
     raise AssertionError(f"{spot.text} is damaged, and was read: {str(got)[:300]}")
-
-
-def make_leader(run: Run, place: Place, node_id: int) -> None:
-    """Have a node lead a partition."""
-    run.move(place, [node_id, *run.others(node_id)])
-    run.moved()
-    at = TopicPartition(place.topic, place.partition)
-
-    def led() -> int:
-        with run.cluster.admin() as admin:
-            admin.replicas.elect([at])
-        return run.leader(place)
-
-    eventually(led, lambda leader: leader == node_id, interval_s=0.5, what=f"node {node_id} leads {place}")
 
 
 # ---- K8 -----------------------------------------------------------------------------------------

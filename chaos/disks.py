@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from chaos.run import Run
 from support.polling import eventually
 from support.raw_client import RawClient, RequestFailed
@@ -140,8 +142,17 @@ def disk_full_on_majority(run: Run) -> None:
                 run.say(f"attempt {number + 1} to write {LARGE_BYTES} bytes: {refused!r}")
             else:
                 raise AssertionError("a large record was acknowledged, and there is no space for it on a majority")
-    with RawClient(cluster[cluster.leader_of(ASIDE)].bootstrap) as client:
-        assert client.fetch_all(ASIDE)[0] == b"before"
+
+    def first() -> bytes | None:
+        # While appends fail, leaders change.
+        with (
+            suppress(RequestFailed, OSError),
+            RawClient(cluster[cluster.leader_of(ASIDE)].bootstrap, timeout_s=5.0) as client,
+        ):
+            return client.fetch_all(ASIDE).get(0)
+        return None
+
+    eventually(first, lambda value: value == b"before", interval_s=0.2, what="reads from a full disk")
     run.load.look_at_commits()
     assert all(cluster[node_id].running for node_id in victims), "a full disk has ended a node"
     empty(run, *victims)

@@ -26,6 +26,21 @@ def leader_isolated(run: Run) -> None:
         run.whole()
 
 
+def leader_of_all_isolated(run: Run) -> None:
+    """One node leads everything, and loses the other nodes: clients that still reach it must find the new leaders."""
+    for _ in range(2):
+        node_id = run.cluster.controller()
+        for place in run.load.places:
+            run.lead(place, node_id)
+        run.served()
+        with run.gap():
+            run.say(f"cut node {node_id} off from the other nodes")
+            run.network.isolate(node_id)
+            run.served()
+        run.heal()
+        run.whole()
+
+
 def leader_isolated_briefly(run: Run) -> None:
     """As long as an election takes: the old leader comes back with records of its own to a new one."""
     for _ in range(8):

@@ -143,6 +143,19 @@ class Run:
         self.move(place, self.cluster.ids)
         self.moved()
 
+    def lead(self, place: Place, node_id: int) -> None:
+        """Have a node lead a partition."""
+        self.move(place, [node_id, *self.others(node_id)])
+        self.moved()
+        at = TopicPartition(place.topic, place.partition)
+
+        def led() -> int:
+            with self.cluster.admin() as admin:
+                admin.replicas.elect([at])
+            return self.leader(place)
+
+        eventually(led, lambda leader: leader == node_id, interval_s=0.5, what=f"node {node_id} leads {place}")
+
     @contextmanager
     def gap(self, place: Place | None = None) -> Iterator[None]:
         """Note the longest time without an acknowledgement while something is done."""

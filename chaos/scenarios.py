@@ -27,6 +27,7 @@ SCENARIOS = [
     Scenario("F4-leader-paused-briefly", processes.leader_paused_briefly),
     Scenario("F4-follower-paused", processes.follower_paused),
     Scenario("F5-leader-isolated", links.leader_isolated, "cut"),
+    Scenario("F5-leader-of-all-isolated", links.leader_of_all_isolated, "cut"),
     Scenario("F5-leader-isolated-briefly", links.leader_isolated_briefly, "cut"),
     Scenario("F5-leader-vanished", links.leader_vanished, "cut"),
     Scenario("F5-follower-isolated", links.follower_isolated, "cut"),

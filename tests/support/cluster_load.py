@@ -51,6 +51,8 @@ ENVIRONMENT = {"DRMQ_RETENTION_CHECK_INTERVAL_MS": "300"}
 _TRY_AGAIN = {3: "unknown topic", 5: "no leader", 6: "not leader", 7: "timed out", 19: "few replicas", 20: "few after"}
 _OUTCOME_OPEN = {56: "storage error"}
 ALLOWED_CODES = _TRY_AGAIN | _OUTCOME_OPEN
+_NO_COORDINATOR = 15
+"""What a client is told that wants a producer id while there is no controller."""
 
 
 class TimedHistory(History):
@@ -107,6 +109,16 @@ class FollowingProducer(RetryingProducer):
             except OSError:
                 self._stopping.wait(0.05)
         return None
+
+    def _new_producer(self, client: RawClient) -> tuple[int, int]:
+        try:
+            return super()._new_producer(client)
+        except RequestFailed as refused:
+            self.refusals[refused.code] += 1
+            if refused.code != _NO_COORDINATOR:
+                raise
+            self._stopping.wait(0.1)
+            raise ConnectionError(str(refused)) from refused
 
     def _produce(self, client: RawClient, values: list[bytes], producer_id: int, epoch: int, sequence: int) -> int:
         try:
@@ -191,13 +203,16 @@ class Load:
         """Until every producer has had `count` more acknowledgements; how many there were in all."""
         before = Counter(self.history.acked_by)
         names = [producer.name for producer in self.producers]
-        eventually(
-            lambda: {name: self.history.acked_by[name] - before[name] for name in names},
-            lambda got: min(got.values()) >= count,
-            timeout_s=timeout_s,
-            interval_s=0.01,
-            what=f"{count} more acknowledgements each; problems: {self.client_problems()}",
-        )
+        try:
+            eventually(
+                lambda: {name: self.history.acked_by[name] - before[name] for name in names},
+                lambda got: min(got.values()) >= count,
+                timeout_s=timeout_s,
+                interval_s=0.01,
+                what=f"{count} more acknowledgements each",
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}; problems: {self.client_problems()}") from error
         return self.history.acked_by.total() - before.total()
 
     def wait_all_served(self, timeout_s: float = 60.0) -> None:

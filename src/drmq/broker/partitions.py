@@ -235,6 +235,10 @@ class PartitionTable:
         await self.on_writer(partition, delete)
         self._by_log.pop(partition.log, None)
 
+    async def remove_files(self, topic: Topic, index: int) -> None:
+        """Delete the files of a partition that is not open."""
+        await self.in_pool(lambda: self._store.remove_partition(topic.name, topic.topic_id, index))
+
     async def remove_topic(self, topic_id: TopicId, name: str) -> None:
         """Delete whatever is left of a deleted topic."""
         await self.in_pool(lambda: self._store.remove_topic(name, topic_id))
