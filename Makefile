@@ -74,8 +74,8 @@ e2e: $(READY) tools ## real processes: kill -9, full disk, limits, command line
 soak: $(READY) ## the crash tests for much longer (MINUTES=10)
 	@DRMQ_SOAK_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -q -s tests/e2e/test_crash.py --timeout 0
 
-chaos: $(READY) tools ## a cluster under failures: every scenario, then mixtures (MINUTES=10 SEED=1)
-	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
+chaos: $(READY) tools ## a cluster under failures: every scenario, then mixtures (MINUTES=10 SEED=1 NODES=5)
+	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0) --nodes $(or $(NODES),3)
 
 simulate: $(READY) ## simulated clusters through thousands of accidents (SEEDS=1000 FROM=0 NODES=3 SIM_MINUTES=2)
 	@$(BIN)/drmq simulate --seed $(or $(FROM),0) --seeds $(or $(SEEDS),1000) --nodes $(or $(NODES),3) \

@@ -197,7 +197,7 @@ class RetryingProducer(_RawProducer):
         client = self.connect()
         while client is not None:
             try:
-                producer_id, epoch = client.init_producer_id()
+                producer_id, epoch = self._new_producer(client)
                 break
             except OSError:
                 client.close()
@@ -228,6 +228,9 @@ class RetryingProducer(_RawProducer):
             last = (values, sequence, offset)
             sequence += len(values)
         client.close()
+
+    def _new_producer(self, client: RawClient) -> tuple[int, int]:
+        return client.init_producer_id()
 
     def _produce(self, client: RawClient, values: list[bytes], producer_id: int, epoch: int, sequence: int) -> int:
         return client.produce(
@@ -342,7 +345,15 @@ def _note(history: History, reader: str, sitting: int, message: Message, *, fina
     history.on_read(reader, sitting, _place(message), int(message.offset() or 0), value, key, headers, final=final)
 
 
-_BROKER_AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+_BROKER_AWAY = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    # The coordinator has moved while a member asked for its offsets; the member asks again by itself.
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 def _place(message: Message) -> Place:

@@ -174,11 +174,14 @@ class ClusterProcesses:
     ) -> None:
         self.directory = directory
         self.network: Network = network or Loopback()
+        self._env = env
+        self._extra_args = extra_args
         ids = range(1, nodes + 1)
-        self.nodes = {
-            node_id: NodeProcess(node_id, directory / f"node-{node_id}", self.network, ids, extra_args, env)
-            for node_id in ids
-        }
+        self.nodes = {node_id: self._make_node(node_id, ids) for node_id in ids}
+
+    def _make_node(self, node_id: int, ids: Sequence[int]) -> NodeProcess:
+        directory = self.directory / f"node-{node_id}"
+        return NodeProcess(node_id, directory, self.network, ids, self._extra_args, self._env)
 
     def __getitem__(self, node_id: int) -> NodeProcess:
         return self.nodes[node_id]
@@ -206,6 +209,25 @@ class ClusterProcesses:
         self.wait_serving()
         self.wait_healthy()
         return self
+
+    def join(self) -> int:
+        """Start one more node, which the network must have a place for, and wait until it belongs to the others."""
+        node_id = max(self.nodes) + 1
+        self.nodes[node_id] = self._make_node(node_id, [*self.nodes, node_id])
+        self.nodes[node_id].start().wait_ready(HEALTHY_WITHIN_S)
+        self.wait_healthy()
+        return node_id
+
+    def remove(self, node_id: int, timeout_s: float = 2 * HEALTHY_WITHIN_S) -> None:
+        """Take a node out in order: its partitions move away, it ends by itself, and is none of ours any more."""
+        with self.admin(20.0) as admin:
+            admin.brokers.unregister(node_id)
+        node = self.nodes[node_id]
+        eventually(
+            node.exit_status, lambda status: status is not None, timeout_s=timeout_s, what=f"node {node_id} ends"
+        )
+        assert node.exit_status() == 0, node.log_text()[-2_000:]
+        del self.nodes[node_id]
 
     def wait_serving(self, timeout_s: float = HEALTHY_WITHIN_S) -> None:
         """Until every node that runs answers a request."""

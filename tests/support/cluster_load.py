@@ -40,7 +40,7 @@ SMALL, LARGE = "small-segments", "one-partition"
 ACKS_EACH_MIN = 30
 """Fewer acknowledgements of a producer between two failures would show nothing."""
 RAW_TIMEOUT_S = 3.0
-TROUBLE = (AssertionError, RuntimeError, OSError, ClientError, KafkaException)
+TROUBLE = (AssertionError, RuntimeError, OSError, ClientError, KafkaException, RequestFailed)
 """What may be raised when a cluster is not as it should be: part of a verdict, and no reason to go without one."""
 IMPATIENT = {"socket.timeout.ms": 4_000, "request.timeout.ms": 3_000}
 """librdkafka waits a minute for the answer of a node that stands still; no test has that long."""
@@ -51,6 +51,8 @@ ENVIRONMENT = {"DRMQ_RETENTION_CHECK_INTERVAL_MS": "300"}
 _TRY_AGAIN = {3: "unknown topic", 5: "no leader", 6: "not leader", 7: "timed out", 19: "few replicas", 20: "few after"}
 _OUTCOME_OPEN = {56: "storage error"}
 ALLOWED_CODES = _TRY_AGAIN | _OUTCOME_OPEN
+_NO_COORDINATOR = 15
+"""What a client is told that wants a producer id while there is no controller."""
 
 
 class TimedHistory(History):
@@ -88,21 +90,35 @@ class FollowingProducer(RetryingProducer):
     hear its old offset, whoever leads now: the table of producers has to follow the log.
     """
 
-    def __init__(self, name: str, addresses: Sequence[str], history: History, place: Place, seed: int = 0) -> None:
-        super().__init__(name, addresses[0], history, place, seed)
-        self._addresses = list(addresses)
+    def __init__(
+        self, name: str, addresses: Callable[[], Sequence[str]], history: History, place: Place, seed: int = 0
+    ) -> None:
+        """`addresses` tells where nodes are at the moment, for they may join and leave."""
+        super().__init__(name, addresses()[0], history, place, seed)
+        self._addresses = addresses
         self._next = 0
         self.refusals: Counter[int] = Counter()
 
     def connect(self) -> RawClient | None:
         while not self.is_stopping:
-            address = self._addresses[self._next % len(self._addresses)]
+            addresses = self._addresses()
+            address = addresses[self._next % len(addresses)]
             self._next += 1
             try:
                 return RawClient(address, RAW_TIMEOUT_S)
             except OSError:
                 self._stopping.wait(0.05)
         return None
+
+    def _new_producer(self, client: RawClient) -> tuple[int, int]:
+        try:
+            return super()._new_producer(client)
+        except RequestFailed as refused:
+            self.refusals[refused.code] += 1
+            if refused.code != _NO_COORDINATOR:
+                raise
+            self._stopping.wait(0.1)
+            raise ConnectionError(str(refused)) from refused
 
     def _produce(self, client: RawClient, values: list[bytes], producer_id: int, epoch: int, sequence: int) -> int:
         try:
@@ -155,8 +171,11 @@ class Load:
         cluster.create_topic(LARGE, 1, configs, replicas)
         cluster.wait_healthy()
         self.places = [*(Place(SMALL, index) for index in range(partitions)), Place(LARGE, 0)]
-        addresses = [node.bootstrap for node in cluster.nodes.values()]
         history, bootstrap = self.history, cluster.bootstrap
+
+        def addresses() -> list[str]:
+            return [node.bootstrap for node in list(cluster.nodes.values())]
+
         self.producers: list[CheckedClient] = [
             PacedProducer("idempotent-1", bootstrap, history, self.places, seed, pause_s=pause_s),
             PacedProducer(
@@ -170,7 +189,7 @@ class Load:
                 size_max=3_000,
             ),
             FollowingProducer("following-1", addresses, history, Place(SMALL, 0), seed),
-            FollowingProducer("following-2", addresses[::-1], history, Place(LARGE, 0), seed),
+            FollowingProducer("following-2", lambda: addresses()[::-1], history, Place(LARGE, 0), seed),
         ]
         self.members = [GroupMember(f"member-{n}", bootstrap, history, [SMALL, LARGE], GROUP) for n in (1, 2)]
         self.reader = TailReader("tail", bootstrap, history, self.places)
@@ -184,13 +203,16 @@ class Load:
         """Until every producer has had `count` more acknowledgements; how many there were in all."""
         before = Counter(self.history.acked_by)
         names = [producer.name for producer in self.producers]
-        eventually(
-            lambda: {name: self.history.acked_by[name] - before[name] for name in names},
-            lambda got: min(got.values()) >= count,
-            timeout_s=timeout_s,
-            interval_s=0.01,
-            what=f"{count} more acknowledgements each; problems: {self.client_problems()}",
-        )
+        try:
+            eventually(
+                lambda: {name: self.history.acked_by[name] - before[name] for name in names},
+                lambda got: min(got.values()) >= count,
+                timeout_s=timeout_s,
+                interval_s=0.01,
+                what=f"{count} more acknowledgements each",
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}; problems: {self.client_problems()}") from error
         return self.history.acked_by.total() - before.total()
 
     def wait_all_served(self, timeout_s: float = 60.0) -> None:

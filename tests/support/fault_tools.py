@@ -16,13 +16,18 @@ from support.networks import FaultyNetwork, ProxyNetwork, SwitchNetwork, Unavail
 
 _SILENCE_S = 0.4
 _ECHO = (
-    "import socket,sys,threading\n"
+    "import contextlib,socket,sys,threading\n"
     "server = socket.create_server((sys.argv[1], int(sys.argv[2])))\n"
     "print('listening', flush=True)\n"
     "def serve(c):\n"
-    "    while data := c.recv(65536): c.sendall(data)\n"
+    "    with contextlib.suppress(OSError):\n"
+    "        while data := c.recv(65536): c.sendall(data)\n"
     "while True: threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()\n"
 )
+
+_HELD_API = 0
+_WORD = b"\0\0\0\4\0\0ok"
+"""Looks like a request of API 0."""
 
 
 class Tool(NamedTuple):
@@ -52,10 +57,10 @@ def strace_works() -> Tool:
 
 
 @contextmanager
-def echo_server(network: FaultyNetwork, node_id: int) -> Iterator[None]:
-    """Something that answers where a node would."""
+def echo_server(network: FaultyNetwork, node_id: int, *, peers: bool = False) -> Iterator[None]:
+    """Something that answers where a node would, clients or its peers."""
     command = [*network.prefix(node_id), sys.executable, "-c", _ECHO]  # type: ignore[attr-defined]
-    where = [network.host(node_id), str(network.port(node_id))]  # type: ignore[attr-defined]
+    where = [network.host(node_id), str(network.port(node_id) + 1_000 * peers)]  # type: ignore[attr-defined]
     process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -68,13 +73,20 @@ def echo_server(network: FaultyNetwork, node_id: int) -> Iterator[None]:
 
 
 def echo_seconds(network: FaultyNetwork, node_id: int, timeout_s: float = 5.0) -> float | None:
-    """How long it takes to connect, send a byte and have it back; None if that does not happen in time."""
+    """How long it takes to connect, send a word and have it back; None if that does not happen in time."""
     host, _, port = network.bootstrap(node_id).rpartition(":")  # type: ignore[attr-defined]
     started = time.monotonic()
     with suppress(OSError), socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
         connection.settimeout(timeout_s)
-        connection.sendall(b"x")
-        if connection.recv(1) == b"x":
+        # A size and as many bytes: a proxy passes requests on whole.
+        connection.sendall(_WORD)
+        received = b""
+        while len(received) < len(_WORD):
+            more = connection.recv(len(_WORD) - len(received))
+            if not more:
+                return None
+            received += more
+        if received == _WORD:
             return time.monotonic() - started
     return None
 
@@ -107,6 +119,14 @@ def network_works(network: FaultyNetwork) -> Iterator[Tool]:
             network.set_rule(to_node, LinkRule(loss=1.0))
             lost = echo_seconds(network, 1, _SILENCE_S)
             yield told("loss", lost is None, "all frames lost, no echo")
+        if "hold" in network.features:
+            network.set_rule(to_node, LinkRule(held_api=_HELD_API + 1, held_ms=500))
+            other = echo_seconds(network, 1)
+            network.set_rule(to_node, LinkRule(held_api=_HELD_API, held_ms=500))
+            held = echo_seconds(network, 1)
+            works = held is not None and held >= 0.5 and network.counts()[1] == 1 and other is not None
+            seen = "no echo" if held is None else f"held for 500 ms: {held * 1_000:.0f} ms, and one of another API not"
+            yield told("hold", works, seen)
 
 
 def probe() -> Iterator[Tool]:

@@ -27,6 +27,13 @@ class LinkRule:
     """The part of frames that arrives twice."""
     bytes_per_s: int = 0
     """The most that gets through; 0 without limit."""
+    held_api: int = -1
+    """Requests of this Kafka API are held back; none by default."""
+    held_part: float = 1.0
+    """The part of these that is held, 0 to 1."""
+    held_ms: float = 0
+    snapshot_bytes_max: int = -1
+    """How many bytes of snapshots may have passed in all, on all links, until this link takes no more of them."""
 
 
 OPEN = LinkRule()

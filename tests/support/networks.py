@@ -44,7 +44,7 @@ class FaultyNetwork:
 
     name: ClassVar[str]
     features: ClassVar[frozenset[str]]
-    """Of `cut`, `delay`, `rate`, `loss` and `duplicate`: what it can do."""
+    """Of `cut`, `delay`, `rate`, `loss`, `duplicate`, `hold` and `snapshot`: what it can do."""
 
     def __init__(self, nodes: int) -> None:
         self.nodes = range(1, nodes + 1)
@@ -95,8 +95,12 @@ class FaultyNetwork:
         self.rules = LinkRules()
         self._tell()
 
+    def counts(self) -> tuple[int, int]:
+        """What was counted so far: frames that passed and were lost, or bytes of snapshots and held requests."""
+        return self._tell()
+
     def _tell(self) -> tuple[int, int]:
-        """Have the rules take effect; how many frames have passed and were lost so far."""
+        """Have the rules take effect; what the process has counted."""
         assert self._helper is not None
         assert self._helper.stdin is not None
         assert self._helper.stdout is not None
@@ -222,14 +226,14 @@ class ProxyNetwork(FaultyNetwork):
     """A TCP proxy before every port of every node. Each node has loopback addresses of its own for that."""
 
     name = "TCP proxies"
-    features = frozenset({"cut", "delay", "rate"})
+    features = frozenset({"cut", "delay", "rate", "hold", "snapshot"})
 
     def __init__(self, nodes: int, seed: int = 1) -> None:
         super().__init__(nodes)
         self._ports: dict[int, int] = {}
         for node_id in self.nodes:
             self._ports[node_id] = free_port_pair(self._ports.values())
-        words = []
+        words: list[str] = []
         for node_id, port in self._ports.items():
             words.append(f"clients,{node_id},{self._clients_host(node_id)},{port},{HOST}")
             words.append(f"peers,{node_id},{self._peers_host(node_id)},{port + 1_000},{HOST}")

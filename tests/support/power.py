@@ -15,12 +15,22 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
-from support.cluster import NodeProcess
 from support.fault_tools import Tool
 from support.networks import Unavailable
 
 IMAGE_BYTES = 512 << 20
+
+
+class Pausable(Protocol):
+    """A process that uses a disk."""
+
+    def pause(self) -> None:
+        """Have it stand still."""
+
+    def kill(self) -> None:
+        """End it, also while it stands still."""
 
 
 class PowerDisk:
@@ -46,6 +56,10 @@ class PowerDisk:
     def _mount(self) -> None:
         _run("mount", "-o", "loop,noatime", str(self._image), str(self._mount_point))
 
+    def sync(self) -> None:
+        """Have everything on the disk that was written so far, whoever wrote it."""
+        _run("sync", "-f", str(self._mount_point))
+
     def copy(self) -> None:
         """Keep the disk as it is at this moment. Whoever writes to it must stand still."""
         _run("cp", "--sparse=always", str(self._image), str(self._image.with_suffix(".cut")))
@@ -61,7 +75,7 @@ class PowerDisk:
         self._image.unlink(missing_ok=True)
 
 
-def cut_power(nodes: Iterable[tuple[NodeProcess, PowerDisk]]) -> None:
+def cut_power(nodes: Iterable[tuple[Pausable, PowerDisk]]) -> None:
     """End these nodes, all at the same moment, and take from their disks what was not synced."""
     row = list(nodes)
     for node, _ in row:

@@ -6,6 +6,10 @@ Every node advertises an address of this process instead of its own. A connectio
 the clients; one to its peers' port says in its greeting which node dialled. A cut link holds its bytes back, also
 those that end a connection: both ends see silence, and on healing everything arrives, as after TCP's repetitions. What
 only packets can suffer (loss, duplication, overtaking) cannot be done here.
+
+What only a proxy can do, because it knows what passes: hold single requests of clients back until long after these have
+given up on them, and stop the transfer of a snapshot after so many bytes. The answer to each line of rules says how
+many bytes of snapshots have passed, and how many requests were held.
 """
 
 from __future__ import annotations
@@ -26,7 +30,13 @@ CHUNK_BYTES = 65_536
 _GREETING_BYTES = 28
 _NODE_ID_AT = 20
 """Of the peers' greeting: where in its frame the node id of the dialler begins (drmq.transport.peers.hello)."""
+_KIND_AT = 19
+"""And where the kind of the connection is."""
+_SNAPSHOTS = 2
 _QUEUE_MAX = 32
+_SIZE_BYTES = 4
+_API_END = 6
+"""Of a request: the size, then two bytes that tell which API it is."""
 
 
 class Route(NamedTuple):
@@ -44,6 +54,8 @@ class Proxy:
 
     def __init__(self, seed: int = 0) -> None:
         self.rules = LinkRules()
+        self.snapshot_bytes = 0
+        self.held = 0
         self._changed = asyncio.Event()
         self._chance = random.Random(seed)
         self._servers: list[asyncio.Server] = []
@@ -70,15 +82,16 @@ class Proxy:
         self._servers.append(await asyncio.start_server(accept, route.listen_host, route.port, limit=CHUNK_BYTES))
 
     async def _connect(self, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        start, dialler = b"", CLIENTS
+        start, dialler, has_snapshots = b"", CLIENTS, False
         if route.kind == "peers":
             start = await reader.readexactly(_GREETING_BYTES)
             dialler = int.from_bytes(start[_NODE_ID_AT:], "big")
+            has_snapshots = start[_KIND_AT] == _SNAPSHOTS
         await self._pass_gate(dialler, route.node_id)
         target_reader, target_writer = await asyncio.open_connection(route.target_host, route.port, limit=CHUNK_BYTES)
         try:
             await asyncio.gather(
-                self._pump(reader, target_writer, dialler, route.node_id, start),
+                self._pump(reader, target_writer, dialler, route.node_id, start, has_snapshots=has_snapshots),
                 self._pump(target_reader, writer, route.node_id, dialler, b""),
             )
         finally:
@@ -88,8 +101,35 @@ class Proxy:
         while self.rules.get(sender, receiver).cut:
             await self._changed.wait()
 
+    async def _pass_snapshot(self, sender: int, receiver: int, writer: asyncio.StreamWriter, data: bytes) -> bytes:
+        """Send as much of a snapshot as may pass, and wait while none may; what is left to send."""
+        most = self.rules.get(sender, receiver).snapshot_bytes_max
+        allowed = len(data) if most < 0 else min(len(data), max(0, most - self.snapshot_bytes))
+        if not allowed:
+            await self._changed.wait()
+        self.snapshot_bytes += allowed
+        writer.write(data[:allowed])
+        await writer.drain()
+        return data[allowed:]
+
+    def _held_ms(self, request: bytes, sender: int, receiver: int) -> float:
+        rule = self.rules.get(sender, receiver)
+        if int.from_bytes(request[_SIZE_BYTES:_API_END], "big", signed=True) != rule.held_api or rule.held_api < 0:
+            return 0.0
+        if self._chance.random() >= rule.held_part:
+            return 0.0
+        self.held += 1
+        return rule.held_ms
+
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sender: int, receiver: int, start: bytes
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        sender: int,
+        receiver: int,
+        start: bytes,
+        *,
+        has_snapshots: bool = False,
     ) -> None:
         """Move bytes until one end closes; then close the other, which ends the other direction too."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_QUEUE_MAX)
@@ -107,6 +147,8 @@ class Proxy:
                 rate = self.rules.get(sender, receiver).bytes_per_s
                 if rate:
                     await asyncio.sleep(len(data) / rate)
+                while has_snapshots and data:
+                    data = await self._pass_snapshot(sender, receiver, writer, data)
                 writer.write(data)
                 await writer.drain()
 
@@ -116,8 +158,9 @@ class Proxy:
                 if data:
                     rule = self.rules.get(sender, receiver)
                     jitter = self._chance.uniform(-rule.jitter_ms, rule.jitter_ms) if rule.jitter_ms else 0.0
-                    await queue.put((loop.time() + (rule.delay_ms + jitter) / 1_000, data))
-                data = await _read(reader)
+                    held_ms = self._held_ms(data, sender, receiver) if sender == CLIENTS else 0.0
+                    await queue.put((loop.time() + (rule.delay_ms + jitter + held_ms) / 1_000, data))
+                data = await (_read_request(reader) if sender == CLIENTS else _read(reader))
                 if not data:
                     await queue.put((0.0, b""))
                     return
@@ -137,6 +180,17 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
+async def _read_request(reader: asyncio.StreamReader) -> bytes:
+    """One request of a client, whole, so that it can be held by itself; what there is of it if the client goes."""
+    try:
+        size = await reader.readexactly(_SIZE_BYTES)
+        return size + await reader.readexactly(int.from_bytes(size, "big"))
+    except asyncio.IncompleteReadError as ended:
+        return ended.partial
+    except OSError:
+        return b""
+
+
 async def main(routes: list[Route]) -> None:
     """Run until standard input ends."""
     proxy = Proxy()
@@ -146,7 +200,7 @@ async def main(routes: list[Route]) -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     while line := await commands.readline():
         proxy.set_rules(LinkRules.from_line(line))
-        os.write(1, b"0 0\n")
+        os.write(1, b"%d %d\n" % (proxy.snapshot_bytes, proxy.held))
     # There is nothing to tidy up, and connections that are still being made would only complain.
     os._exit(0)
 

@@ -149,6 +149,8 @@ class Assignments:
                     is_here = False
                 if not is_here:
                     brought.append(self._bring(topic, index, assignment, config))
+            elif isinstance(slots.get(index), StoppedPartition):
+                await self._remove_stopped(topic, index)
             elif is_here:
                 await self._remove(GroupId(topic_id, index))
             elif not self._has_files(topic, index):
@@ -237,6 +239,16 @@ class Assignments:
             self._made.pop(group, None)
         except (StorageError, OSError) as error:
             log.warning("the files of %r, which has moved away or is deleted, are still there: %s", partition, error)
+
+    async def _remove_stopped(self, topic: Topic, index: int) -> None:
+        """Give up a replica that could not be opened. Were its files kept, it could not be opened either later."""
+        group = GroupId(topic.topic_id, index)
+        self._table.withdraw(group)
+        try:
+            await self._table.remove_files(topic, index)
+            self._made.pop(group, None)
+        except (StorageError, OSError) as error:
+            log.warning("the files of %s-%d, which has moved away, are still there: %s", topic.name, index, error)
 
     async def _remove_topic(self, topic_id: TopicId, name: str) -> None:
         for index in list(self._table.slots(topic_id)):

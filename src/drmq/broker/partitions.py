@@ -263,6 +263,10 @@ class PartitionTable:
         kept = self._store.set_aside(topic, topic_id, index)
         log.warning("the damaged copy of %s-%d is kept in %s; remove it when nobody needs it", topic, index, kept)
 
+    async def remove_files(self, topic: Topic, index: int) -> None:
+        """Delete the files of a partition that is not open."""
+        await self.in_pool(lambda: self._store.remove_partition(topic.name, topic.topic_id, index))
+
     async def remove_topic(self, topic_id: TopicId, name: str) -> None:
         """Delete whatever is left of a deleted topic."""
         await self.in_pool(lambda: self._store.remove_topic(name, topic_id))

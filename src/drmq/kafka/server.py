@@ -25,6 +25,7 @@ from drmq.broker.membership import OutcomeOpen
 from drmq.kafka import describe_quorum, fetch, offset_fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.fetch_sessions import FetchSessions
+from drmq.kafka.views import is_cut_off
 from drmq.model import ApiError, ErrorCode
 from drmq.storage import StorageError
 from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause
@@ -57,6 +58,10 @@ _FORWARDED = {
     ApiKey.REMOVE_RAFT_VOTER,
 }
 """APIs that only the controller can carry out."""
+_ABOUT_LEADERS = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
+_CUT_OFF = "this node is cut off from most others, which know better who leads"
+_CUT_OFF_CLOSE_S = 0.05
+"""Time for the answer to leave."""
 
 
 def _is_for_controller(api_key: int, request: Any) -> bool:
@@ -165,6 +170,10 @@ class KafkaServer:
             task.add_done_callback(self._tasks.discard)
         else:
             self._send(header, answer, response)
+        if header.api_key in _ABOUT_LEADERS and is_cut_off(self.broker):
+            # It is answered, for whoever wants to know how things look from here. But a client that goes on asking the
+            # node that it has used last, as librdkafka does, would not hear of the new leader while the cut lasts.
+            asyncio.get_running_loop().call_later(_CUT_OFF_CLOSE_S, connection.close, _CUT_OFF)
 
     # ---- requests for the controller ------------------------------------------------------------
 

@@ -54,6 +54,13 @@ def may_lead(broker: Broker, notice: LeaderNotice) -> bool:
     return notice.leader in broker.catalog.brokers and broker.network.is_up(notice.leader)
 
 
+def is_cut_off(broker: Broker) -> bool:
+    """Whether the nodes that this one does not hear are a majority: they have leaders, and it learns of none."""
+    others = [node_id for node_id in broker.catalog.brokers if node_id != broker.node_id]
+    heard = 1 + sum(broker.network.is_up(node_id) for node_id in others)
+    return 2 * heard < 1 + len(others)
+
+
 def live_brokers(broker: Broker) -> list[RegisteredBroker]:
     """The brokers that clients can use, by id."""
     return [known for _, known in sorted(broker.catalog.brokers.items()) if _is_up(known) and "broker" in known.roles]

@@ -127,6 +127,25 @@ def test_a_partition_that_went_and_comes_back_is_made_anew(harness: Harness, fil
         assert again.partition("orders").high_watermark == 0
 
 
+def test_a_stopped_partition_that_moves_away_takes_its_files_along(harness: Harness, files: FakeFiles) -> None:
+    """Otherwise it would be stopped again when it comes back, and moving it away and back is how it is repaired."""
+    harness.create_topic("orders")
+    harness.produce("orders")
+    path = path_of(harness)
+    harness.close()
+    disk = files.after_kill()
+    disk.remove(f"{path}/ledger")
+    with Harness(disk) as again:
+        assert "ledger" in stopped_reason(again)
+        broker = again.broker
+        again.run(broker.assignments._remove_stopped(broker.catalog.topic("orders"), 0))
+        assert not disk.is_directory(path)
+        again.run(broker.partitions.in_pool(broker.assignments._note_made))
+        again.close()
+    with Harness(disk.after_kill()) as anew:
+        assert anew.partition("orders").high_watermark == 0
+
+
 # ---- the power goes --------------------------------------------------------------------------------
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from drmq.broker import BrokerOptions
-from drmq.model import ErrorCode
+from drmq.model import ErrorCode, NodeId
 from drmq.wire import ApiKey
 from drmq.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.broker_harness import Harness
-from support.kafka_line import versions
+from support.kafka_line import KafkaLine, versions
+from support.other_nodes import add_node, heard
 
 
 def named(*names: str, create: bool = True) -> MetadataRequest:
@@ -79,3 +80,18 @@ def test_operations_are_told_when_asked_for(harness: Harness) -> None:
     answer = harness.ask(request, 8)
     assert answer.topics[0].topic_authorized_operations > 0
     assert answer.cluster_authorized_operations > 0
+
+
+def test_a_node_that_is_cut_off_sends_clients_elsewhere(harness: Harness) -> None:
+    """It answers and then hangs up: a client that always asks the node it used last would never find the new leader."""
+    harness.create_topic("t")
+    for node_id in (2, 3):
+        add_node(harness, node_id)
+    for up, is_cut_off in (({2, 3}, False), ({3}, False), (set(), True)):
+        heard(harness).clear()
+        heard(harness).update(map(NodeId, up))
+        line = KafkaLine(harness)
+        assert [topic.name for topic in line.ask(named("t"), 9).topics] == ["t"]
+        assert not line.paper.closed
+        harness.advance(1_000)
+        assert line.paper.closed is is_cut_off, up

@@ -1,0 +1,188 @@
+"""Disks that lose their power, are full, slow or empty: K1, K4, K5, K6, K10, and F12 with a power cut."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from chaos.run import Run
+from support.polling import eventually
+from support.raw_client import RawClient, RequestFailed
+
+ASIDE = "aside"
+"""A topic that nobody else writes to: what is tried there is not part of what is judged."""
+LARGE_BYTES = 200_000
+STRACE = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync"]
+
+
+def power_cut_on_one(run: Run) -> None:
+    """A node loses its power, and with it all that was not synced: a leader, then a follower."""
+    for _ in range(3):
+        place = run.place()
+        node_id = run.leader(place) if run.chance.random() < 0.6 else run.follower(place)
+        run.cut_power(node_id)
+        run.served()
+        run.start(node_id)
+        run.whole()
+
+
+def power_cut_on_all(run: Run) -> None:
+    """The whole cluster loses its power at the same moment."""
+    for _ in range(3):
+        run.load.wait_loaded(run.chance.randrange(10, 100))
+        run.cut_power(*run.cluster.ids)
+        run.start(*run.cluster.ids)
+        run.whole()
+
+
+def swapped_majorities_and_power(run: Run) -> None:
+    """As F12, and the third node loses its power: a majority of one with memory and two that stood still."""
+    one, two, three, four, five = run.chance.sample(run.cluster.ids, 5)
+    run.pause(one, two)
+    run.served()
+    run.cut_power(three)
+    run.start(three)
+    run.resume(one, two)
+    run.pause(four, five)
+    run.wait(0, 1)
+    run.served()
+    run.resume(four, five)
+    run.whole()
+
+
+def wiped(run: Run) -> None:
+    """Every node in its turn comes back with an empty disk."""
+    for node_id in run.cluster.ids:
+        run.kill(node_id)
+        run.say(f"wipe {node_id}")
+        run.cluster[node_id].wipe()
+        run.served()
+        run.start(node_id)
+        run.whole()
+
+
+def slow_disk(run: Run) -> None:
+    """Every sync on one node takes 200 ms longer: a follower, then a leader."""
+    for node_id in (run.follower(), run.leader()):
+        node = run.cluster[node_id]
+        run.say(f"every sync on node {node_id} takes 200 ms more")
+        node.terminate()
+        node.wrapper = [*STRACE, "-e", "inject=fsync,fdatasync:delay_enter=200000"]
+        node.start().wait_ready(60)
+        run.served()
+        run.wait(3, 6)
+        run.served()
+        run.say(f"node {node_id} is quick again")
+        node.wrapper = []
+        node.terminate(60)
+        node.start()
+        run.whole()
+
+
+def failed_sync(run: Run) -> None:
+    """A sync fails on one node: it must not acknowledge what it did not store, and is well after a restart."""
+    run.expected += ["refuses appends", "is stopped", " CRITICAL "]
+    node_id = run.leader()
+    node = run.cluster[node_id]
+    node.terminate()
+    run.say(f"the hundredth sync of each thread on node {node_id} fails")
+    node.wrapper = [*STRACE, "-e", "inject=fdatasync:error=EIO:when=100"]
+    before = len(node.log_text())
+    node.start().wait_ready(60)
+    # A failure that never came would prove nothing.
+    eventually(lambda: node.log_text()[before:], lambda text: "Input/output error" in text, what="a failed sync")
+    run.served()
+    run.wait(3, 6)
+    run.served()
+    node.wrapper = []
+    if node.running:
+        run.kill(node_id)
+    run.start(node_id)
+    run.whole()
+
+
+def disk_full_on_follower(run: Run) -> None:
+    """The disk of a node that follows is full: nobody waits for it, and it catches up when there is space."""
+    node_id = run.follower()
+    fill(run, node_id)
+    with run.gap():
+        run.served()
+        run.wait(2, 4)
+        run.served()
+    empty(run, node_id)
+    run.whole()
+
+
+def disk_full_on_leader(run: Run) -> None:
+    """The disk of a leader is full: its partitions are served all the same, and it is well when there is space."""
+    place = run.place()
+    node_id = run.leader(place)
+    with run.gap(place):
+        fill(run, node_id)
+        run.served()
+    run.wait(2, 4)
+    run.served()
+    empty(run, node_id)
+    run.whole()
+
+
+def disk_full_on_majority(run: Run) -> None:
+    """The disks of most nodes are full: nothing is acknowledged, and all goes on when there is space."""
+    cluster = run.cluster
+    cluster.create_topic(ASIDE, 1, {"retention.ms": "-1"}, len(cluster.ids))
+    with RawClient(cluster[cluster.leader_of(ASIDE)].bootstrap) as client:
+        client.produce(ASIDE, [b"before"])
+    victims = run.chance.sample(cluster.ids, len(cluster.ids) // 2 + 1)
+    fill(run, *victims)
+    # What is small may still fit into the last page of a file, and is acknowledged for good. What is large cannot.
+    for number in range(3):
+        with RawClient(cluster[cluster.leader_of(ASIDE)].bootstrap, timeout_s=5.0) as client:
+            try:
+                client.produce(ASIDE, [bytes(LARGE_BYTES)])
+            except (RequestFailed, OSError) as refused:
+                run.say(f"attempt {number + 1} to write {LARGE_BYTES} bytes: {refused!r}")
+            else:
+                raise AssertionError("a large record was acknowledged, and there is no space for it on a majority")
+
+    def first() -> bytes | None:
+        # While appends fail, leaders change.
+        with (
+            suppress(RequestFailed, OSError),
+            RawClient(cluster[cluster.leader_of(ASIDE)].bootstrap, timeout_s=5.0) as client,
+        ):
+            return client.fetch_all(ASIDE).get(0)
+        return None
+
+    eventually(first, lambda value: value == b"before", interval_s=0.2, what="reads from a full disk")
+    run.load.look_at_commits()
+    assert all(cluster[node_id].running for node_id in victims), "a full disk has ended a node"
+    empty(run, *victims)
+    run.whole()
+
+
+def started_on_a_full_disk(run: Run) -> None:
+    """A node whose disk is full dies, starts on the full disk, and takes part again when there is space."""
+    node_id = run.leader(run.place())
+    fill(run, node_id)
+    run.served()
+    run.kill(node_id)
+    run.start(node_id)
+    run.served()
+    run.wait(2, 4)
+    empty(run, node_id)
+    if not run.cluster[node_id].running:
+        run.say(f"node {node_id} has ended on the full disk")
+        run.start(node_id)
+    run.whole()
+
+
+def fill(run: Run, *node_ids: int) -> None:
+    run.expected += ["refuses appends"]
+    for node_id in node_ids:
+        run.say(f"the disk of node {node_id} is full")
+        run.small_disks[node_id].fill()
+
+
+def empty(run: Run, *node_ids: int) -> None:
+    for node_id in node_ids:
+        run.say(f"there is space on the disk of node {node_id}")
+        run.small_disks[node_id].empty()
