@@ -91,17 +91,20 @@ def directory_of(cluster: ClusterProcesses, node_id: int) -> Path:
     return found
 
 
-def contents(cluster: ClusterProcesses, node_id: int) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (directory_of(cluster, node_id) / "0").glob("*.log")}
+def contents(cluster: ClusterProcesses, node_id: int) -> bytes:
+    """All segments, one after the other."""
+    return b"".join(path.read_bytes() for path in sorted((directory_of(cluster, node_id) / "0").glob("*.log")))
 
 
 def check_all_the_same(cluster: ClusterProcesses) -> None:
+    eventually(
+        lambda: {contents(cluster, node_id) for node_id in (1, 2, 3)}, lambda found: len(found) == 1, what="equal files"
+    )
     cluster.wait_healthy()
-    cluster.wait_caught_up()
     cluster.stop()
-    joined = [b"".join(content for _, content in sorted(contents(cluster, node_id).items())) for node_id in (1, 2, 3)]
-    assert joined[0] == joined[1] == joined[2]
-    assert len(joined[0]) > RECORDS * len(VALUE)
+    one, two, three = (contents(cluster, node_id) for node_id in (1, 2, 3))
+    assert one == two == three
+    assert len(one) > RECORDS * len(VALUE)
 
 
 @pytest.mark.parametrize("damage", [flip_in_the_last, forget_votes, shutil.rmtree], ids=lambda damage: damage.__name__)

@@ -92,7 +92,10 @@ class Assignments:
         """The catalog has changed about these topics."""
         self._waiting.update(dict.fromkeys(sorted(topics)))
         self._groups.shard_count = self._shard_count()
-        self._unsettled.update(partition.group for partition in self._table if partition.is_leader)
+        for partition in self._table:
+            if partition.is_leader:
+                self._unsettled.add(partition.group)
+                self._note_former(partition)
         if self._waiting and self._worker is None:
             self._settled.clear()
             self._worker = asyncio.ensure_future(self._work())
@@ -288,6 +291,18 @@ class Assignments:
     def on_role(self, partition: Partition) -> None:
         if partition.is_serving:
             self._unsettled.add(partition.group)
+            self._note_former(partition)
+
+    def _note_former(self, partition: Partition) -> None:
+        """On a leader: whose name has changed is not in sync, though its last word was that it is."""
+        assignment = self._metadata.catalog.assignment(partition.group)
+        node = partition.replica.node
+        if assignment is not None and node is not None:
+            current = self._metadata.catalog.members(assignment, assignment.hosts)
+            former = node.configuration.voters - frozenset[NodeId](current)
+            if former != partition.former_members:
+                partition.former_members = former
+                self._table.look_at(partition)
 
     async def change_members(self) -> None:
         """One round: take the next step wherever this node leads and the members are not the right ones."""

@@ -33,6 +33,7 @@ from drmq.broker.options import BrokerOptions, ClusterOptions
 from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, StoppedPartition
 from drmq.broker.pending import durable
+from drmq.broker.reports import PartitionReports, group_from, group_to_bytes
 from drmq.broker.states import Machine, StateUnreadable
 from drmq.broker.surroundings import Surroundings
 from drmq.broker.topics import TopicService
@@ -133,8 +134,9 @@ class Broker:
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name])
         self.topics.stopped = self._why_stopped
         self.partitions.on_damage = self.assignments.on_damaged
-        self.assignments.on_reassigned = self._on_reassigned
-        self.assignments.on_lost = self._on_lost
+        reports = PartitionReports(self.node_id, self.metadata, self.membership, self.controller)
+        self.assignments.on_reassigned = reports.reassigned
+        self.assignments.on_lost = reports.lost
         self.assignments.hand_over = self._hand_over
         self.controller.elect = self.elect
         self.membership.handlers.update(
@@ -143,9 +145,9 @@ class Broker:
                 Request.FORWARD: self._serve_forward,
                 Request.AUTO_CREATE: self._serve_auto_create,
                 Request.RESERVE_IDS: self._serve_reserve_ids,
-                Request.REASSIGNED: self._serve_reassigned,
+                Request.REASSIGNED: reports.serve_reassigned,
                 Request.ELECT: self._serve_elect,
-                Request.REPLICA_LOST: self._serve_replica_lost,
+                Request.REPLICA_LOST: reports.serve_lost,
                 Request.COORDINATE: self._serve_coordinate,
             }
         )
@@ -561,59 +563,12 @@ class Broker:
     async def _serve_reserve_ids(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
         return ((await self._reserve_ids()).to_bytes(8, "big"),)
 
-    async def _on_reassigned(self, group: GroupId, move: int) -> None:
-        """This node leads a partition that has the members it was to have as of this move."""
-        payload = group.topic_id + group.partition.to_bytes(4, "big") + move.to_bytes(4, "big")
-        try:
-            if self.is_controller:
-                await self._serve_reassigned(self.node_id, memoryview(payload))
-            else:
-                await self.membership.ask_controller(Request.REASSIGNED, (payload,), _FORWARD_TIMEOUT_S)
-        except ApiError as error:
-            log.info("the controller does not know yet that %s has moved: %s", group, error.message)
-
-    async def _serve_reassigned(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        group, move = _group(payload), int.from_bytes(payload[20:24], "big")
-        topic = self.catalog.topics_by_id.get(group.topic_id)
-        # Where it has been told to go elsewhere in the meantime, it is not where it is to be.
-        if (
-            topic is not None
-            and group in self.catalog.reassignments
-            and topic.partitions[group.partition].moves == move
-        ):
-            self.metadata.append(self.catalog.finish_reassignment(topic, group.partition))
-            await self.metadata.committed(f"the reassignment of {topic.name}-{group.partition}")
-        return ()
-
-    async def _on_lost(self, group: GroupId, arrival: int) -> bool:
-        """This node's copy of a partition is of no use. Whether the cluster knows that now."""
-        payload = group.topic_id + group.partition.to_bytes(4, "big") + arrival.to_bytes(8, "big")
-        try:
-            if self.is_controller:
-                await self._serve_replica_lost(self.node_id, memoryview(payload))
-            else:
-                await self.membership.ask_controller(Request.REPLICA_LOST, (payload,), _FORWARD_TIMEOUT_S)
-        except ApiError as error:
-            repeat = {"repeat_key": f"lost {group}"}
-            log.warning("%s is not made anew on this node yet: %s", group, error.message, extra=repeat)
-            return False
-        return True
-
-    async def _serve_replica_lost(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        group, arrival = _group(payload), int.from_bytes(payload[20:28], "big")
-        topic = self.catalog.topics_by_id.get(group.topic_id)
-        if topic is not None:
-            self.controller.check_majority_without(peer, group, topic)
-            self.metadata.append(self.catalog.lose_replica(topic, group.partition, peer, arrival))
-            await self.metadata.committed(f"the loss of {topic.name}-{group.partition} on node {peer}")
-        return ()
-
     def elect(self, group: GroupId, node_id: NodeId) -> None:
         """Have a partition's leader hand over to `node_id`, if that can be done now."""
         notice = self.host.leaders.get(group)
         if notice is None or notice.leader == node_id:
             return
-        payload = group.topic_id + group.partition.to_bytes(4, "big") + node_id.to_bytes(4, "big")
+        payload = group_to_bytes(group) + node_id.to_bytes(4, "big")
         if notice.leader == self.node_id:
             self._elect(payload)
             return
@@ -629,7 +584,7 @@ class Broker:
         task.add_done_callback(lambda done: self._tasks.remove(done) if done in self._tasks else None)
 
     def _elect(self, payload: bytes) -> None:
-        group, node_id = _group(memoryview(payload)), NodeId(int.from_bytes(payload[20:24], "big"))
+        group, node_id = group_from(memoryview(payload)), NodeId(int.from_bytes(payload[20:24], "big"))
         partition = self.host.get(group)
         node = partition.replica.node if partition is not None else None
         if partition is None or node is None or not partition.is_leader:
@@ -688,10 +643,6 @@ class Broker:
 
     def _new_cluster_id(self) -> str:
         return base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
-
-
-def _group(payload: memoryview) -> GroupId:
-    return GroupId(TopicId(bytes(payload[:16])), int.from_bytes(payload[16:20], "big"))
 
 
 def _raft_options(options: BrokerOptions) -> RaftOptions:

@@ -172,7 +172,10 @@ class GroupHost:
         in_sync = [
             member
             for member, peer in progress.items()
-            if peer.votes and peer.caught_up and self._reaches(node_of(member))
+            if peer.votes
+            and peer.caught_up
+            and self._reaches(node_of(member))
+            and member not in partition.former_members
         ]
         if node.configuration.votes(node.node_id):
             in_sync.append(node.node_id)

@@ -115,6 +115,7 @@ class Partition:
         "committed_bytes",
         "config",
         "failure",
+        "former_members",
         "group",
         "high_watermark",
         "in_sync",
@@ -166,6 +167,8 @@ class Partition:
         self.is_serving = False
         """Whether this is a leader that knows what is committed."""
         self.in_sync: tuple[NodeId, ...] = ()
+        self.former_members: frozenset[NodeId] = frozenset()
+        """Members of the group that the catalog knows by other names now: what they had is lost, or moved away."""
         """On the leader: the nodes that have, or soon will have, all of the log."""
         self.notice_version = 0
         self.next_offset = log.end_offset

@@ -289,6 +289,10 @@ class PartitionTable:
     def on_trim(self, partition: Partition, offset: Offset) -> None:
         self.on_trimmed(partition)
 
+    def look_at(self, partition: Partition) -> None:
+        """See anew who is in sync with a partition that is led here."""
+        self._host.look_at(partition)
+
     def on_damaged(self, partition: Partition) -> None:
         self.on_damage(partition)
 

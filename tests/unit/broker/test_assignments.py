@@ -290,9 +290,9 @@ def test_a_move_that_was_finished_under_another_target_is_not_finished(harness: 
         harness.call(lambda node_id=node_id: register(node_id))  # type: ignore[misc]
     first = harness.call(lambda: target(2))
     second = harness.call(lambda: target(3))
-    harness.run(broker._on_reassigned(group, first))
+    harness.run(broker.assignments.on_reassigned(group, first))
     assert broker.catalog.reassignments == {group: (3,)}
-    harness.run(broker._on_reassigned(group, second))
+    harness.run(broker.assignments.on_reassigned(group, second))
     assert broker.catalog.reassignments == {}
 
 
