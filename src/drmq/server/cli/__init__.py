@@ -28,7 +28,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "server": ("drmq.server.cli.server", "Run one node in the foreground."),
         "up": (
             "drmq.server.cli.local",
-            "Start a local node or cluster in the background and wait until it serves.",
+            "Start a local node or cluster in the background and wait until it is healthy.",
         ),
         "down": ("drmq.server.cli.local", "Stop what `drmq up` started."),
         "node": ("drmq.server.cli.node", "Kill, pause, stop and start single nodes of a local cluster."),
