@@ -179,6 +179,7 @@ class Chaos:
         chance: random.Random,
         equipment: Equipment,
     ) -> tuple[Verdict, str]:
+        load: Load | None = None
         try:
             cluster.start()
             load = Load(cluster, self.seed)
@@ -209,6 +210,8 @@ class Chaos:
             gaps = "" if not run.gaps else f"; longest gaps {', '.join(f'{gap:.2f}' for gap in run.gaps)} s"
             return verdict, gaps
         except TROUBLE as error:
+            if load is not None:
+                load.abandon()
             return Verdict([f"the cluster did not come up: {str(error)[:2_000]}"]), ""
         finally:
             cluster.close()

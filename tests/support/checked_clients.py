@@ -41,6 +41,11 @@ class CheckedClient(threading.Thread):
     def ask_to_stop(self) -> None:
         self._stopping.set()
 
+    def abandon(self) -> None:
+        """End the work of a run that is given up. What is left is not sent: the next cluster may have the address."""
+        self.ask_to_stop()
+        self.join(_STOP_TIMEOUT_S)
+
     def stop(self) -> None:
         """End the work and wait for it; raises what went wrong in it."""
         self.ask_to_stop()
@@ -81,6 +86,7 @@ class IdempotentProducer(CheckedClient):
         self._random = random.Random(f"{name}/{seed}")
         self._size_max = size_max
         self._open = 0
+        self._is_abandoned = False
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -97,6 +103,10 @@ class IdempotentProducer(CheckedClient):
             }
         )
 
+    def abandon(self) -> None:
+        self._is_abandoned = True
+        super().abandon()
+
     def work(self) -> None:
         sequence = 0
         while not self.is_stopping:
@@ -106,6 +116,9 @@ class IdempotentProducer(CheckedClient):
             self._send(self._random.choice(self._places), sequence)
             sequence += 1
             self._producer.poll(0)
+        if self._is_abandoned:
+            self._producer.purge()
+            return
         left = self._producer.flush(_STOP_TIMEOUT_S / 2)
         if left:
             self.problems.append(f"{left} records were never answered")
@@ -345,15 +358,7 @@ def _note(history: History, reader: str, sitting: int, message: Message, *, fina
     history.on_read(reader, sitting, _place(message), int(message.offset() or 0), value, key, headers, final=final)
 
 
-_BROKER_AWAY = (
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    # The coordinator has moved while a member asked for its offsets; the member asks again by itself.
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
+_BROKER_AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
 
 def _place(message: Message) -> Place:

@@ -255,6 +255,13 @@ class Load:
             committed = found.get(TopicPartition(place.topic, place.partition))
             self.history.on_look(Look(GROUP, place, NOTHING_KNOWN if committed is None else committed.offset, floor))
 
+    def abandon(self) -> None:
+        """End all clients of a run that is given up."""
+        for client in self.clients:
+            client.ask_to_stop()
+        for client in self.clients:
+            client.abandon()
+
     # ---- ending ---------------------------------------------------------------------------------
 
     def judge(self, *, acks_min: int = 0) -> Verdict:
