@@ -129,7 +129,7 @@ class Desk:
     def work(self) -> None:
         """Let the disk, and everything that follows, happen."""
         self.turn()
-        while not self.writer._queue.empty():
+        while self.writer.has_work:
             self.writer.run_cycle()
             self.turn()
 

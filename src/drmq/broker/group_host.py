@@ -133,8 +133,15 @@ class GroupHost:
 
     def _pump(self) -> None:
         dirty, self._dirty = self._dirty, []
-        for replica in dirty:
-            replica.pump()
+        self.writer.hold()
+        try:
+            for replica in dirty:
+                replica.pump()
+            # Before the writer wakes and competes for the interpreter: the followers have the longer way to a disk.
+            if self.network is not None:
+                self.network.flush()
+        finally:
+            self.writer.release()
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
