@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from drmq.broker import DiskLogs, LogStore, MemoryLogs, Partition
 from drmq.broker.group_host import GroupHost
 from drmq.broker.partitions import PartitionTable
+from drmq.broker.recent import RecentMemory
 from drmq.broker.replica import Replica
 from drmq.broker.states import Machine
 from drmq.catalog import Topic, TopicConfig, TopicDefaults, effective
@@ -80,6 +81,7 @@ class Desk:
             self.store = DiskLogs(DataDirectory("/data", NodeId(1), files=files), files)
         self.writer = Writer(self, sync_threads=1)
         self.raft_options = raft_options or RaftOptions()
+        self.recent_memory = RecentMemory()
         self.random = Random(1)
         self.pool = InlinePool()
         self.sent: list[Message] = []
@@ -127,7 +129,7 @@ class Desk:
     def work(self) -> None:
         """Let the disk, and everything that follows, happen."""
         self.turn()
-        while not self.writer._queue.empty():
+        while self.writer.has_work:
             self.writer.run_cycle()
             self.turn()
 

@@ -13,7 +13,8 @@ Batches live in the segment log; own entries, which are few, in the ledger, each
 which it stands. Every term begins with an own entry of its leader: the own entries also tell the terms.
 
 `EntryLog` is what consensus reads (`raft.LogReader`). It describes what is durable: its driver tells it of
-every write once it has been reported, and not before.
+every write once it has been reported, and not before. What a leader has only just appended is answered from memory
+(`recent`), everything else from the files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from struct import Struct
 
+from drmq.broker.recent import RecentEntries, RecentMemory
 from drmq.model import Offset
 from drmq.raft import Entry, EntryKind, LogIndex, ProtocolError, SnapshotMeta, Term, configuration_from_bytes
 from drmq.records import HEADER_SIZE, BatchHeader, InvalidBatch, check_replicated_batch, iter_batches
@@ -88,9 +90,16 @@ class EntryLog:
     """A segment log and the own entries between its batches, by index. Lives on the event loop."""
 
     def __init__(
-        self, log: Log, base: LedgerBase, own: Sequence[OwnEntry], snapshot: SnapshotMeta | None = None
+        self,
+        log: Log,
+        base: LedgerBase,
+        own: Sequence[OwnEntry],
+        snapshot: SnapshotMeta | None = None,
+        memory: RecentMemory | None = None,
     ) -> None:
         self.log = log
+        self.recent = RecentEntries(memory or RecentMemory(bytes_max=0))
+        """What this node has appended as a leader and may have to send once more."""
         self._base = base
         self._own = list(own)
         self._own_indexes = [entry.index for entry in own]
@@ -159,6 +168,9 @@ class EntryLog:
         ]
 
     def entries(self, start: LogIndex, end: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
+        recent = self.recent.read(start, end, size_bytes_max, count_max)
+        if recent:
+            return recent
         found: list[Entry] = []
         size_bytes = 0
         index = start
@@ -226,12 +238,14 @@ class EntryLog:
 
     def on_truncated(self, index: LogIndex, offset: Offset) -> None:
         """Nothing from `index` on is left; the batches end at `offset`."""
+        self.recent.clear()
         position = bisect_left(self._own_indexes, index)
         del self._own[position:], self._own_indexes[position:], self._own_offsets[position:]
         self.end_offset = min(self.end_offset, offset)
 
     def on_rebased(self, base: LedgerBase, snapshot: SnapshotMeta | None = None) -> None:
         """The log begins later now: `base` stands in for everything up to it."""
+        self.recent.release(LogIndex(base.index))
         position = bisect_right(self._own_indexes, base.index)
         del self._own[:position], self._own_indexes[:position], self._own_offsets[:position]
         self._base = base
@@ -239,6 +253,7 @@ class EntryLog:
 
     def on_installed(self, base: LedgerBase, snapshot: SnapshotMeta) -> None:
         """A snapshot has replaced everything."""
+        self.recent.clear()
         self.end_offset = Offset(base.offset)
         self._own, self._own_indexes, self._own_offsets = [], [], []
         self._base = base

@@ -23,6 +23,7 @@ from concurrent.futures import Executor
 from random import Random
 
 from drmq.broker.partition import Partition
+from drmq.broker.recent import RecentMemory
 from drmq.broker.replica import Replica
 from drmq.model import GroupId, NodeId, TopicId, node_of
 from drmq.raft import AppendRequest, Message, ProgressState, ProtocolError, RaftOptions, Role
@@ -54,6 +55,7 @@ class GroupHost:
         self.pool = pool
         self.random = random
         self.raft_options = raft_options
+        self.recent_memory = RecentMemory()
         self.network: Network | None = None
         self.leaders: dict[GroupId, LeaderNotice] = {}
         """Who leads what, as far as this node has heard; replicas of its own included."""
@@ -131,8 +133,15 @@ class GroupHost:
 
     def _pump(self) -> None:
         dirty, self._dirty = self._dirty, []
-        for replica in dirty:
-            replica.pump()
+        self.writer.hold()
+        try:
+            for replica in dirty:
+                replica.pump()
+            # Before the writer wakes and competes for the interpreter: the followers have the longer way to a disk.
+            if self.network is not None:
+                self.network.flush()
+        finally:
+            self.writer.release()
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)

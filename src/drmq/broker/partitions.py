@@ -188,7 +188,7 @@ class PartitionTable:
         else:
             producers = load_producers(opened, state.snapshots, opened.end_offset, self._clock.wall_ms())
         partition = Partition(topic.name, topic.topic_id, index, opened, config, producers, state, self)
-        entries = EntryLog(opened, ledger.base, ledger.entries, snapshot)
+        entries = EntryLog(opened, ledger.base, ledger.entries, snapshot, self._host.recent_memory)
         member = self.member_in(topic, index)
         partition.replica = Replica(partition.group, member, entries, ledger, self._host, partition)
         if isinstance(state, MachineState):

@@ -23,6 +23,7 @@ from random import Random
 from typing import Protocol
 
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
+from drmq.broker.recent import RecentMemory
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
 from drmq.raft import (
     NO_INDEX,
@@ -110,6 +111,7 @@ class ReplicaHost(Protocol):
     raft_options: RaftOptions
     random: Random
     pool: Executor
+    recent_memory: RecentMemory
 
     def send(self, node_id: NodeId, group: GroupId, message: Message) -> None: ...
 
@@ -235,6 +237,7 @@ class Replica:
         """Take part no longer. What is queued for the disk still gets there."""
         self._stopped = True
         self.node = None
+        self.entries.recent.clear()
         self._steps.clear()
 
     # ---- in -------------------------------------------------------------------------------------
@@ -333,11 +336,18 @@ class Replica:
         while node is not None and node.has_ready:
             self._carry_out(node.take_ready())
             node = self.node
+        if self.entries.recent:
+            if node is not None and node.has_followers:
+                self.entries.recent.release(node.replicated_index)
+            else:
+                self.entries.recent.clear()
         if self.entries.missing is not None and node is not None:
             self._fetch_missing()
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.leadership is not None:
+            # What is kept belongs to one reign: in another, other entries may be in its place.
+            self.entries.recent.clear()
             self._owner.on_leadership(ready.leadership)
         for message in ready.messages:
             self._send(message)
@@ -400,6 +410,11 @@ class Replica:
             self._queued_offset = offset
             step.truncated_to = offset
             jobs.append(lambda: self._truncate(index, offset))
+        if ready.entries:
+            if self.node is not None and self.node.has_followers:
+                self.entries.recent.extend(ready.entries)
+            else:
+                self.entries.recent.clear()
         own: list[OwnEntry] = []
         batches: list[Batch] = []
         for entry in ready.entries:
@@ -639,6 +654,7 @@ class Replica:
         if self.node is not None:
             self.failed_alone = self.is_alone
         self.node = None
+        self.entries.recent.clear()
         self._steps.clear()
         self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)
         if is_final or self._is_half_installed or self._restarting or self._stopped:
@@ -673,6 +689,8 @@ class Replica:
         self._host.writer.resume(self.log)
         old, replaced = self.entries, self._replaced
         self._replaced = None
-        self.entries = EntryLog(old.log, self._ledger.base, self._ledger.entries, replaced or old.snapshot)
+        self.entries = EntryLog(
+            old.log, self._ledger.base, self._ledger.entries, replaced or old.snapshot, self._host.recent_memory
+        )
         self._owner.on_replica_restarted(done.result())
         self.start()

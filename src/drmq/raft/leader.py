@@ -170,6 +170,13 @@ class Leader:
         """How long ago a follower was heard."""
         return self._tick_count - progress.heard_tick
 
+    @property
+    def replicated_index(self) -> LogIndex:
+        """How far every follower has the log that answers."""
+        heard_since = self._tick_count - self._state.options.election_timeout_ticks
+        matches = [progress.match for progress in self.progress.values() if progress.heard_tick > heard_since]
+        return min(matches, default=self._state.log.last_index)
+
     def _check_caught_up(self, node_id: NodeId) -> None:
         if not self.is_caught_up(node_id):
             raise NotCaughtUp(node_id, self.progress[node_id].match, self._state.log.commit_index)

@@ -190,6 +190,18 @@ class Node:
             for node_id, progress in leader.progress.items()
         }
 
+    @property
+    def has_followers(self) -> bool:
+        """Whether this is a leader with someone to send its log to."""
+        return self._leader is not None and bool(self._leader.progress)
+
+    @property
+    def replicated_index(self) -> LogIndex:
+        """On a leader: how far everyone has the log who has been heard within an election timeout."""
+        leader = self._leader
+        assert leader is not None
+        return leader.replicated_index
+
     def snapshot_meta(self, index: LogIndex, data: bytes = b"") -> SnapshotMeta:
         """What a snapshot of the state at `index`, which must be applied, has to remember."""
         state = self._state

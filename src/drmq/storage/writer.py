@@ -24,10 +24,11 @@ stop reading from its clients. A simulator calls `run_cycle` itself instead of `
 
 from __future__ import annotations
 
+import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from drmq.model import Offset
@@ -91,7 +92,10 @@ class Writer:
 
     def __init__(self, events: WriterEvents, sync_threads: int = SYNC_THREADS, name: str = "drmq-writer") -> None:
         self._events = events
-        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._queue: deque[_Item] = deque()
+        self._bell: tuple[int, int] | None = None  # both ends of a pipe, while the thread is there to listen
+        self._is_listening = False
+        self._hold_count = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._sync_threads = sync_threads
         self._pool: ThreadPoolExecutor | None = None
@@ -112,16 +116,48 @@ class Writer:
         """Batches that wait for the thread, or are being written by it."""
         return self._submitted_bytes - self._taken_bytes
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something waits for the thread."""
+        return bool(self._queue)
+
     def start(self) -> None:
         """Begin to work."""
+        self._bell = os.pipe()
         self._thread.start()
+
+    def hold(self) -> None:
+        """Leave the thread asleep until `release`: more is about to be queued, and one sync is to cover all of it."""
+        self._hold_count += 1
+
+    def release(self) -> None:
+        """Have the thread see to what was queued since `hold`."""
+        self._hold_count -= 1
+        if self._queue:
+            self._ring()
+
+    def _put(self, item: _Item) -> None:
+        self._queue.append(item)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wake the thread if it sleeps.
+
+        By a system call during which this thread gives up the interpreter's lock: a thread that is woken
+        often runs at once, in the place of the one that woke it. With a lock of Python's the waker would still
+        hold the interpreter, so that neither of them could go on.
+        """
+        if self._is_listening and not self._hold_count:
+            self._is_listening = False
+            assert self._bell is not None
+            os.write(self._bell[1], b"!")
 
     def submit(self, log: Log, header: BatchHeader, batch: Buffer, wants_written: bool = False) -> None:
         """Queue a stamped batch. With `wants_written`, `on_written` tells before the sync that it is in the log."""
         if self._is_stopping:
             raise self._stopped()
         self._submitted_bytes += len(batch)
-        self._queue.put((log, header, batch, wants_written))
+        self._put((log, header, batch, wants_written))
 
     def run(self, log: Log, function: Callable[[], T]) -> Future[T]:
         """Run `function` on the writer thread, after everything queued for `log` before is appended and synced.
@@ -141,20 +177,25 @@ class Writer:
         if self._is_stopping:
             job.fail(self._stopped())
         else:
-            self._queue.put(job)
+            self._put(job)
         return job.future
 
     def resume(self, log: Log) -> None:
         """Accept batches again for a log whose failure was reported."""
-        self._queue.put(_Job(log, lambda: self._failed.discard(log)))
+        self._put(_Job(log, lambda: self._failed.discard(log)))
 
     def stop(self) -> None:
         """Finish everything queued, then end the thread; waits for it."""
         if not self._is_stopping:
             self._is_stopping = True
-            self._queue.put(_STOP)
+            self._hold_count = 0
+            self._put(_STOP)
         if self._thread.ident is not None:
             self._thread.join()
+        if self._bell is not None:
+            for end in self._bell:
+                os.close(end)
+            self._bell = None
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -182,13 +223,24 @@ class Writer:
     def _take(self, items: list[_Item], wait: bool) -> None:
         """Add everything that is queued now."""
         if wait:
-            items.append(self._queue.get())
-        get = self._queue.get_nowait
+            self._listen()
+        queue = self._queue
         try:
             while True:
-                items.append(get())
-        except Empty:
+                items.append(queue.popleft())
+        except IndexError:
             return
+
+    def _listen(self) -> None:
+        """Sleep until something is queued."""
+        assert self._bell is not None
+        while not self._queue:
+            self._is_listening = True
+            # Looked at again: what was queued before this thread listened has not rung. What rings from here on
+            # leaves a byte in the pipe, at worst one that wakes the thread for nothing.
+            if not self._queue:
+                os.read(self._bell[0], 64)
+            self._is_listening = False
 
     def _work(self, items: list[_Item]) -> bool:
         """One cycle; jobs, and what is queued behind them for the same log, come after the sync of the rest.

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drmq.broker.entries import Batch, EntryLog, decode_trim, encode_trim, own_entry, received
+from drmq.broker.recent import RecentMemory
 from drmq.model import LeaderEpoch, NodeId, Offset
 from drmq.raft import (
     Configuration,
@@ -53,11 +54,13 @@ def a_stamped(offset: int, term: int, count: int) -> tuple[BatchHeader, memoryvi
 class Model:
     """A log of entries, and the `EntryLog` that should say the same."""
 
-    def __init__(self, base_index: int = 0, base_offset: int = 0) -> None:
+    def __init__(self, base_index: int = 0, base_offset: int = 0, memory_bytes: int = 0) -> None:
         self.base = Kept(base_index, base_index, 0, base_offset, True)
         self.kept: list[Kept] = []
         self.log = MemoryLog("model", first_offset=base_offset)
-        self.entries = EntryLog(self.log, LedgerBase(base_index, 0, base_offset, MEMBERS), ())
+        self.entries = EntryLog(
+            self.log, LedgerBase(base_index, 0, base_offset, MEMBERS), (), None, RecentMemory(memory_bytes)
+        )
 
     @property
     def last(self) -> Kept:
@@ -69,13 +72,18 @@ class Model:
         own = own_entry(entry, Offset(self.last.next_offset))
         self.kept.append(Kept(index, index, term, own.offset, True))
         self.entries.on_own_appended((own,))
+        self.entries.recent.extend((entry,))
 
     def append_batch(self, count: int) -> None:
         offset, term, first = self.last.next_offset, self.last.term, self.last.last + 1
         self.kept.append(Kept(first, first + count - 1, term, offset, False))
-        self.log.append([a_stamped(offset, term, count)])
+        header, data = a_stamped(offset, term, count)
+        self.log.append([(header, data)])
         self.log.flush()
         self.entries.end_offset = self.log.flushed_offset
+        last = LogIndex(first + count - 1)
+        batch = Batch(header, data)
+        self.entries.recent.extend((Entry(LogIndex(first), last, Term(term), EntryKind.PAYLOAD, batch, len(data)),))
 
     def truncate(self, position: int) -> None:
         gone = self.kept[position]
@@ -150,9 +158,10 @@ steps = st.lists(
 )
 
 
-@given(steps, st.sampled_from([(0, 0), (7, 3), (40, 0)]))
-def test_every_translation_is_that_of_the_model(script: Steps, base: tuple[int, int]) -> None:
-    model = Model(*base)
+@given(steps, st.sampled_from([(0, 0), (7, 3), (40, 0)]), st.sampled_from([0, 2_500, 1 << 20]))
+def test_every_translation_is_that_of_the_model(script: Steps, base: tuple[int, int], memory_bytes: int) -> None:
+    """Also of what is read, wherever it comes from: the file, memory, or one after the other."""
+    model = Model(*base, memory_bytes)
     term = 1
     model.append_own(term)
     for step, number in script:

@@ -92,6 +92,9 @@ class Place:
             arrives = as_received(message)
             asyncio.get_running_loop().call_soon(target.host.on_group_message, self.node_id, group, arrives)
 
+    def flush(self) -> None:
+        return
+
     def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
         if self.is_up(node_id):
             asyncio.get_running_loop().call_soon(self.room.place(node_id).host.on_notices, notices)
@@ -146,7 +149,7 @@ class Room:
     async def _settle(self) -> None:
         await asyncio.sleep(0)
         ready = self.loop._ready  # type: ignore[attr-defined]
-        while ready or any(not place.writer._queue.empty() for place in self.places):
+        while ready or any(place.writer.has_work for place in self.places):
             for place in self.places:
                 place.writer.run_cycle()
             await asyncio.sleep(0)

@@ -331,3 +331,65 @@ def test_a_failed_function_that_is_no_step_stops_nothing() -> None:
     submit(writer, log, 0, 1)
     writer.run_cycle()
     assert log.end_offset == 1
+
+
+class Counter:
+    """Lets a test wait for what a real thread reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[Offset] = []
+        self._changed = threading.Condition()
+
+    def on_written(self, results: list[tuple[Log, Offset]]) -> None: ...
+
+    def on_flushed(self, results: list[tuple[Log, Offset]]) -> None:
+        with self._changed:
+            self.reports += [offset for _, offset in results]
+            self._changed.notify()
+
+    def on_failed(self, log: Log, error: StorageError, end_offset: Offset) -> None: ...
+
+    def on_crashed(self, error: BaseException) -> None: ...
+
+    def wait_for(self, offset: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: offset in self.reports, timeout=20), (offset, self.reports[-1:])
+
+
+def test_the_thread_wakes_for_each_batch_however_soon_it_comes() -> None:
+    """One that is queued just as the thread falls asleep would wait for the next, or for ever."""
+    events = Counter()
+    writer, log = Writer(events), MemoryLog("a")
+    writer.start()
+    for offset, (header, data) in enumerate(row(0, 3_000)):
+        writer.submit(log, header, data)
+        events.wait_for(offset + 1)
+    writer.stop()
+    assert len(events.reports) == 3_000
+
+
+def test_what_is_queued_while_the_thread_is_held_shares_a_sync() -> None:
+    events = Counter()
+    writer, log, other = Writer(events), MemoryLog("a"), MemoryLog("b")
+    writer.start()
+    writer.run(other, lambda: None).result(timeout=20)
+    writer.hold()
+    writer.hold()
+    submit(writer, log, 0, 100)
+    writer.release()
+    submit(writer, log, 100, 100)
+    assert writer.has_work
+    writer.release()
+    events.wait_for(200)
+    writer.stop()
+    assert events.reports == [200]
+
+
+def test_a_writer_that_is_held_can_be_stopped() -> None:
+    events = Counter()
+    writer, log = Writer(events), MemoryLog("a")
+    writer.start()
+    writer.hold()
+    submit(writer, log, 0, 10)
+    writer.stop()
+    assert log.flushed_offset == 10

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from queue import SimpleQueue
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from drmq.storage import Writer, WriterEvents
@@ -28,24 +27,11 @@ class Machine(Protocol):
         """As `World.later`; not while the process stands still, and never after it has died."""
 
 
-class _Queue(SimpleQueue[Any]):
-    """A queue that says when there is something in it."""
-
-    def __init__(self, on_put: Callable[[], None]) -> None:
-        super().__init__()
-        self._on_put = on_put
-
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        super().put(item)
-        self._on_put()
-
-
 class SimulatedWriter(Writer):
     """A writer whose cycles are events."""
 
     def __init__(self, events: WriterEvents, machine: Machine) -> None:
         super().__init__(events, sync_threads=1)
-        self._queue = _Queue(self._begin)
         self._machine = machine
         self._is_working = False
         self._holds_flush = False
@@ -61,6 +47,10 @@ class SimulatedWriter(Writer):
             self._is_stopping = True
             self._holds_flush = False
             self.run_cycle()
+
+    def _put(self, item: Any) -> None:
+        super()._put(item)
+        self._begin()
 
     def _begin(self) -> None:
         if not self._is_working:
@@ -81,7 +71,7 @@ class SimulatedWriter(Writer):
         self._guarded(super()._flush)
         self.on_cycle()
         self._is_working = False
-        if not self._queue.empty():
+        if self.has_work:
             self._begin()
 
     def _guarded(self, work: Callable[[], None]) -> None:

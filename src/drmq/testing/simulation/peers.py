@@ -143,6 +143,9 @@ class SimulatedPeers:
         name = type(message).__name__
         self._carry(node_id, peer.hello.boot_id, name, lambda other: other._on_message(self.node_id, head, body))
 
+    def flush(self) -> None:
+        return
+
     def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
         peer = self._peers.get(node_id)
         if peer is None or peer.hello is None:

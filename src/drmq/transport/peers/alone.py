@@ -28,6 +28,9 @@ class NoNetwork:
     def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
         return
 
+    def flush(self) -> None:
+        return
+
     async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
         raise PeerUnavailable(node_id, "this node has no peers")
 

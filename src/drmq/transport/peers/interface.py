@@ -91,6 +91,9 @@ class Network(Protocol):
     def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
         """Send news of leaders, or drop them."""
 
+    def flush(self) -> None:
+        """Have all that was sent leave now, not only at the end of the loop's turn."""
+
     async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
         """Ask and wait for the answer. Raises `PeerUnavailable` or `PeerRefused`."""
 

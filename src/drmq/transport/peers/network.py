@@ -167,6 +167,10 @@ class PeerNetwork:
         if link is not None:
             link.send(group, message)
 
+    def flush(self) -> None:
+        for stream in list(self.streams.unflushed):
+            stream.flush()
+
     def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
         link = self._links.get(node_id)
         if link is not None:

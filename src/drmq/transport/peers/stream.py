@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -28,6 +29,8 @@ log = logging.getLogger("drmq.transport.peers")
 _SHARED_BUFFER_SIZE = 262_144
 _JOINED_SIZE_MAX = 32_768
 """Small frames are copied together: one buffer of theirs costs less than many."""
+_BUFFERS_AT_ONCE_MAX = 512
+"""Buffers in one system call; there are systems that take 1,024."""
 _LINGER_S = 0.5
 """How long a connection that is being closed may take to send what it has."""
 _KEEPALIVE_S = 15
@@ -42,6 +45,8 @@ class Streams:
         self.shared = memoryview(bytearray(_SHARED_BUFFER_SIZE))
         self.pool = BufferPool()
         self.open: set[Stream] = set()
+        self.unflushed: set[Stream] = set()
+        """Those with something to write at the end of the turn."""
 
     async def wait_closed(self, timeout_s: float) -> bool:
         """Wait until all connections are gone; False if some are not by then."""
@@ -76,6 +81,8 @@ class Stream(asyncio.BufferedProtocol):
         self._loop: asyncio.AbstractEventLoop
         self._transport: asyncio.Transport | None = None
         self._flush_is_due = False
+        self._file = -1
+        """The socket's descriptor, to write to directly; -1 if there is none, or on a system without `writev`."""
         self._reason: str | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._handed_bytes = 0
@@ -106,7 +113,10 @@ class Stream(asyncio.BufferedProtocol):
         self._taken_at = self._received_at = self._loop.time()
         address = transport.get_extra_info("peername")
         self.address = f"{address[0]}:{address[1]}" if address else "?"
-        _tune(transport.get_extra_info("socket"))
+        connected = transport.get_extra_info("socket")
+        _tune(connected)
+        if connected is not None and hasattr(os, "writev"):
+            self._file = connected.fileno()
         self._owner.on_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -167,6 +177,11 @@ class Stream(asyncio.BufferedProtocol):
     # ---- sending --------------------------------------------------------------------------------
 
     @property
+    def writes_directly(self) -> bool:
+        """Whether what leaves goes past the loop's transport as long as the socket takes it."""
+        return self._file >= 0
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes that the peer has not taken yet, as far as this process can see."""
         if self._transport is None or self.is_closed:
@@ -195,11 +210,13 @@ class Stream(asyncio.BufferedProtocol):
     def _flush_soon(self) -> None:
         if not self._flush_is_due:
             self._flush_is_due = True
+            self._streams.unflushed.add(self)
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Hand everything to the socket."""
         self._flush_is_due = False
+        self._streams.unflushed.discard(self)
         if self.is_closed or self._transport is None:
             return
         size = self._outbox.size_bytes
@@ -208,9 +225,25 @@ class Stream(asyncio.BufferedProtocol):
         buffers = self._outbox.take()
         self._handed_bytes += size
         if size <= _JOINED_SIZE_MAX:
-            self._transport.write(b"".join(buffers))
-        else:
-            self._transport.writelines(buffers)
+            buffers = [b"".join(buffers)]
+        rest = buffers
+        if self.writes_directly and not self._transport.is_closing() and not self._transport.get_write_buffer_size():
+            rest = _without(buffers, self._write_now(buffers))
+        if rest:
+            self._transport.writelines(rest)
+
+    def _write_now(self, buffers: Sequence[Buffer]) -> int:
+        """Write what the socket takes at once; how many bytes that was.
+
+        The loop's own transport would hold the interpreter's lock meanwhile. On the way through the kernel a write
+        may well be the moment at which the receiver runs in this process's place, and the writer thread, which has
+        the same batches to sync, would have to wait for that.
+        """
+        try:
+            return os.writev(self._file, buffers[:_BUFFERS_AT_ONCE_MAX])
+        except OSError:
+            # Full, or broken: the transport waits, or finds out.
+            return 0
 
     # ---- time -----------------------------------------------------------------------------------
 
@@ -230,6 +263,15 @@ class Stream(asyncio.BufferedProtocol):
             self._received_bytes_seen, self._received_at = self._received_bytes, now
         elif now - self._received_at > stall_s:
             self.abort(f"the rest of a frame did not come for {stall_s:g} s")
+
+
+def _without(buffers: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
+    """What is left of the buffers behind so many bytes."""
+    for position, buffer in enumerate(buffers):
+        if size_bytes < len(buffer):
+            return [memoryview(buffer)[size_bytes:] if size_bytes else buffer, *buffers[position + 1 :]]
+        size_bytes -= len(buffer)
+    return []
 
 
 def _tune(connected: socket.socket | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable, Iterable
 from typing import cast
 
@@ -72,7 +74,8 @@ class Fixture:
     def __init__(self, kind: ConnectionKind = ConnectionKind.APPEND, options: PeerOptions = OPTIONS) -> None:
         self.owner = Owner()
         self.transport = FakeTransport()
-        self.stream = Stream(self.owner, Streams(options))
+        self.streams = Streams(options)
+        self.stream = Stream(self.owner, self.streams)
         self.stream.connection_made(cast(asyncio.Transport, self.transport))
         self.stream.accept(kind)
 
@@ -222,5 +225,64 @@ def test_a_frame_that_does_not_go_on_ends_the_connection() -> None:
         assert not fixture.transport.is_aborted
         fixture.stream.end_if_stalled(1e9 + 3)
         assert fixture.transport.is_aborted
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("payload_size", [0, 700, 20_000])
+def test_what_the_socket_does_not_take_at_once_follows_in_order(payload_size: int) -> None:
+    """A real socket with little room: what is written directly and what the transport keeps must not overtake."""
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            ours = socket.create_connection(listener.getsockname())
+            theirs, _ = listener.accept()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        for end in (ours, theirs):
+            end.setblocking(False)
+        loop = asyncio.get_running_loop()
+        stream = Stream(Owner(), Streams(PeerOptions()))
+        await loop.create_connection(lambda: stream, sock=ours)
+        stream.accept(ConnectionKind.APPEND)
+        assert stream.writes_directly == hasattr(os, "writev")
+        sent, was_full, received = 0, 0, bytearray()
+        for turn in range(30):
+            if stream.buffered_bytes:
+                # Room in the socket, of which the transport has not heard yet.
+                received += theirs.recv(1 << 16)
+            for _ in range(5 + turn * 7 % 40):
+                payload = sent.to_bytes(4, "big") * (payload_size // 4)
+                assert stream.send_frame(FrameType.ANSWER, sent.to_bytes(4, "big"), [payload] if payload else [])
+                sent += 1
+            stream.flush()
+            await asyncio.sleep(0)
+            was_full += stream.buffered_bytes > 0
+            while turn % 3 == 0 and stream.buffered_bytes:
+                received += await loop.sock_recv(theirs, 1 << 16)
+        assert was_full or payload_size < 1_000
+        while stream.buffered_bytes:
+            received += await loop.sock_recv(theirs, 1 << 16)
+        stream.close("enough")
+        while data := await loop.sock_recv(theirs, 1 << 16):
+            received += data
+        theirs.close()
+        frames = frames_of([bytes(received)])
+        assert [int.from_bytes(frame.head, "big") for frame in frames] == list(range(sent))
+        assert all(frame.payload == bytes(frame.head) * (payload_size // 4) for frame in frames)
+
+    run(scenario)
+
+
+def test_what_was_sent_can_leave_before_the_end_of_the_turn() -> None:
+    async def scenario() -> None:
+        fixture = Fixture(ConnectionKind.HEARTBEAT)
+        fixture.stream.send_frame(FrameType.NODE_HEARTBEAT)
+        [stream] = fixture.streams.unflushed
+        stream.flush()
+        assert len(fixture.transport.writes) == 1
+        assert not fixture.streams.unflushed
+        await asyncio.sleep(0)
+        assert len(fixture.transport.writes) == 1
 
     run(scenario)
