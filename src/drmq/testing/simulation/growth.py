@@ -60,7 +60,7 @@ class Gardener(Worker):
 
     async def _ask_for_removal(self, node: SimulatedNode) -> None:
         answer = await self.client.ask_any(UnregisterBrokerRequest(broker_id=node.node_id), _UNREGISTER, 6.0)
-        error = self.check_code(answer.error_code, f"the removal of {node.name}")
+        error = ErrorCode(answer.error_code)
         if error is ErrorCode.NONE:
             self.world.say(node.name, "is to be removed from the cluster")
             self.has_asked = True

@@ -161,8 +161,12 @@ class Member(Worker):
         await self._sync(node, shares)
 
     def _share(self, members: list[str]) -> dict[str, tuple[Place, ...]]:
-        """Who owns what: dealt out one by one, beginning anywhere."""
-        first = self.random.randrange(len(members))
+        """Who owns what: dealt out one by one, the same way whenever it is asked in a generation.
+
+        A leader whose choice did not get through joins again and is told of the same generation. Were it to choose
+        anew, nobody could say which of the two holds.
+        """
+        first = self._generation % len(members)
         shares = {
             member: tuple(
                 place for index, place in enumerate(self._places) if (index + first) % len(members) == position
