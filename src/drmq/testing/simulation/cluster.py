@@ -249,6 +249,8 @@ class Cluster:
         reader = Reader(self.world, self, self.history, self.places)
         task = self._on_clients(reader.run)
         self._wait(task.done, HEALING_US, "what is there cannot be read")
+        # Sessions of members that are no more have ended meanwhile, and their coordinator has written that down.
+        self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become the same again")
         self.invariants.check_end()
         for worker in self.workers:
             worker.check_end(self.live_nodes)

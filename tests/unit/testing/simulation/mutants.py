@@ -101,7 +101,7 @@ MUTANTS = [
         "    if len(body) != header.body_size or crc32c(body) != header.body_crc:\n        return None\n",
         "    body = body[: header.body_size].ljust(header.body_size, bytes(1))\n",
         60,
-        5,
+        19,
     ),
     Mutant(
         "a clock that jumps ahead expires everything",
