@@ -110,7 +110,13 @@ def open_log(files: Files, directory: str, options: LogOptions, first_offset: Of
         Segment.sealed(files, directory, base, end, files.status(f"{directory}/{base:020d}{LOG_SUFFIX}").size_bytes)
         for base, end in pairwise(bases)
     ]
-    tail, recovery = _open_tail(files, directory, options, bases[-1], flushed)
+    try:
+        tail, recovery = _open_tail(files, directory, options, bases[-1], flushed)
+    except LogCorrupt:
+        # How far the log was promised may be in a page that was never written. Were it lost with the power, the next
+        # start would take the damage for a write that was never finished, and cut off what others count on.
+        flushed_file.sync()
+        raise
     opened = OpenedLog([], bases[0] if start is None else start, flushed_file, recovery, recovery.was_clean)
     for segment in sealed:
         (opened.leftovers if segment.end_offset <= opened.start_offset else opened.segments).append(segment)

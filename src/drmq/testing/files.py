@@ -115,6 +115,7 @@ class FakeFiles:
         self.counts: dict[str, int] = {}
         """How often each operation was called."""
         self.is_off = False
+        self._crash_near: tuple[str, int] | None = None
         self._root = _Directory()
         self._open: dict[int, tuple[str, _File]] = {}
         self._next_handle = 1000
@@ -141,6 +142,11 @@ class FakeFiles:
     def forget_faults(self) -> None:
         """No planned failures any more."""
         self._faults.clear()
+
+    def crash_near(self, path_part: str, changes_later: int) -> None:
+        """Let the power cut come so many changes after the next one whose path has `path_part` in it."""
+        assert changes_later > 0, changes_later
+        self._crash_near = (path_part, changes_later)
 
     def cut_power(self) -> None:
         """From now on every call raises `PowerCut`."""
@@ -208,6 +214,8 @@ class FakeFiles:
             self.counts[operation] = self.counts.get(operation, 0) + 1
             if changes:
                 self.step += 1
+                if self._crash_near is not None and self._crash_near[0] in path:
+                    self.crash_at, self._crash_near = self.step + self._crash_near[1], None
                 if self.step == self.crash_at:
                     self.is_off = True
                     raise PowerCut

@@ -428,3 +428,19 @@ def test_what_lies_before_the_damage_can_still_be_read() -> None:
     with pytest.raises(LogCorrupt) as caught:
         log.read(Offset(2), 10 * size, log.flushed_offset)
     assert caught.value.position == 2 * size
+
+
+def test_damage_that_was_noticed_is_not_forgotten_in_a_power_cut() -> None:
+    """A partition that is stopped because of damage stays so: cut at the damage, it would vote on what is left."""
+    for seed in range(20):
+        files = FakeFiles()
+        log = SegmentLog(PATH, ONE_SEGMENT, files)
+        append(log, 30)
+        log.flush()
+        files = files.after_kill()
+        files.flip_bit(f"{FIRST}.log", 100)
+        with pytest.raises(LogCorrupt):
+            SegmentLog(PATH, ONE_SEGMENT, files)
+        files = files.after_power_cut(seed)
+        with pytest.raises(LogCorrupt):
+            SegmentLog(PATH, ONE_SEGMENT, files)

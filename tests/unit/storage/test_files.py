@@ -190,6 +190,18 @@ def test_the_fake_makes_the_same_disk_of_the_same_seed() -> None:
     assert run() == run()
 
 
+def test_a_power_cut_can_be_planned_for_what_follows_a_name() -> None:
+    files = FakeFiles()
+    files.make_directory("/d")
+    files.crash_near("/install-", 2)
+    files.open("/d/other", create=True)
+    files.open("/d/install-1", create=True)
+    handle = files.open("/d/third", create=True)
+    with pytest.raises(PowerCut):
+        files.write(handle, (b"x",), 0)
+    assert files.is_off
+
+
 def test_after_a_power_cut_every_call_fails() -> None:
     files = FakeFiles(crash_at=2)
     handle = files.open("/a", create=True)

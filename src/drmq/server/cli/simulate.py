@@ -19,12 +19,12 @@ from drmq.server.cli.progress import Progress
 if TYPE_CHECKING:
     from drmq.testing.simulation import Result
 
-_MINUTE_US = 60_000_000
+_KINDS = ("any", "plain", "quiet", "retention", "installs", "strands", "groups", "topics", "growth")
 
 
-def _run(seed: int, nodes: int, minutes: float, **listeners: Any) -> Result:
+def _run(seed: int, nodes: int, minutes: float, kind: str, **listeners: Any) -> Result:
     # `testing` is above `server`: the simulator is loaded like a plug-in, and only by those who ask for it.
-    return import_module("drmq.testing.simulation").simulate(seed, nodes, minutes, **listeners)  # type: ignore[no-any-return]
+    return import_module("drmq.testing.simulation").simulate(seed, nodes, minutes, kind=kind, **listeners)  # type: ignore[no-any-return]
 
 
 def _summary(result: Result) -> str:
@@ -54,8 +54,15 @@ def _summary(result: Result) -> str:
 @click.option(
     "--workers", type=click.IntRange(min=1), default=None, help="Processes for many seeds.  [default: all cores]"
 )
+@click.option(
+    "--kind",
+    type=click.Choice(_KINDS),
+    default=_KINDS[0],
+    show_default=True,
+    help="What the run looks at most: whatever its seed says, or one matter closely.",
+)
 @click.option("--loud", is_flag=True, help="Tell the whole story while it happens.")
-def simulate(seed: int, count: int, nodes: int, minutes: float, workers: int | None, loud: bool) -> int:
+def simulate(seed: int, count: int, nodes: int, minutes: float, workers: int | None, kind: str, loud: bool) -> int:
     """Run a simulated cluster through crashes, cuts and full disks.
 
     Real brokers, clients that produce, consume and commit, and a world in which machines lose power, links are
@@ -64,13 +71,14 @@ def simulate(seed: int, count: int, nodes: int, minutes: float, workers: int | N
     any does.
     """
     if count > 1:
-        return _many(range(seed, seed + count), nodes, minutes, workers or os.cpu_count() or 1)
+        return _many(range(seed, seed + count), nodes, minutes, kind, workers or os.cpu_count() or 1)
     bar: Any = nullcontext() if loud else Progress("simulating (virtual seconds)", int(minutes * 60))
     with bar as progress:
         result = _run(
             seed,
             nodes,
             minutes,
+            kind,
             tell=print if loud else None,
             on_progress=(lambda us: None) if loud else (lambda us: progress.advance(round(us / 1e6))),
         )
@@ -81,13 +89,15 @@ def simulate(seed: int, count: int, nodes: int, minutes: float, workers: int | N
     return 0
 
 
-def _many(seeds: range, nodes: int, minutes: float, workers: int) -> int:
+def _many(seeds: range, nodes: int, minutes: float, kind: str, workers: int) -> int:
     """Many seeds, in some processes; what fails is printed as it is found."""
     failed = []
     virtual_s = 0.0
     rest = iter(seeds)
     with Progress("seeds", len(seeds)) as progress, ProcessPoolExecutor(workers) as pool:
-        running = {pool.submit(_run, seed, nodes, minutes) for seed, _ in zip(rest, range(2 * workers), strict=False)}
+        running = {
+            pool.submit(_run, seed, nodes, minutes, kind) for seed, _ in zip(rest, range(2 * workers), strict=False)
+        }
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
@@ -98,7 +108,7 @@ def _many(seeds: range, nodes: int, minutes: float, workers: int) -> int:
                     failed.append(result.seed)
                     print(f"{result.report()}\n", file=sys.stderr)
                 for seed in rest:
-                    running.add(pool.submit(_run, seed, nodes, minutes))
+                    running.add(pool.submit(_run, seed, nodes, minutes, kind))
                     break
     hours = virtual_s / 3_600
     if failed:

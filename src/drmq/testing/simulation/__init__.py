@@ -33,8 +33,9 @@ Where things are
 ----------------
 
 `world` is the clock. `loop`, `disk`, `peers` and `streams` are what a process needs, made of events; `links` is what is
-between machines. `node` is a machine with its lives, `client` and `workload` are the other side. `profile` draws how
-rough a run is and `faults` breaks things accordingly. `cluster` puts it together and `runner` runs it.
+between machines. `node` is a machine with its lives, `client` and `workload` are the other side; `members` are those of
+a group, `topics` come and go, and so do nodes in `growth`. `profile` draws how rough a run is and `faults` breaks
+things accordingly. `cluster` puts it together and `runner` runs it.
 
 What is missing, and what it costs
 ----------------------------------

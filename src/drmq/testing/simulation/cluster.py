@@ -14,20 +14,24 @@ from drmq.broker import machine as machine_module
 from drmq.model import GroupId, NodeId
 from drmq.testing.simulation.client import Client
 from drmq.testing.simulation.faults import Faults
+from drmq.testing.simulation.growth import Gardener
 from drmq.testing.simulation.history import History, Place
 from drmq.testing.simulation.invariants import Invariants
 from drmq.testing.simulation.links import Links
 from drmq.testing.simulation.loop import SimulatedLoop
+from drmq.testing.simulation.members import GroupNotes, Member
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.peers import Switchboard
-from drmq.testing.simulation.profile import Profile
+from drmq.testing.simulation.profile import ANY, Profile
 from drmq.testing.simulation.streams import CLIENTS, Stream
+from drmq.testing.simulation.topics import TopicKeeper
 from drmq.testing.simulation.workload import (
     Committer,
     Consumer,
     EndWatcher,
     Producer,
     Reader,
+    Repeater,
     Worker,
     create_topic,
 )
@@ -46,10 +50,10 @@ _CHECK_US = 200 * MS
 class Cluster:
     """The simulated cluster and all that acts on it. Implements `client.Doors`."""
 
-    def __init__(self, seed: int, node_count: int, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, node_count: int, tell: Callable[[str], None] | None = None, kind: str = ANY) -> None:
         self.world = World(seed, tell)
         self.node_count = node_count
-        self.profile = Profile.draw(self.world.random)
+        self.profile = Profile.draw(self.world.random, Random(f"more of {seed}"), kind)
         self.links = Links(self.world)
         self.board = Switchboard(self.world, self.links)
         self.history = History(self.world)
@@ -60,7 +64,7 @@ class Cluster:
             auto_create_topics=False,
         )
         self.nodes = [
-            SimulatedNode(self.world, self.board, number, node_count, self.options)
+            SimulatedNode(self.world, self.board, number, node_count, self.options, self.profile.chunk_bytes)
             for number in range(1, node_count + 1)
         ]
         self.node_ids = [int(node.node_id) for node in self.nodes]
@@ -72,6 +76,29 @@ class Cluster:
         self.places: list[Place] = []
         self._stream_count = 0
         self._tasks: list[asyncio.Task[None]] = []
+
+    # ---- nodes ----------------------------------------------------------------------------------
+
+    @property
+    def live_nodes(self) -> list[SimulatedNode]:
+        """All nodes that belong to the cluster, or are about to."""
+        return [node for node in self.nodes if not node.is_retired]
+
+    def add_node(self) -> SimulatedNode:
+        """One more machine, with an empty disk."""
+        number = len(self.nodes) + 1
+        node = SimulatedNode(self.world, self.board, number, self.node_count, self.options, self.profile.chunk_bytes)
+        self.nodes.append(node)
+        self.node_ids.append(number)
+        self.invariants.watch(node)
+        self.faults.adopt(node)
+        return node
+
+    def retire(self, node: SimulatedNode) -> None:
+        """A node has left the cluster for good. It ends by itself, if it hears of that."""
+        self.world.say(node.name, "is removed from the cluster")
+        node.is_retired = True
+        self.node_ids.remove(int(node.node_id))
 
     # ---- Doors ----------------------------------------------------------------------------------
 
@@ -123,7 +150,12 @@ class Cluster:
         topics = [
             ("orders", 2, replicas, {"segment.bytes": "8192"}),
             ("audit", 1, replicas, {"min.insync.replicas": str(min(2, replicas))}),
-            ("short", 1, replicas, {"segment.bytes": "4096", "retention.bytes": "12000"}),
+            (
+                "short",
+                1,
+                replicas,
+                {"segment.bytes": "4096", "retention.bytes": str(self.profile.short_retention_bytes)},
+            ),
         ]
         self.history.short_lived.add("short")
         for name, count, _, _ in topics:
@@ -154,6 +186,16 @@ class Cluster:
             Committer(*common, "g1", self.places[1]),
             Committer(*common, "g2", self.places[2]),
         ]
+        if self.profile.repeats:
+            self.workers.append(Repeater(*common, "p-late", self.places[-1]))
+        notes = GroupNotes(self.world, self.history, "team")
+        self.workers += [
+            Member(self.world, self, notes, index, self.places[:3]) for index in range(self.profile.members)
+        ]
+        if self.profile.topics:
+            self.workers.append(TopicKeeper(*common, "passing", min(3, self.node_count)))
+        if self.profile.growth:
+            self.workers.append(Gardener(self))
         for worker in self.workers:
             self._tasks.append(self._on_clients(worker.run))
 
@@ -186,7 +228,12 @@ class Cluster:
         self.world.say("world", "everything is healed")
         self.links.calm()
         for node in self.nodes:
-            self.faults.mend(node)
+            if node.is_retired:
+                node.kill()
+            else:
+                self.faults.mend(node)
+        for worker in self.workers:
+            worker.healed_us = self.world.now_us
         before = [worker.successes for worker in self.workers]
         self._wait(
             lambda: all(worker.successes > count + 3 for worker, count in zip(self.workers, before, strict=True)),
@@ -202,7 +249,11 @@ class Cluster:
         reader = Reader(self.world, self, self.history, self.places)
         task = self._on_clients(reader.run)
         self._wait(task.done, HEALING_US, "what is there cannot be read")
+        # Sessions of members that are no more have ended meanwhile, and their coordinator has written that down.
+        self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become the same again")
         self.invariants.check_end()
+        for worker in self.workers:
+            worker.check_end(self.live_nodes)
         for rule, text in self.history.violations():
             self.world.break_rule(rule, text)
         if self.world.broken is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from drmq.broker import Partition
 from drmq.model import ApiError, NodeId, Offset, node_of
-from drmq.raft import AppendAccepted, VoteRequest, VoteResponse
+from drmq.raft import AppendAccepted, SnapshotChunk, TimeoutNow, VoteRequest, VoteResponse
 from drmq.records import iter_batches
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.streams import CLIENTS
@@ -36,6 +36,8 @@ class Faults:
         self._bad_disk: SimulatedNode | None = None
         """The one node whose disk has failed in this run: two could be beyond what is promised."""
         self._damaged: SimulatedNode | None = None
+        self._stranding: NodeId | None = None
+        """The node that hands over and is to hear nothing from then on."""
 
     def begin(self) -> None:
         """From now on, things go wrong."""
@@ -44,8 +46,7 @@ class Faults:
         links.loss, links.duplication = profile.loss, profile.duplication
         links.delay_us_max, links.late, links.late_us_max = profile.delay_us_max, profile.late, profile.late_us_max
         for node in self._cluster.nodes:
-            node.disk_us_max = profile.disk_us_max
-            node.on_dead = self._on_dead
+            self.adopt(node)
         for name, every_us, fault in (
             ("power cut", profile.power_cut_every_us, self._cut_power),
             ("kill", profile.kill_every_us, self._kill),
@@ -59,12 +60,19 @@ class Faults:
             ("clock jump", profile.clock_jump_every_us, self._turn_clock),
             ("transfer", profile.transfer_every_us, self._transfer),
             ("reassign", profile.reassign_every_us, self._reassign),
+            ("strand", profile.strand_every_us, self._strand),
             ("trim", profile.trim_every_us, self._trim),
             ("wipe", 10 * SECOND, self._wipe),
             ("damage", 10 * SECOND, self._damage),
         ):
             if every_us < 10**12:
                 self._world.repeat(name, every_us, self._if_on(fault))
+
+    def adopt(self, node: SimulatedNode) -> None:
+        """From now on, things go wrong with this one too."""
+        node.on_dead = self._on_dead
+        if self._is_on:
+            node.disk_us_max = self._cluster.profile.disk_us_max
 
     def end(self) -> None:
         self._is_on = False
@@ -78,14 +86,21 @@ class Faults:
             chance = profile.cut_after_vote
         elif isinstance(message, AppendAccepted):
             chance = profile.cut_after_accept
+        elif isinstance(message, SnapshotChunk):
+            chance = profile.cut_while_installing
+            if message.done and chance and self._random.random() < chance:
+                self._cut_power_while_installing(self._cluster.nodes[node_of(message.target) - 1])
+            return
         else:
+            if isinstance(message, TimeoutNow) and node_of(message.sender) == self._stranding:
+                self._cut_off_stranded(node_of(message.sender))
             return
         if chance and self._random.random() < chance:
             node = self._cluster.nodes[node_of(message.sender) - 1]
             life = node.life
 
             def cut() -> None:
-                if node.is_running and node.life == life:
+                if node.life == life and self._may_lose_power(node):
                     self._world.say(node.name, f"loses power after {type(message).__name__}")
                     node.power_cut()
                     self._start_later(node)
@@ -100,7 +115,7 @@ class Faults:
         self._world.later(self._random.randrange(low_us, high_us), name, self._if_on(repair))
 
     def _some_node(self) -> SimulatedNode:
-        return self._random.choice(self._cluster.nodes)
+        return self._random.choice(self._cluster.live_nodes)
 
     def mend(self, node: SimulatedNode) -> None:
         """Nothing is wrong with a node any more."""
@@ -135,15 +150,19 @@ class Faults:
         life = node.life
 
         def start() -> None:
-            if not node.is_running and node.life == life:
+            if not node.is_running and node.life == life and not node.is_retired:
                 node.start()
 
         # Also when the faults are over: a node that is to come back comes back.
         self._world.later(self._random.randrange(100 * MS, 8_000 * MS), "start", start)
 
+    def _may_lose_power(self, node: SimulatedNode) -> bool:
+        """Damage that nobody has noticed yet and a power cut are one too many: see `_damage`."""
+        return node.is_running and (node is not self._damaged or node.is_serving)
+
     def _cut_power(self) -> None:
         node = self._some_node()
-        if not node.is_running:
+        if not self._may_lose_power(node):
             return
         if self._random.random() < 0.6:
             self._world.say(node.name, "is about to lose power in the middle of a write")
@@ -152,6 +171,27 @@ class Faults:
             self._world.say(node.name, "loses power")
             node.power_cut()
             self._start_later(node)
+
+    def _cut_power_while_installing(self, node: SimulatedNode) -> None:
+        """The last part of a snapshot is on its way to a node: let it come, and not much further.
+
+        Or a little further: the node has begun to live on what it installed, and has acknowledged more.
+        """
+        if not self._may_lose_power(node) or node.files.crash_at is not None:
+            return
+        self._world.say(node.name, "is about to lose power, in or after the installation of a snapshot")
+        life, is_later = node.life, self._random.random() < 0.5
+
+        def cut() -> None:
+            if node.life != life or not self._may_lose_power(node):
+                return
+            node.power_cut()
+            self._start_later(node)
+
+        if is_later:
+            self._world.later(self._random.randrange(20 * MS, 800 * MS), "power cut", cut)
+        else:
+            node.power_cut_while_installing()
 
     def _kill(self) -> None:
         node = self._some_node()
@@ -163,7 +203,7 @@ class Faults:
     def _black_out(self) -> None:
         self._world.say("world", "all machines lose power")
         for node in self._cluster.nodes:
-            if node.is_running:
+            if self._may_lose_power(node):
                 node.power_cut()
                 self._start_later(node)
 
@@ -198,7 +238,8 @@ class Faults:
         self._start_later(node)
 
     def _may_lose_a_disk(self) -> bool:
-        return len(self._cluster.nodes) >= 3 and all(other.is_serving for other in self._cluster.nodes)
+        nodes = self._cluster.live_nodes
+        return len(nodes) >= 3 and all(other.is_serving for other in nodes)
 
     def _damage(self) -> None:
         """Flip a bit in the middle of a log that is synced. The node must notice, and not vote on what is left."""
@@ -260,6 +301,38 @@ class Faults:
 
         self._later(200 * MS, 8 * SECOND, "mend", mend)
 
+    def _strand(self) -> None:
+        """Leave a leader alone with its clients: it hands over and does not hear of its successor, or nobody hears it.
+
+        In the first case it leads on, as far as it knows, while another does. In the other it decides things that
+        nobody else will ever know of.
+        """
+        self._stranding = None
+        led = self._serving_partitions()
+        if not led or len(self._cluster.node_ids) < 3:
+            return
+        node, partition = self._random.choice(led)
+        if self._random.random() < 0.5:
+            self._stranding = node.node_id
+            self._hand_over(node, partition)
+        else:
+            self._cut_off_stranded(node.node_id)
+            ways = [(int(node.node_id), other) for other in self._cluster.node_ids if other != node.node_id]
+            self._cluster.links.cut(ways)
+            self._later(500 * MS, 3 * SECOND, "mend", lambda: self._cluster.links.mend(ways))
+
+    def _cut_off_stranded(self, stranded: NodeId) -> None:
+        self._stranding = None
+        ways = [(other, int(stranded)) for other in self._cluster.node_ids if other != stranded]
+        self._world.say("world", f"node {stranded} hears nothing from the other nodes")
+        self._cluster.links.cut(ways)
+
+        def mend() -> None:
+            self._world.say("world", f"node {stranded} hears the others again")
+            self._cluster.links.mend(ways)
+
+        self._later(500 * MS, 3 * SECOND, "mend", mend)
+
     # ---- disks and clocks -----------------------------------------------------------------------
 
     def _slow_disk(self) -> None:
@@ -313,7 +386,7 @@ class Faults:
     def _serving_partitions(self) -> list[tuple[SimulatedNode, Partition]]:
         return [
             (node, partition)
-            for node in self._cluster.nodes
+            for node in self._cluster.live_nodes
             if node.is_serving and not node.loop.is_paused and not node.is_stopping
             for partition in node.broker.partitions
             if partition.is_serving
@@ -324,7 +397,9 @@ class Faults:
         led = self._serving_partitions()
         if not led:
             return
-        node, partition = self._random.choice(led)
+        self._hand_over(*self._random.choice(led))
+
+    def _hand_over(self, node: SimulatedNode, partition: Partition) -> None:
         raft = partition.replica.node
         if raft is None:
             return
@@ -335,7 +410,7 @@ class Faults:
             node.loop.call_soon(node.broker._transfer, partition, target)
 
     def _controller(self) -> SimulatedNode | None:
-        for node in self._cluster.nodes:
+        for node in self._cluster.live_nodes:
             if node.is_serving and not node.loop.is_paused and node.broker.is_controller:
                 return node
         return None
@@ -354,8 +429,8 @@ class Faults:
         keeps_three = self._cluster.profile.wipes or self._cluster.profile.damages
         count = 3 if keeps_three else random.choice((1, 2, 3, 3, 3))
         if random.random() < 0.2:
-            count = len(self._cluster.nodes)
-        replicas = random.sample(self._cluster.node_ids, min(count, len(self._cluster.nodes)))
+            count = len(self._cluster.node_ids)
+        replicas = random.sample(self._cluster.node_ids, min(count, len(self._cluster.node_ids)))
 
         def decide() -> None:
             if not node.broker.is_controller:
@@ -376,6 +451,7 @@ class Faults:
             if partition.topic == "short" and partition.high_watermark > partition.start_offset:
                 offset = self._random.randint(partition.start_offset, partition.high_watermark)
                 self._world.say(node.name, f"is told to delete {partition!r} below {offset}")
+                self._cluster.invariants.on_trim_asked(partition.group, offset)
 
                 def trim(partition: Partition = partition, offset: int = offset) -> None:
                     try:

@@ -11,6 +11,7 @@
 - **high-watermark-monotone**: a leader that serves begins no lower than any before it has served;
 - **restarts-keep-promises**: a process that comes back on the same disk has every entry that the one before it knew to
   be durable, and its last term and vote;
+- **retention-keeps-newest**: a log that is to keep so many bytes never loses its newest record to that;
 - **honest-messages**: no node gets a message that no node may send.
 
 At the end, **replicas-identical**: the committed bytes of all replicas, and the states that they amount to.
@@ -91,12 +92,14 @@ class _Group:
         self.high_watermark = 0
         self.high_watermark_in = Term(0)
         self.disks: dict[int, _Disk] = {}
+        self.trimmed_to = 0
+        """Below here clients have asked for the records to be deleted."""
 
 
 class _Seen:
     """How a replica looked when it was last looked at, in one life of its node."""
 
-    __slots__ = ("commit", "configuration", "is_serving", "offset", "own", "raft", "reign", "state")
+    __slots__ = ("commit", "configuration", "is_serving", "offset", "own", "raft", "reign", "start", "state")
 
     def __init__(self, raft: Node) -> None:
         self.raft = raft
@@ -104,6 +107,7 @@ class _Seen:
         self.commit = self.own = raft.commit_index
         """How far commits were looked at, and the own entries among what is committed."""
         self.offset = -1
+        self.start = 0
         self.reign: Term | None = None
         self.is_serving = False
         self.configuration: Configuration = raft.configuration
@@ -130,14 +134,23 @@ class Invariants:
         self._returned: set[SimulatedNode] = set()
         self.checks = 0
         for node in nodes:
-            node.after_event = self.look
-            node.on_end = self._on_end
+            self.watch(node)
+
+    def watch(self, node: SimulatedNode) -> None:
+        """Look at a node from now on, which is in the list of nodes."""
+        node.after_event = self.look
+        node.on_end = self._on_end
 
     def _group(self, group: GroupId) -> _Group:
         found = self._groups.get(group)
         if found is None:
             found = self._groups[group] = _Group()
         return found
+
+    def on_trim_asked(self, group: GroupId, offset: int) -> None:
+        """The records below `offset` are about to be deleted."""
+        known = self._group(group)
+        known.trimmed_to = max(known.trimmed_to, offset)
 
     # ---- messages -------------------------------------------------------------------------------
 
@@ -184,10 +197,12 @@ class Invariants:
         if not node.has_broker:
             return
         if node.is_serving and node not in self._returned:
-            # All replicas that it still has are open. What it promised for others has gone with them.
+            # All replicas that it still has are open, or stopped because of their files. What it promised for others
+            # has gone with them.
             self._returned.add(node)
             for key in [key for key in self._promises if key[0] == node.node_id]:
-                del self._promises[key]
+                if key[1].partition not in node.broker.partitions.slots(key[1].topic_id):
+                    del self._promises[key]
         host = node.broker.host
         if host.protocol_errors:
             self._world.break_rule("honest-messages", f"{node.name} was sent what no node sends")
@@ -199,7 +214,8 @@ class Invariants:
             if seen is None or seen.raft is not raft:
                 seen = self._seen[node.node_id, group] = _Seen(raft)
                 self._check_restart(node, partition, raft)
-            state = (raft.term, raft.role, raft.commit_index, partition.high_watermark, partition.is_serving)
+            start = partition.log.start_offset
+            state = (raft.term, raft.role, raft.commit_index, partition.high_watermark, partition.is_serving, start)
             if state != seen.state:
                 self._check(node, partition, raft, seen)
                 seen.state = state
@@ -266,8 +282,22 @@ class Invariants:
             )
         if partition.is_serving and partition.high_watermark > group.high_watermark:
             group.high_watermark, group.high_watermark_in = partition.high_watermark, raft.term
+        if partition.log.start_offset > seen.start:
+            seen.start = partition.log.start_offset
+            self._check_start(who, partition, group)
         seen.is_serving = partition.is_serving
         seen.configuration = raft.configuration
+
+    def _check_start(self, who: str, partition: Partition, group: _Group) -> None:
+        """A log begins later than before. Nobody has a clock that could make its records old: it is by their size."""
+        if isinstance(partition.state, MachineState):
+            return
+        start, end = partition.log.start_offset, max(partition.log.end_offset, group.high_watermark)
+        self._world.require(
+            start <= group.trimmed_to or start < end,
+            "retention-keeps-newest",
+            f"{who} begins at {start} now and is empty, and {partition.config.retention_bytes} bytes were to be kept",
+        )
 
     def _check_election(self, who: str, raft: Node, group: _Group) -> None:
         world = self._world
@@ -368,19 +398,28 @@ class Invariants:
 
     # ---- the end --------------------------------------------------------------------------------
 
+    @property
+    def _live_nodes(self) -> list[SimulatedNode]:
+        return [node for node in self._nodes if not node.is_retired]
+
     def _replicas(self) -> dict[GroupId, list[tuple[SimulatedNode, Partition]]]:
         found: dict[GroupId, list[tuple[SimulatedNode, Partition]]] = {}
-        for node in self._nodes:
+        for node in self._live_nodes:
             if node.has_broker:
                 for partition in node.broker.host:
                     found.setdefault(partition.group, []).append((node, partition))
         return found
 
     def is_settled(self) -> bool:
-        """Whether every group has one leader that serves, and all of its replicas are where it is."""
-        if not all(node.is_serving for node in self._nodes):
+        """Whether every group has one leader that serves, and all of its replicas are where it is.
+
+        And no group waits for a node that was removed.
+        """
+        nodes = self._live_nodes
+        gone = {node.node_id for node in self._nodes if node.is_retired}
+        if not all(node.is_serving for node in nodes):
             return False
-        catalog = self._nodes[0].broker.catalog
+        catalog = nodes[0].broker.catalog
         if catalog.reassignments:
             return False
         replicas = self._replicas()
@@ -396,6 +435,8 @@ class Invariants:
                 return False
             leads = next(partition for _, partition in members if partition.is_serving)
             if {partition.high_watermark for _, partition in members} != {leads.high_watermark}:
+                return False
+            if any(node_of(one) in gone for raft in rafts if raft is not None for one in raft.configuration.members):
                 return False
         return True
 

@@ -10,9 +10,11 @@ import asyncio
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
 from drmq.broker import Broker, BrokerOptions, ClusterOptions, DiskLogs, PeerAddress
+from drmq.broker.states import INSTALL_SNAPSHOT
 from drmq.broker.surroundings import Surroundings
 from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
@@ -29,6 +31,8 @@ DATA_DIRECTORY = "/data"
 CLIENT_PORT = 9_092
 PEER_PORT = 10_092
 WALL_START_MS = 1_700_000_000_000
+_INSTALL_CHANGES = 24
+"""About as many changes of files an installation takes."""
 
 
 class NodeClock:
@@ -48,7 +52,9 @@ class NodeClock:
 class SimulatedNode:
     """A machine with a disk, on which a broker runs, or does not."""
 
-    def __init__(self, world: World, board: Switchboard, node_id: int, founders: int, options: BrokerOptions) -> None:
+    def __init__(
+        self, world: World, board: Switchboard, node_id: int, founders: int, options: BrokerOptions, chunk_bytes: int
+    ) -> None:
         self.world = world
         self.node_id = NodeId(node_id)
         self.name = f"node {node_id}"
@@ -59,6 +65,8 @@ class SimulatedNode:
         self.is_serving = False
         """Whether this life has joined its cluster."""
         self.is_stopping = False
+        self.is_retired = False
+        """Whether it was removed from its cluster, and does not come back."""
         self.has_broker = False
         """Whether this life has got as far as having a broker."""
         self.disk_us_max = 600
@@ -74,6 +82,7 @@ class SimulatedNode:
         """The node has died by itself: of a power cut that was planned for some write, or of an error."""
         self._board = board
         self._options = options
+        self._chunk_bytes = chunk_bytes
         self._cluster = ClusterOptions(
             peers={
                 NodeId(other): PeerAddress(f"node-{other}", CLIENT_PORT, PEER_PORT)
@@ -136,6 +145,9 @@ class SimulatedNode:
                 store = DiskLogs(directory, self.files)
                 surroundings = Surroundings(random, pool, make_writer, open_network)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
+                self.broker.host.raft_options = replace(
+                    self.broker.host.raft_options, snapshot_chunk_bytes_max=self._chunk_bytes
+                )
                 self.broker.on_fatal = self._on_fatal
                 self.has_broker = True
                 self.server = KafkaServer(self.broker)
@@ -193,6 +205,10 @@ class SimulatedNode:
     def power_cut_soon(self) -> None:
         """The machine goes off in the middle of one of its next writes."""
         self.files.crash_at = self.files.step + 1 + self.world.random.randrange(30)
+
+    def power_cut_while_installing(self) -> None:
+        """The machine goes off between two of the steps in which the next snapshot takes the place of a log."""
+        self.files.crash_near(f"/{INSTALL_SNAPSHOT}-", 1 + self.world.random.randrange(_INSTALL_CHANGES))
 
     def kill(self) -> None:
         """The process is gone, the machine goes on: nothing that was written is lost."""

@@ -68,6 +68,10 @@ class _Peer:
     heard_ms: int | None = None
     hears_us: bool = False
     is_up: bool = False
+    up_is_due: bool = True
+    """Another start of its process has greeted, and has yet to show that it hears us."""
+    past: set[bytes] = field(default_factory=set)
+    """Earlier starts of its process. A connection of theirs is broken when the next one greets."""
     refusal: str | None = None
     requests: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
 
@@ -140,8 +144,10 @@ class SimulatedPeers:
             return
         head, payload = encode_message(group, message)
         body = payload[0] if len(payload) == 1 else b"".join(payload)
-        name = type(message).__name__
-        self._carry(node_id, peer.hello.boot_id, name, lambda other: other._on_message(self.node_id, head, body))
+        name, own_boot = type(message).__name__, self._identity().boot_id
+        self._carry(
+            node_id, peer.hello.boot_id, name, lambda other: other._on_message(self.node_id, own_boot, head, body)
+        )
 
     def flush(self) -> None:
         return
@@ -214,6 +220,8 @@ class SimulatedPeers:
         own = self._identity()
         node_id = hello.node_id
         peer = self._peers.get(node_id)
+        if peer is not None and hello.boot_id in peer.past:
+            return
         refusal = refusal_of(hello, own) or self._handler.check_hello(hello)
         if refusal is not None:
             if peer is not None:
@@ -234,9 +242,12 @@ class SimulatedPeers:
         hears_us = heard == own.boot_id
         is_new = before is None or before.boot_id != hello.boot_id
         if is_new and before is not None:
+            peer.past.add(before.boot_id)
             self._fail_requests(peer, "the peer's process has started anew")
-        if hears_us and (not peer.is_up or is_new or (before is not None and before.cluster_id != hello.cluster_id)):
-            peer.is_up = True
+        if is_new or (before is not None and before.cluster_id != hello.cluster_id):
+            peer.up_is_due = True
+        if hears_us and (not peer.is_up or peer.up_is_due):
+            peer.is_up, peer.up_is_due = True, False
             self._handler.on_peer_up(hello)
         if peer.is_up:
             self._handler.on_peer_heard(node_id)
@@ -279,9 +290,9 @@ class SimulatedPeers:
         if self._is_open:
             meet(self)
 
-    def _on_message(self, sender: NodeId, head: bytes, payload: Buffer) -> None:
+    def _on_message(self, sender: NodeId, boot_id: bytes, head: bytes, payload: Buffer) -> None:
         peer = self._peers.get(sender)
-        if peer is not None and peer.refusal is not None:
+        if peer is not None and (peer.refusal is not None or boot_id in peer.past):
             return
         for group, message in decode_messages(memoryview(head), memoryview(payload)):
             self._handler.on_group_message(sender, group, message)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from drmq.testing.simulation.cluster import Cluster
-from drmq.testing.simulation.profile import Profile
+from drmq.testing.simulation.profile import ANY, Profile
 from drmq.testing.simulation.world import SECOND, Violation
 
 _TAIL_LINES = 60
@@ -23,6 +23,7 @@ class Result:
     seed: int
     nodes: int
     minutes: float
+    kind: str
     violation: Violation | None
     hash: str
     """Of all events. Two runs with the same hash were the same run."""
@@ -51,14 +52,15 @@ class Result:
                 "What happened last:",
                 *self.story[-_TAIL_LINES:],
                 "",
-                f"To see it again: {command_for(self.seed, self.nodes, self.minutes)}",
+                f"To see it again: {command_for(self.seed, self.nodes, self.minutes, self.kind)}",
             ]
         )
 
 
-def command_for(seed: int, nodes: int, minutes: float) -> str:
+def command_for(seed: int, nodes: int, minutes: float, kind: str = ANY) -> str:
     """The command that runs a seed again."""
-    return f"drmq simulate --seed {seed} --nodes {nodes} --minutes {minutes:g} --loud"
+    of_kind = "" if kind == ANY else f" --kind {kind}"
+    return f"drmq simulate --seed {seed} --nodes {nodes} --minutes {minutes:g}{of_kind} --loud"
 
 
 def simulate(
@@ -66,17 +68,19 @@ def simulate(
     nodes: int = 3,
     minutes: float = 1.0,
     *,
+    kind: str = ANY,
     tell: Callable[[str], None] | None = None,
     on_progress: Callable[[int], None] = lambda us: None,
 ) -> Result:
     """Run a cluster of so many nodes for so many virtual minutes.
 
-    `tell` gets every line of the story as it happens; `on_progress` hears how many virtual microseconds have passed.
+    `kind` is one of `profile.KINDS`. `tell` gets every line of the story as it happens; `on_progress` hears how many
+    virtual microseconds have passed.
     """
     started = time.monotonic()
     violation = None
     with _few_collections():
-        cluster = Cluster(seed, nodes, tell)
+        cluster = Cluster(seed, nodes, tell, kind)
         try:
             cluster.run(int(minutes * 60 * SECOND), on_progress)
         except Violation as broken:
@@ -88,6 +92,7 @@ def simulate(
         seed=seed,
         nodes=nodes,
         minutes=minutes,
+        kind=kind,
         violation=violation,
         hash=world.hash,
         story=world.story,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -10,6 +12,7 @@ from drmq.model import ErrorCode, Offset, ProducerId
 from drmq.records import Record, decode_batch, encode_batch, iter_batches
 from drmq.testing.simulation.client import Client, Doors, Unavailable
 from drmq.testing.simulation.history import History, Outcome, Place, Sent
+from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.world import World
 from drmq.wire.messages.create_topics import (
     CreateTopicsRequest,
@@ -62,6 +65,8 @@ class Worker:
         self.is_stopping = False
         """No new work; what is begun is brought to its end."""
         self.successes = 0
+        self.healed_us: int | None = None
+        """Since when nothing goes wrong any more; None while things do."""
         self.pause_s = 0.25
 
     async def run(self) -> None:
@@ -78,6 +83,9 @@ class Worker:
 
     async def work(self) -> None:
         raise NotImplementedError
+
+    def check_end(self, nodes: Iterable[SimulatedNode]) -> None:
+        """Look whether all is as it was told to this client, when everything is healed and has settled."""
 
     def check_code(self, code: int, what: str) -> ErrorCode:
         """An answer's code, if it is one that may be given."""
@@ -185,6 +193,7 @@ class Producer(Worker):
                 self.history.on_acked(sent, result.base_offset + index)
             self._pending.remove(batch)
             self.successes += 1
+            self.on_written(batch, result.base_offset)
             return
         if error in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             # Behind one that failed that is as it must be. But everything before the first was acknowledged.
@@ -195,6 +204,52 @@ class Producer(Worker):
                 f"was answered with {error.name}",
             )
         self.client.doubt(self.place)
+
+    def on_written(self, batch: _Batch, offset: int) -> None:
+        """A batch was acknowledged, at this offset."""
+
+
+class Repeater(Producer):
+    """Sends batches again that were acknowledged long ago, as if the answer had been lost.
+
+    However many records were removed since, and whoever leads by now: each of the last five is known, at its offset.
+    """
+
+    def __init__(self, world: World, doors: Doors, history: History, name: str, place: Place) -> None:
+        super().__init__(world, doors, history, name, place)
+        self._in_flight_max = 1
+        self.pause_s = 1.0
+        self._written: deque[tuple[_Batch, int]] = deque(maxlen=_IN_FLIGHT_MAX)
+
+    async def work(self) -> None:
+        if not self._pending and self._written and self.random.random() < 0.6:
+            await self._repeat(*self.random.choice(self._written))
+        else:
+            await super().work()
+
+    def on_written(self, batch: _Batch, offset: int) -> None:
+        self._written.append((batch, offset))
+
+    async def _repeat(self, batch: _Batch, offset: int) -> None:
+        leader = await self.client.leader(self.place)
+        try:
+            answer = await self.client.ask(leader.node, self._request(batch), _PRODUCE, 3.0)
+        except Unavailable:
+            self.client.doubt(self.place)
+            raise
+        result = answer.responses[0].partition_responses[0]
+        error = self.check_code(result.error_code, f"a batch for {self.place}")
+        forgotten = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+        self.world.require(
+            error not in forgotten and (error is not ErrorCode.NONE or result.base_offset == offset),
+            "producers-are-remembered",
+            f"{self.name} (id {self._producer_id}): batch {batch.sequence} of {self.place} was written at {offset}, "
+            f"and sent again it was answered with {error.name} and {result.base_offset}",
+        )
+        if error is not ErrorCode.NONE:
+            self.client.doubt(self.place)
+            raise Unavailable(error.name)
+        self.successes += 1
 
 
 class Consumer(Worker):
@@ -419,4 +474,4 @@ async def create_topic(
         await asyncio.sleep(0.2)
 
 
-__all__ = ["Committer", "Consumer", "EndWatcher", "Outcome", "Producer", "Reader", "Worker", "create_topic"]
+__all__ = ["Committer", "Consumer", "EndWatcher", "Outcome", "Producer", "Reader", "Repeater", "Worker", "create_topic"]

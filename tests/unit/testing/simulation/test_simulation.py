@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 
+import click
 import pytest
 
+from drmq.server.cli.simulate import simulate as command
 from drmq.testing.simulation import command_for, simulate
+from drmq.testing.simulation.profile import KINDS
 
 SEEDS = range(50)
 MINUTES = 0.25
@@ -52,3 +55,16 @@ def test_same_seed_same_events_in_other_processes() -> None:
 
 def test_command_for_replay() -> None:
     assert command_for(17, 3, 2.0) == "drmq simulate --seed 17 --nodes 3 --minutes 2 --loud"
+    assert command_for(17, 3, 2.0, "groups") == "drmq simulate --seed 17 --nodes 3 --minutes 2 --kind groups --loud"
+
+
+def test_every_kind_can_be_asked_for() -> None:
+    option = next(one for one in command.params if one.name == "kind")
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == list(KINDS)
+
+
+@pytest.mark.parametrize("kind", ["retention", "installs", "strands", "groups", "topics", "growth"])
+def test_no_rule_is_broken_in_a_run_of_its_kind(kind: str) -> None:
+    result = simulate(7, 3, 0.15, kind=kind)
+    assert result.is_sound, result.report()

@@ -1,0 +1,84 @@
+"""A node that joins the running cluster, and one that leaves it for good, while everything else goes on.
+
+What must hold is **liveness**: the newcomer comes to serve, and a node whose removal was accepted leaves, at the latest
+when everything is healed; then no group has it as a member any more. Everything else holds as without them.
+
+Whether a node is removed is asked of one that only knows what is committed: a controller may be ahead of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from drmq.model import ErrorCode, NodeId
+from drmq.testing.simulation.client import Unavailable
+from drmq.testing.simulation.node import SimulatedNode
+from drmq.testing.simulation.workload import Worker
+from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
+
+if TYPE_CHECKING:
+    from drmq.testing.simulation.cluster import Cluster
+
+_UNREGISTER = 0
+
+
+class Gardener(Worker):
+    """Starts one more node, and later has one of them removed, whichever."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.world, cluster, cluster.history, "gardener")
+        self._cluster = cluster
+        self._joining: SimulatedNode | None = None
+        self._leaving: SimulatedNode | None = None
+        self.has_asked = False
+        """Whether a removal was accepted; it is then carried out without anyone asking again."""
+        # There is nothing here that has to be done again and again.
+        self.successes = 3
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_stopping and (self._leaving is None or not self.has_asked or self._leaving.is_retired)
+
+    async def work(self) -> None:
+        self.successes += 1
+        if self._joining is None:
+            await asyncio.sleep(self.random.uniform(0.5, 4.0))
+            self._joining = self._cluster.add_node()
+            self._joining.start()
+        elif self._leaving is None:
+            if self._joining.is_serving and not self.is_stopping:
+                await asyncio.sleep(self.random.uniform(0.5, 6.0))
+                self._leaving = self.random.choice(self._cluster.live_nodes)
+        elif not self.has_asked:
+            if self.is_stopping:
+                self._leaving = None
+            else:
+                await self._ask_for_removal(self._leaving)
+        elif not self._leaving.is_retired and self._is_removed(self._leaving.node_id):
+            self._cluster.retire(self._leaving)
+
+    async def _ask_for_removal(self, node: SimulatedNode) -> None:
+        answer = await self.client.ask_any(UnregisterBrokerRequest(broker_id=node.node_id), _UNREGISTER, 6.0)
+        error = ErrorCode(answer.error_code)
+        if error is ErrorCode.NONE:
+            self.world.say(node.name, "is to be removed from the cluster")
+            self.has_asked = True
+        elif error in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REPLICATION_FACTOR):
+            # Too few would be left for now, or it alone decides.
+            self._leaving = None
+            raise Unavailable(error.name)
+        else:
+            raise Unavailable(error.name)
+
+    def _is_removed(self, node_id: NodeId) -> bool:
+        return any(
+            node_id in node.broker.catalog.former_brokers and node_id not in node.broker.catalog.brokers
+            for node in self._cluster.live_nodes
+            if node.is_serving and _knows_only_committed(node)
+        )
+
+
+def _knows_only_committed(node: SimulatedNode) -> bool:
+    log = node.broker.metadata.log
+    return log.state.applied_offset <= log.partition.high_watermark
