@@ -304,7 +304,7 @@ def ready_batch(count: int, record_size: int) -> Any:
 
 def ready_made(spark: Any, rows: int, record_size: int) -> Any:
     """A source without a broker: batches in memory, handed out again and again."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):
         def partitions(self) -> list[Any]:
@@ -318,24 +318,12 @@ def ready_made(spark: Any, rows: int, record_size: int) -> Any:
                 yield batch.slice(0, min(left, count))
                 left -= count
 
-    class ReadyMade(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "ready-made"
-
-        def schema(self) -> str:
-            return READY_SCHEMA
-
-        def reader(self, schema: Any) -> Any:
-            return Reader()
-
-    spark.dataSource.register(ReadyMade)
-    return spark.read.format("ready-made").load()
+    return load_from(spark, "ready-made", Reader())
 
 
 def fetched_only(spark: Any, bootstrap: str, topic: str, record_size: int) -> Any:
     """A source that fetches all bytes of a topic, as ours does, and hands out ready-made rows in their place."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     selection = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
 
@@ -348,38 +336,37 @@ def fetched_only(spark: Any, bootstrap: str, topic: str, record_size: int) -> An
 
         def read(self, partition: Any) -> Iterator[Any]:
             from drmq.records import iter_batches
-            from drmq.spark.fetching import Fetcher
             from drmq.spark.options import read_options
+            from drmq.spark.reading import fetcher_of
 
-            options = read_options(selection, is_stream=False)
-            fetcher = Fetcher(
-                options.bootstrap,
-                client_id=options.client_id,
-                timeout_s=options.timeout_s,
-                read_committed=options.read_committed,
-                fetch_bytes=options.fetch_bytes,
-            )
             ready = ready_batch(65_536, record_size)
+            fetcher = fetcher_of(read_options(selection, is_stream=False))
             for fetched in fetcher.read(partition.value, fail_on_data_loss=True):
                 left = sum(header.record_count for _, header in iter_batches(fetched.records))
                 while left > 0:
                     yield ready.slice(0, min(left, ready.num_rows))
                     left -= ready.num_rows
-            fetcher.close()
 
-    class FetchedOnly(DataSource):
+    return load_from(spark, "fetched-only", Reader())
+
+
+def load_from(spark: Any, format_name: str, reader: Any) -> Any:
+    """The table of a source that is nothing but a reader."""
+    from pyspark.sql.datasource import DataSource
+
+    class Source(DataSource):
         @classmethod
         def name(cls) -> str:
-            return "fetched-only"
+            return format_name
 
         def schema(self) -> str:
             return READY_SCHEMA
 
         def reader(self, schema: Any) -> Any:
-            return Reader()
+            return reader
 
-    spark.dataSource.register(FetchedOnly)
-    return spark.read.format("fetched-only").load()
+    spark.dataSource.register(Source)
+    return spark.read.format(format_name).load()
 
 
 def main(arguments: list[str] | None = None) -> int:
