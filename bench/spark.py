@@ -5,12 +5,15 @@ What is measured, warm, in one `local[2]` session, for records of 100 B and 1 KB
 - batch read into an aggregate, stream read with `availableNow`, write, topic to topic;
 - beside (a) a source that yields ready-made Arrow batches of the same rows, which is what Spark can do at best,
   and (b) confluent-kafka consuming, or producing, the same in plain Python;
+- and the limits of both comparisons: a source that fetches the same bytes as ours and yields ready-made batches
+  instead of decoding them shows how much of (a) is left where a broker shares the cores, and (a) itself
+  beside (b) shows what no source behind Spark's hand-over can exceed;
 - what a nearly empty micro-batch costs;
 - with `--memory`, the most that a Python worker holds while it reads 5 GB.
 
 Broker, Spark and workers share the cores, so rows per second say little about another machine. The
-ratios say more: both sides of each were measured within the same minutes. Each number is the best of the
-repetitions, the one that was disturbed least.
+ratios say more: what is compared is measured in turns, so that a busy minute hits both sides. Each number is
+the best of the repetitions, the one that was disturbed least.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -48,6 +52,8 @@ CONSUMED_ROWS_MAX = 500_000
 BYTES_WRITTEN = 60_000_000
 MEMORY_BYTES = 5_000_000_000
 READY_MADE, CONSUMER, PRODUCER = "ready-made (a)", "consumer (b)", "producer (b)"
+FETCHED = "fetched, not decoded"
+BATCH_READ = "batch read"
 TARGET_OF_READY, TARGET_OF_CONSUMER, TARGET_WORKER_MB = 0.7, 5.0, 300
 
 
@@ -66,6 +72,14 @@ class Result:
     """The same ratios by CPU time, which a busy machine disturbs less than it does rows per second."""
 
 
+class Workload(NamedTuple):
+    """What is run and timed, and how many rows it handles."""
+
+    name: str
+    rows: int
+    run: Callable[[], object]
+
+
 class Bench:
     """One broker, one session, and the topics that are filled as they are needed."""
 
@@ -81,24 +95,28 @@ class Bench:
     def port(self) -> int:
         return int(self.bootstrap.rpartition(":")[2])
 
-    def rate(self, name: str, size: str, rows: int, work: Callable[[], object], *beside: Result) -> Result:
-        """Rows per second of `work`, once cold and then warm; noted with its ratios to what stands beside it."""
-        work()
-        rates, cpu = [], []
+    def compare(self, size: str, workloads: Sequence[Workload], beside: Sequence[str]) -> None:
+        """Rows per second of each workload, once cold and then warm, in turns; and the ratios to those `beside`."""
+        for workload in workloads:
+            workload.run()
+        rates: dict[str, list[float]] = defaultdict(list)
+        cpu: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.repeat):
-            started, cpu_started = time.perf_counter(), self._cpu_seconds()
-            work()
-            rates.append(rows / (time.perf_counter() - started))
-            cpu.append((self._cpu_seconds() - cpu_started) / rows * 1e6)
-        result = Result(name, size, max(rates), rates, min(cpu))
-        for other in beside:
-            result.ratios[other.name] = result.rows_per_second / other.rows_per_second
-            result.cpu_ratios[other.name] = other.cpu_us_per_row / result.cpu_us_per_row
-        self.results.append(result)
-        self.console.print(
-            f"  {size:>6} {name:<20} {result.rows_per_second:>12,.0f} rows/s {result.cpu_us_per_row:>8.2f} us CPU/row"
-        )
-        return result
+            for workload in workloads:
+                started, cpu_started = time.perf_counter(), self._cpu_seconds()
+                workload.run()
+                rates[workload.name].append(workload.rows / (time.perf_counter() - started))
+                cpu[workload.name].append((self._cpu_seconds() - cpu_started) / workload.rows * 1e6)
+        made = {name: Result(name, size, max(found), found, min(cpu[name])) for name, found in rates.items()}
+        for result in made.values():
+            for other in (made[name] for name in beside if name != result.name):
+                result.ratios[other.name] = result.rows_per_second / other.rows_per_second
+                result.cpu_ratios[other.name] = other.cpu_us_per_row / result.cpu_us_per_row
+            self.console.print(
+                f"  {size:>6} {result.name:<26} {result.rows_per_second:>12,.0f} rows/s "
+                f"{result.cpu_us_per_row:>8.2f} us CPU/row"
+            )
+        self.results += made.values()
 
     def _cpu_seconds(self) -> float:
         """What this process and all below it, the broker, the JVM and its workers, have used so far."""
@@ -141,29 +159,31 @@ class Bench:
         record_size = SIZES[size]
         topic = f"bench-{size.lower()}"
         rows = self.fill(topic, record_size, self.bytes_per_topic)
-        ready_rows = ready_made(self.spark, rows, record_size)
-        ready = self.rate(READY_MADE, size, rows, lambda: aggregate(ready_rows))
         few = min(rows, CONSUMED_ROWS_MAX)
-        consumer = self.rate(CONSUMER, size, few, lambda: self.consume(topic, few))
-        beside = (ready, consumer)
-        self.rate("batch read", size, rows, lambda: aggregate(self.read(topic)), *beside)
-        only_value = {"columns": "value"}
-        self.rate("batch read, columns=value", size, rows, lambda: aggregate(self.read(topic, **only_value)), *beside)
-        self.rate("stream read, availableNow", size, rows, lambda: self.stream(topic), *beside)
+        ready_rows = ready_made(self.spark, rows, record_size)
+        fetched_rows = fetched_only(self.spark, self.bootstrap, topic, record_size)
+        workloads = [
+            Workload(READY_MADE, rows, lambda: aggregate(ready_rows)),
+            Workload(CONSUMER, few, lambda: self.consume(topic, few)),
+            Workload(FETCHED, rows, lambda: aggregate(fetched_rows)),
+            Workload(BATCH_READ, rows, lambda: aggregate(self.read(topic))),
+            Workload("batch read, columns=value", rows, lambda: aggregate(self.read(topic, columns="value"))),
+            Workload("stream read, availableNow", rows, lambda: self.stream(topic)),
+        ]
+        self.compare(size, workloads, (READY_MADE, CONSUMER))
         self.write(size, record_size)
 
     def write(self, size: str, record_size: int) -> None:
-        rows = BYTES_WRITTEN // record_size
-        target = f"written-{size.lower()}"
+        target, source = f"written-{size.lower()}", f"source-{size.lower()}"
         create_topic(self.port, target, PARTITIONS)
-        produced = self.rate(PRODUCER, size, rows, lambda: self.produce(target, rows, record_size))
-        frame = self.spark.range(0, rows, 1, 2).selectExpr(f"repeat('x', {record_size}) value")
-        self.rate("write", size, rows, lambda: self.save(frame, target), produced)
-        source = f"source-{size.lower()}"
         rows = self.fill(source, record_size, BYTES_WRITTEN)
-        self.rate(
-            "topic to topic", size, rows, lambda: self.save(self.read(source, columns="key,value"), target), produced
-        )
+        frame = self.spark.range(0, rows, 1, 2).selectExpr(f"repeat('x', {record_size}) value")
+        workloads = [
+            Workload(PRODUCER, rows, lambda: self.produce(target, rows, record_size)),
+            Workload("write", rows, lambda: self.save(frame, target)),
+            Workload("topic to topic", rows, lambda: self.save(self.read(source, columns="key,value"), target)),
+        ]
+        self.compare(size, workloads, (PRODUCER,))
 
     def save(self, frame: Any, topic: str) -> None:
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic}
@@ -260,63 +280,93 @@ def aggregate(frame: Any) -> Any:
     return frame.selectExpr("count(*) rows", "sum(length(value)) bytes").collect()
 
 
+READY_SCHEMA = (
+    "key binary, value binary, topic string not null, partition int not null, offset bigint not null, "
+    "timestamp timestamp, timestampType int"
+)
+
+
+def ready_batch(count: int, record_size: int) -> Any:
+    """A batch of so many rows, in the shape of a topic."""
+    import pyarrow as pa
+
+    columns = {
+        pa.field("key", pa.binary()): pa.nulls(count, pa.binary()),
+        pa.field("value", pa.binary()): pa.array([bytes(record_size)] * count, pa.binary()),
+        pa.field("topic", pa.string(), nullable=False): pa.array(["bench-100b"] * count, pa.string()),
+        pa.field("partition", pa.int32(), nullable=False): pa.array([0] * count, pa.int32()),
+        pa.field("offset", pa.int64(), nullable=False): pa.array(range(count), pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")): pa.array([0] * count, pa.timestamp("us", "UTC")),
+        pa.field("timestampType", pa.int32()): pa.array([0] * count, pa.int32()),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(list(columns)))
+
+
 def ready_made(spark: Any, rows: int, record_size: int) -> Any:
     """A source without a broker: batches in memory, handed out again and again."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):
         def partitions(self) -> list[Any]:
             return [InputPartition(index) for index in range(PARTITIONS)]
 
         def read(self, partition: Any) -> Iterator[Any]:
-            import pyarrow as pa
-
             left = rows // PARTITIONS
             count = min(65_536, (16 << 20) // record_size)
-            value = pa.array([bytes(record_size)] * count, pa.binary())
-            schema = pa.schema(
-                [
-                    ("key", pa.binary()),
-                    ("value", pa.binary()),
-                    pa.field("topic", pa.string(), nullable=False),
-                    pa.field("partition", pa.int32(), nullable=False),
-                    pa.field("offset", pa.int64(), nullable=False),
-                    ("timestamp", pa.timestamp("us", "UTC")),
-                    ("timestampType", pa.int32()),
-                ]
-            )
-            batch = pa.RecordBatch.from_arrays(
-                [
-                    pa.nulls(count, pa.binary()),
-                    value,
-                    pa.array(["bench"] * count, pa.string()),
-                    pa.array([0] * count, pa.int32()),
-                    pa.array(range(count), pa.int64()),
-                    pa.array([0] * count, pa.timestamp("us", "UTC")),
-                    pa.array([0] * count, pa.int32()),
-                ],
-                schema=schema,
-            )
+            batch = ready_batch(count, record_size)
             while left > 0:
                 yield batch.slice(0, min(left, count))
                 left -= count
 
-    class ReadyMade(DataSource):
+    return load_from(spark, "ready-made", Reader())
+
+
+def fetched_only(spark: Any, bootstrap: str, topic: str, record_size: int) -> Any:
+    """A source that fetches all bytes of a topic, as ours does, and hands out ready-made rows in their place."""
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+    selection = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+
+    class Reader(DataSourceReader):
+        def partitions(self) -> list[Any]:
+            from drmq.spark.options import read_options
+            from drmq.spark.planning import plan_batch
+
+            return [InputPartition(part) for part in plan_batch(read_options(selection, is_stream=False))]
+
+        def read(self, partition: Any) -> Iterator[Any]:
+            from drmq.records import iter_batches
+            from drmq.spark.options import read_options
+            from drmq.spark.reading import fetcher_of
+
+            ready = ready_batch(65_536, record_size)
+            fetcher = fetcher_of(read_options(selection, is_stream=False))
+            for fetched in fetcher.read(partition.value, fail_on_data_loss=True):
+                left = sum(header.record_count for _, header in iter_batches(fetched.records))
+                while left > 0:
+                    yield ready.slice(0, min(left, ready.num_rows))
+                    left -= ready.num_rows
+
+    return load_from(spark, "fetched-only", Reader())
+
+
+def load_from(spark: Any, format_name: str, reader: Any) -> Any:
+    """The table of a source that is nothing but a reader."""
+    from pyspark.sql.datasource import DataSource
+
+    class Source(DataSource):
         @classmethod
         def name(cls) -> str:
-            return "ready-made"
+            return format_name
 
         def schema(self) -> str:
-            return (
-                "key binary, value binary, topic string not null, partition int not null, offset bigint not null, "
-                "timestamp timestamp, timestampType int"
-            )
+            return READY_SCHEMA
 
         def reader(self, schema: Any) -> Any:
-            return Reader()
+            return reader
 
-    spark.dataSource.register(ReadyMade)
-    return spark.read.format("ready-made").load()
+    spark.dataSource.register(Source)
+    return spark.read.format(format_name).load()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -389,6 +439,19 @@ def _print(console: Console, results: list[Result], empty: dict[str, float], mem
     if memory is not None:
         console.print(f"most memory of a Python worker while 5 GB are read: {memory:.0f} MB (aim: {TARGET_WORKER_MB})")
     console.print(f"aims: batch read at least {TARGET_OF_READY} of (a) and {TARGET_OF_CONSUMER:g} x (b)")
+    for size in dict.fromkeys(result.size for result in results):
+        _print_limits(console, {result.name: result for result in results if result.size == size}, size)
+
+
+def _print_limits(console: Console, results: dict[str, Result], size: str) -> None:
+    """What the aims are against: how far anything could come on these cores."""
+    ready, fetched, ours = results[READY_MADE], results[FETCHED], results[BATCH_READ]
+    console.print(
+        f"{size}: fetching without decoding reaches {fetched.ratios[READY_MADE]:.2f} of (a), by CPU "
+        f"{fetched.cpu_ratios[READY_MADE]:.2f}, and the batch read "
+        f"{ours.rows_per_second / fetched.rows_per_second:.2f} of that, by CPU "
+        f"{fetched.cpu_us_per_row / ours.cpu_us_per_row:.2f}; (a) itself is {ready.ratios[CONSUMER]:.1f} x (b)"
+    )
 
 
 if __name__ == "__main__":

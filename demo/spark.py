@@ -5,10 +5,13 @@ of ten days waits for them. A hundred flights of January come once more in Decem
 counted. Each flight is joined with the weather of its hour; flights, delays and flights in the rain are
 summed for each week and airport, and written to a topic. At the end the sums are compared with those that
 a few lines of Python make of the data set itself. Exits 0 only if they are equal.
+
+`--month` does the same with a month of flights, and in smaller steps.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -16,7 +19,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +37,26 @@ from drmq.spark.session import spark_session
 
 NODES, PARTITIONS = 3, 4
 LATE_COUNT = 100
-ROWS_PER_BATCH = 40_000
-AHEAD_MAX = 80_000
-"""How far the flights may be ahead of the query: a replay in a hurry, and still something like a stream."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is sent, and in which steps."""
+
+    flight_count: int
+    late_before_end: int
+    """So many flights before the last one, those of January come again."""
+    rows_per_batch: int
+    ahead_max: int
+    """How far the flights may be ahead of the query: a replay in a hurry, and still something like a stream."""
+
+    @property
+    def record_count(self) -> int:
+        return self.flight_count + LATE_COUNT
+
+
+YEAR = Scale(FLIGHT_COUNT, late_before_end=10_000, rows_per_batch=40_000, ahead_max=80_000)
+MONTH = Scale(27_000, late_before_end=3_000, rows_per_batch=4_000, ahead_max=8_000)
 
 PATIENCE_S = 300.0
 WATERMARK = "10 days"
@@ -47,11 +69,44 @@ Sums = dict[tuple[str, str], tuple[int, int, int, int]]
 """For each week and airport: flights, minutes of delay, flights with known weather, flights in the rain."""
 
 
-def main() -> int:
+@dataclass(frozen=True)
+class Outcome:
+    """What the query has written, beside what it should have."""
+
+    found: Sums
+    expected: Sums
+    written: int
+    """Records in the topic of results: after a crash some may be there twice."""
+    lag: int
+    killed_at: int
+    """So many flights were through when the leader was killed."""
+
+    @property
+    def wrong(self) -> list[tuple[str, str]]:
+        places = self.expected.keys() | self.found.keys()
+        return sorted(place for place in places if self.expected.get(place) != self.found.get(place))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m demo.spark", description="Flights through a streaming query.")
+    parser.add_argument("--month", action="store_true", help="a month of flights instead of a year")
+    scale = MONTH if parser.parse_args(arguments).month else YEAR
     console = Console()
+    console.print("[bold]1[/] starting Spark, local[2], in this process")
+    spark = spark_session("demo", master="local[2]", settings=QUIET)
+    started = time.monotonic()
+    try:
+        outcome = run(console, spark, scale)
+    finally:
+        spark.stop()
+    return _report(console, outcome, scale, time.monotonic() - started)
+
+
+def run(console: Console, spark: Any, scale: Scale) -> Outcome:
+    """The demo with a session that is there, from an empty cluster to the comparison."""
     with tempfile.TemporaryDirectory(prefix="drmq-demo-") as directory:
         cluster = Cluster(Path(directory) / "nodes", NODES)
-        console.print("[bold]1[/] starting three nodes, loading a year of hourly weather")
+        console.print("[bold]2[/] starting three nodes, loading a year of hourly weather")
         cluster.up()
         try:
             cluster.create_topic("flights", PARTITIONS)
@@ -59,30 +114,19 @@ def main() -> int:
             cluster.create_topic("delays", 1)
             hours = Sender(cluster.bootstrap_servers, "weather", weather())
             hours.run()
-            return _tour(console, cluster, Path(directory) / "checkpoint", hours.sent)
+            console.print(
+                f"[bold]3[/] {scale.flight_count:,} flights as they took off, joined with {hours.sent:,} hours"
+            )
+            console.print(f"  of weather, summed by week and airport, watermark {WATERMARK}; SIGKILL at half of them")
+            query = _query(spark, cluster.bootstrap_servers, Path(directory) / "checkpoint", scale)
+            try:
+                killed_at = _replay(console, cluster, query, scale)
+            finally:
+                query.stop()
+            found, written = _written(spark, cluster.bootstrap_servers)
+            return Outcome(found, truth(scale.flight_count), written, _lag(cluster), killed_at)
         finally:
             cluster.down()
-
-
-def _tour(console: Console, cluster: Cluster, checkpoint: Path, weather_count: int) -> int:
-    console.print("[bold]2[/] starting Spark, local[2], in this process")
-    started = time.monotonic()
-    spark = spark_session("demo", master="local[2]", settings=QUIET)
-    try:
-        console.print(
-            f"[bold]3[/] {FLIGHT_COUNT:,} flights as they took off, joined with {weather_count:,} hours of weather,"
-        )
-        console.print(f"  summed by week and airport, watermark {WATERMARK}; SIGKILL at half of them")
-        query = _query(spark, cluster.bootstrap_servers, checkpoint)
-        try:
-            killed_at = _replay(console, cluster, query)
-        finally:
-            query.stop()
-        found, written = _written(spark, cluster.bootstrap_servers)
-        lag = _lag(cluster)
-    finally:
-        spark.stop()
-    return _report(console, found, written, lag, killed_at, time.monotonic() - started)
 
 
 QUIET = {
@@ -96,7 +140,7 @@ QUIET = {
 # ---- the query ---------------------------------------------------------------------------------------
 
 
-def _query(spark: Any, bootstrap: str, checkpoint: Path) -> Any:
+def _query(spark: Any, bootstrap: str, checkpoint: Path, scale: Scale) -> Any:
     from pyspark.sql import functions as f
 
     source = {"kafka.bootstrap.servers": bootstrap, "valueFormat": "json", "columns": "value"}
@@ -115,7 +159,7 @@ def _query(spark: Any, bootstrap: str, checkpoint: Path) -> Any:
             subscribe="flights",
             valueSchema=FLIGHT_FIELDS,
             startingOffsets="earliest",
-            maxOffsetsPerTrigger=ROWS_PER_BATCH,
+            maxOffsetsPerTrigger=scale.rows_per_batch,
             groupId="spark-demo",
         )
         .load()
@@ -141,22 +185,23 @@ def _query(spark: Any, bootstrap: str, checkpoint: Path) -> Any:
 # ---- the traffic -------------------------------------------------------------------------------------
 
 
-def as_they_took_off() -> Iterator[tuple[bytes, bytes]]:
+def as_they_took_off(scale: Scale) -> Iterator[tuple[bytes, bytes]]:
     """The flights by the moment at which they left, and in between, near the end, some of January again."""
-    decoded = [(key, value, json.loads(value)) for key, value in flights()]
+    decoded = [(key, value, json.loads(value)) for key, value in islice(flights(), scale.flight_count)]
 
     def left_at(entry: tuple[bytes, bytes, dict[str, str]]) -> datetime:
         return datetime.fromisoformat(entry[2]["time_hour"]) + timedelta(minutes=int(entry[2].get("dep_delay", 0)))
 
     decoded.sort(key=left_at)
+    late_from = scale.flight_count - scale.late_before_end
     for number, (key, value, _) in enumerate(decoded):
-        if number >= FLIGHT_COUNT - 10_000 and number < FLIGHT_COUNT - 10_000 + LATE_COUNT:
+        if late_from <= number < late_from + LATE_COUNT:
             late_key, late_value, _ = decoded[number % 1000]
             yield late_key, late_value
         yield key, value
 
 
-def _replay(console: Console, cluster: Cluster, query: Any) -> int:
+def _replay(console: Console, cluster: Cluster, query: Any, scale: Scale) -> int:
     """Send everything, with a crash at half of it; wait until the query has closed every week."""
     rows = 0
 
@@ -167,8 +212,8 @@ def _replay(console: Console, cluster: Cluster, query: Any) -> int:
             raise SystemExit(f"the query ended: {query.exception()}")
         return rows
 
-    total = FLIGHT_COUNT + LATE_COUNT
-    sender = Sender(cluster.bootstrap_servers, "flights", _paced(as_they_took_off(), read))
+    total = scale.record_count
+    sender = Sender(cluster.bootstrap_servers, "flights", _paced(as_they_took_off(scale), read, scale.ahead_max))
     bar = Progress(
         TextColumn("  {task.description:<12}"),
         BarColumn(),
@@ -189,7 +234,7 @@ def _replay(console: Console, cluster: Cluster, query: Any) -> int:
         leader = cluster.leader_of("flights", 0)
         pid = cluster.kill(leader)
         bar.console.print(f"  killed node {leader} (process {pid}), which led a partition, after {killed_at:,} flights")
-        wait_until(lambda: read() >= killed_at + ROWS_PER_BATCH, PATIENCE_S, tick)
+        wait_until(lambda: read() >= killed_at + scale.rows_per_batch, PATIENCE_S, tick)
         cluster.up()
         bar.console.print(f"  started it again after {read():,} flights; the query never stopped")
         wait_until(lambda: not sender.is_alive() and read() >= total, PATIENCE_S, tick)
@@ -200,9 +245,11 @@ def _replay(console: Console, cluster: Cluster, query: Any) -> int:
     return killed_at
 
 
-def _paced(records: Iterator[tuple[bytes, bytes]], read: Callable[[], int]) -> Iterator[tuple[bytes, bytes]]:
+def _paced(
+    records: Iterator[tuple[bytes, bytes]], read: Callable[[], int], ahead_max: int
+) -> Iterator[tuple[bytes, bytes]]:
     for number, record in enumerate(records):
-        while number % 1000 == 0 and number - read() > AHEAD_MAX:
+        while number % 1000 == 0 and number - read() > ahead_max:
             time.sleep(0.05)
         yield record
 
@@ -223,7 +270,7 @@ def _close_all_weeks(cluster: Cluster, query: Any) -> None:
 # ---- the truth ---------------------------------------------------------------------------------------
 
 
-def truth() -> Sums:
+def truth(flight_count: int) -> Sums:
     """The same sums, by hand, from the data set."""
     rain: dict[tuple[str, str], float] = {}
     for _, value in weather():
@@ -232,7 +279,7 @@ def truth() -> Sums:
             place = (hour["origin"], hour["time_hour"])
             rain[place] = max(rain.get(place, 0.0), float(hour["precip"]))
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    for _, value in flights():
+    for _, value in islice(flights(), flight_count):
         flight = json.loads(value)
         moment = datetime.fromisoformat(flight["time_hour"])
         # Spark counts weeks from 1970, and that was a Thursday.
@@ -273,9 +320,10 @@ def _lag(cluster: Cluster) -> int:
         return sum(bounds[place].end - at.offset for place, at in committed.items())
 
 
-def _report(console: Console, found: Sums, written: int, lag: int, killed_at: int, seconds: float) -> int:
-    expected = truth()
-    table = Table(title=f"{FLIGHT_COUNT:,} flights in {seconds:.0f} s, one SIGKILL after {killed_at:,}", min_width=72)
+def _report(console: Console, outcome: Outcome, scale: Scale, seconds: float) -> int:
+    found, expected = outcome.found, outcome.expected
+    title = f"{scale.flight_count:,} flights in {seconds:.0f} s, one SIGKILL after {outcome.killed_at:,}"
+    table = Table(title=title, min_width=72)
     for heading in ("airport", "flights", "minutes of delay", "in the rain", "weeks that agree"):
         table.add_column(heading, justify="left" if heading == "airport" else "right")
     airports = sorted({airport for _, airport in expected})
@@ -291,9 +339,9 @@ def _report(console: Console, found: Sums, written: int, lag: int, killed_at: in
             f"{agree} of {len(weeks)}",
         )
     console.print(table)
-    wrong = [place for place in expected.keys() | found.keys() if expected.get(place) != found.get(place)]
-    console.print(f"{written} sums written; lag of group spark-demo: {lag}")
-    for place in sorted(wrong)[:5]:
+    wrong = outcome.wrong
+    console.print(f"{outcome.written} sums written; lag of group spark-demo: {outcome.lag}")
+    for place in wrong[:5]:
         console.print(f"WRONG {place}: the query says {found.get(place)}, the data set {expected.get(place)}")
     console.print("Every sum is what the data set says." if not wrong else f"{len(wrong)} sums are WRONG.")
     return 1 if wrong else 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from drmq.model import TopicPartition
@@ -59,6 +60,23 @@ def test_the_limit_of_bytes_holds(topics: Topics, collect: Collect) -> None:
     assert found.numbers == list(range(100))
     assert max(found.sizes) <= 25
     assert len(found.sizes) in (4, 5)
+
+
+def test_the_limit_of_bytes_holds_where_records_become_larger(topics: Topics, collect: Collect) -> None:
+    """By the average alone, a micro-batch of the large ones would have several times the limit."""
+    topic, limit = topics.create(), 200_000
+    topics.fill(topic, 300, **{"linger.ms": 0, "batch.num.messages": 1})
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "linger.ms": 0, "batch.num.messages": 1})
+    for number in range(300, 360):
+        producer.produce(topic, str(number).rjust(20_000).encode())
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    found = collect(values(topics.stream(topic, maxBytesPerTrigger=limit))).finish()
+    assert found.numbers == list(range(360))
+    batches = [sum(len(row.value) for row in rows) for rows in found.batches.values()]
+    assert max(batches) <= limit
+    # And not far below it: small records are not read one by one for fear of the large ones.
+    assert len(found.sizes) <= 25
 
 
 def test_a_running_stream_sees_new_records_and_new_partitions(topics: Topics, collect: Collect) -> None:

@@ -21,10 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 1
+#define INTERFACE 2
 #define HEADER_COST 8
 #define RECORD_SIZE_MIN 7
 #define MICROSECONDS 1000
+#define SMALL_SIZE (64 * 1024)
 
 /* As in `outcome.py`. The last is ours: it becomes a MemoryError. */
 enum outcome {
@@ -50,13 +51,15 @@ typedef struct {
     uint8_t *bytes;
     size_t size;
     size_t capacity;
-    size_t capacity_usual; /* enough nearly always, if not 0; see below */
+    size_t capacity_expected; /* what it will most likely need, or 0 */
+    size_t capacity_usual;    /* enough nearly always, or 0 */
 } Run;
 
 /* Room for `extra` more bytes. Doubles, so that appending is cheap on average.
  *
- * But it stops at the usual capacity if that will do. A piece of 16 MiB would else sit in 32 MiB, and memory of
- * that size malloc always asks from the kernel anew: every page of every piece would cost a page fault.
+ * But what is no longer small gets what it is expected to need at once: doubling would copy it on its way there. And
+ * doubling stops at the usual capacity if that will do. A piece would else sit in twice its size, and malloc
+ * could not give it the memory of the one before: every page of every piece would cost a page fault.
  */
 static bool run_reserve(Run *run, size_t extra)
 {
@@ -68,6 +71,9 @@ static bool run_reserve(Run *run, size_t extra)
     }
     size_t wanted = run->size + extra;
     size_t capacity = run->capacity > (size_t)PTRDIFF_MAX / 2 ? wanted : run->capacity * 2;
+    if (wanted > SMALL_SIZE && capacity < run->capacity_expected) {
+        capacity = run->capacity_expected;
+    }
     if (capacity > run->capacity_usual && run->capacity_usual >= wanted) {
         capacity = run->capacity_usual;
     }
@@ -245,6 +251,7 @@ typedef struct {
     long long end_offset;
     long long rows_max;
     long long bytes_max;
+    long long bytes_expected;
 } Bounds;
 
 /* What `describe` puts into the sentence of an error. */
@@ -684,17 +691,17 @@ static PyObject *builder_add(PyObject *object, PyObject *args)
     long long done_count, first_delta;
     Batch batch;
     Bounds bounds;
-    if (!PyArg_ParseTuple(args, "y*(nLL)(LLLLp)(LLLL):add", &body, &position, &done_count, &first_delta,
+    if (!PyArg_ParseTuple(args, "y*(nLL)(LLLLp)(LLLLL):add", &body, &position, &done_count, &first_delta,
                           &batch.record_count, &batch.base_offset, &batch.last_offset_delta, &batch.base_timestamp,
                           &batch.is_log_append_time, &bounds.start_offset, &bounds.end_offset, &bounds.rows_max,
-                          &bounds.bytes_max)) {
+                          &bounds.bytes_max, &bounds.bytes_expected)) {
         return NULL;
     }
     if (!builder_is_free(self)) {
         PyBuffer_Release(&body);
         return NULL;
     }
-    if (position < 0 || position > body.len || bounds.bytes_max < 0) {
+    if (position < 0 || position > body.len || bounds.bytes_max < 0 || bounds.bytes_expected < 0) {
         PyBuffer_Release(&body);
         PyErr_SetString(PyExc_ValueError, "a position outside the body, or a negative limit");
         return NULL;
@@ -710,6 +717,7 @@ static PyObject *builder_add(PyObject *object, PyObject *args)
 
     self->is_busy = true;
     self->key.data.capacity_usual = self->value.data.capacity_usual = (size_t)bounds.bytes_max;
+    self->value.data.capacity_expected = (size_t)bounds.bytes_expected;
     Py_BEGIN_ALLOW_THREADS
     if (done_count < batch.record_count
         && !reserve_rows(self, (size_t)(end - at), batch.record_count - done_count, &bounds)) {

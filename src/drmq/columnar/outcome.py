@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from drmq.columnar.columns import Parts
 from drmq.records import Buffer
 
-INTERFACE = 1
+INTERFACE = 2
 """Counted up when a builder's calls change: a compiled builder of another number is not used."""
 
 HEADER_COST = 8
@@ -64,6 +64,8 @@ class Bounds(NamedTuple):
     end_offset: int
     rows_max: int
     bytes_max: int
+    bytes_expected: int = 0
+    """How large the values of a piece will most likely be, if that is known: room that is made at once. No limit."""
 
 
 Added: TypeAlias = tuple[int, int, int, int, int, int]

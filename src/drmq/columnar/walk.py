@@ -40,6 +40,8 @@ the next. Larger pieces come fresh from the kernel, and with 1 KB records half t
 BYTES_MAX_LIMIT = 2**30
 """Half of what 32-bit offsets reach."""
 
+_EXPECTED_STEP = 2**20
+
 _CONTROL_KEY = Struct(">hh")
 _ABORT = 0
 
@@ -81,7 +83,10 @@ def iter_columns(
     view = memoryview(data)
     if view.nbytes and (view.format != "B" or view.ndim != 1):
         view = view.cast("B")
-    bounds = Bounds(start_offset, end_offset, rows_max, bytes_max)
+    # Right where nothing is compressed, and a beginning where it is. Rounded, so that pieces of about the same size
+    # ask for the same, and are given the memory of the piece before.
+    bytes_expected = min(bytes_max, -(-view.nbytes // _EXPECTED_STEP) * _EXPECTED_STEP)
+    bounds = Bounds(start_offset, end_offset, rows_max, bytes_max, bytes_expected)
     walk = _Walk(bounds, _Aborted(aborted) if aborted else None, decompressed_size_max)
     return walk.pieces(view, lambda: builder(want_key, want_value, include_headers))
 
@@ -155,7 +160,7 @@ class _Walk:
 
         When it is asked for the next one, the last one has been read.
         """
-        start_offset, end_offset, _, _ = self._bounds
+        start_offset, end_offset = self._bounds.start_offset, self._bounds.end_offset
         log_offset = None
         for position, header in iter_batches(data):
             if self._next_offset == end_offset:

@@ -100,8 +100,9 @@ _ALL = (
           "has read them, or goes on with what is left."),
     _stream("maxOffsetsPerTrigger", "a number", "none", "At most so many offsets in a micro-batch, shared between the "
             "partitions in proportion to what they hold."),
-    _stream("maxBytesPerTrigger", "a number, or with `k`, `m`, `g`", "none", "About so many bytes in a micro-batch, by "
-            "the average size of each partition's records on the broker's disk."),
+    _stream("maxBytesPerTrigger", "a number, or with `k`, `m`, `g`", "none", "So many bytes on the broker's disk in a "
+            "micro-batch: as many records as by the average size in their partition, and fewer where the first or the "
+            "last of them are larger."),
     _stream("minOffsetsPerTrigger", "a number", "none", "Wait until so many offsets are there, for "
             "`maxTriggerDelay` at "
             "most. Without meaning for `availableNow`."),

@@ -8,7 +8,7 @@ Requests name the topic by its id where the broker can (Fetch v13 and later): a 
 and created again in the meantime is then an error, and not a partition full of somebody else's records.
 
 The next request is sent before the records of the last one are worked on, so that the broker reads
-while the worker decodes.
+while the worker decodes. All answers are received into the same memory, one after the other.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from drmq.client import EARLIEST, ClientError, Connection, Deadline, Refused, Unreachable
 from drmq.client.cluster import Cluster
-from drmq.client.connection import Sent
+from drmq.client.connection import ReceiveMemory, Sent
 from drmq.client.errors import error_code
 from drmq.client.topics import Topics, leader_of, topic_refusal
 from drmq.model import NO_TOPIC_ID, ErrorCode, TopicId, TopicPartition, topic_id_text
 from drmq.records import iter_batches
-from drmq.spark.errors import DataLoss, FetchFailed, TopicChanged
+from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged
 from drmq.spark.offsets import Range
 from drmq.wire.messages.fetch import (
     FetchRequest,
@@ -66,7 +66,8 @@ _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTIT
 class Fetched:
     """Record batches as the broker sent them, perhaps with a part of another at the end.
 
-    Records before `position` do not count, though their batch is here: they were read before, or deleted.
+    The bytes are there until the next answer is asked for, whose bytes take their place. Records before `position`
+    do not count, though their batch is here: they were read before, or deleted.
     `aborted` names transactions to leave out: producer id and first offset.
     """
 
@@ -97,6 +98,8 @@ class Fetcher:
         self._fetch_bytes = fetch_bytes
         self._leaders: dict[TopicPartition, Connection] = {}
         self._ahead: _Ahead | None = None
+        # An answer is as long as was asked for and its header, or one batch that is longer.
+        self._memory = ReceiveMemory(2 * fetch_bytes)
 
     def close(self) -> None:
         self._cluster.close()
@@ -147,6 +150,17 @@ class Fetcher:
             self._send_ahead(part, position, fetch_bytes)
             aborted = answer.aborted_transactions or []
             yield Fetched(asked, records, tuple((entry.producer_id, entry.first_offset) for entry in aborted))
+
+    def record_size(self, part: Range, offset: int) -> float:
+        """Bytes on disk for a record at `offset`, by the batch that it is in; 0 where that cannot be told."""
+        try:
+            records = memoryview(self._fetch(part, offset, 1).records or b"")
+        except (ClientError, SparkSideError):
+            # Whoever reads the range will meet the same trouble, and tell.
+            return 0.0
+        for _, header in iter_batches(records):
+            return header.size / (header.last_offset_delta + 1)
+        return 0.0
 
     def wait(self, places: dict[TopicPartition, int], wait_s: float) -> None:
         """Return when one of these partitions grows beyond its offset, or after `wait_s`.
@@ -224,7 +238,7 @@ class Fetcher:
     ) -> FetchResponsePartition:
         ahead, self._ahead = self._ahead, None
         sent = self._send(node, part, position, fetch_bytes, deadline) if ahead is None else ahead.sent
-        answer = node.receive(sent, FetchResponse, deadline)
+        answer = node.receive(sent, FetchResponse, deadline, self._memory)
         if answer.error_code:
             raise Refused(error_code(answer.error_code), f"{node.address} refused a fetch")
         for topic in answer.responses:

@@ -16,7 +16,7 @@ Ranges are half-open, `[start, end)`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,6 +174,21 @@ def limit_bytes(
     if all(ends[place] == start[place] for place in ends):
         return limit_rows(start, end, 1)
     return ends
+
+
+def fitting_count(count: int, bytes_max: float, size_at: Callable[[int], float]) -> int:
+    """How many of `count` records are `bytes_max` bytes at most, going by their first and their last one.
+
+    `size_at` tells the size of the record of a number. Where sizes only rise or only fall, that is never too many; a
+    hump between the two is not seen. Half as many are tried where it is too much, so that few records
+    are looked at. At least one, or a stream would stand still before a record that is larger than the limit.
+    """
+    assert count > 0, count
+    first = size_at(0)
+    count = max(1, min(count, int(bytes_max / first) if first > 0 else count))
+    while count > 1 and count * size_at(count - 1) > bytes_max:
+        count //= 2
+    return count
 
 
 # ---- splitting ---------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from drmq.client import ClientError
 from drmq.model import TopicPartition
 from drmq.spark.errors import DataLoss, TopicChanged
 from drmq.spark.fetching import Fetcher
-from drmq.spark.offsets import Position, from_json, limit_bytes, limit_rows, to_json
+from drmq.spark.offsets import Position, Range, fitting_count, from_json, limit_bytes, limit_rows, to_json
 from drmq.spark.options import ReadOptions
 from drmq.spark.view import TopicView, View
 
@@ -196,7 +196,33 @@ class StreamProgress:
         if self._options.bytes_per_trigger_max is not None:
             sizes = self._view.record_sizes()
             limited = limit_bytes(begins, limited, self._options.bytes_per_trigger_max, sizes)
+            limited = self._fitting(end.topic_ids, begins, limited, self._options.bytes_per_trigger_max, sizes)
         return Position(end.topic_ids, {**end.offsets, **limited}, end.starts)
+
+    def _fitting(
+        self,
+        topic_ids: Mapping[str, str],
+        begins: Mapping[TopicPartition, int],
+        limited: Mapping[TopicPartition, int],
+        bytes_max: int,
+        sizes: Mapping[TopicPartition, float],
+    ) -> dict[TopicPartition, int]:
+        """Fewer records where those at hand are larger than the average, by which `limited` was made.
+
+        Each partition gets the part of `bytes_max` that it would have by the average.
+        """
+        counts = {place: limited[place] - begins[place] for place in limited}
+        shares = {place: count * max(1.0, sizes.get(place, 1.0)) for place, count in counts.items() if count > 0}
+        whole = sum(shares.values())
+        ends = dict(limited)
+        for place, share in shares.items():
+            part = Range(place.topic, topic_ids[place.topic], place.partition, begins[place], limited[place])
+
+            def size_at(number: int, part: Range = part) -> float:
+                return self._waiter.record_size(part, part.start + number)
+
+            ends[place] = begins[place] + fitting_count(counts[place], bytes_max * share / whole, size_at)
+        return ends
 
 
 def _sizes(start: Position, end: Position) -> dict[TopicPartition, int]:

@@ -23,11 +23,12 @@ def read_range(options: ReadOptions, schema: Any, part: Range | None) -> Iterato
     if part is None:
         return
     shape = TableShape(options.table, schema, options.filter)
-    for fetched in _fetcher(options).read(part, fail_on_data_loss=options.fail_on_data_loss):
+    for fetched in fetcher_of(options).read(part, fail_on_data_loss=options.fail_on_data_loss):
         yield from shape.batches(part, fetched)
 
 
-def _fetcher(options: ReadOptions) -> Fetcher:
+def fetcher_of(options: ReadOptions) -> Fetcher:
+    """The fetcher of this process for these options, with its connections."""
     settings = (options.bootstrap, options.client_id, options.timeout_s, options.read_committed, options.fetch_bytes)
     key = (os.getpid(), *settings)
     if key not in _fetchers:

@@ -26,8 +26,6 @@ _TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 
-ROWS_MAX = 65_536
-BYTES_MAX = 16 << 20
 DECOMPRESSED_BYTES_MAX = 128 << 20
 """A batch that grows beyond this when it is decompressed is an attack or an accident, and fails the task."""
 
@@ -107,8 +105,6 @@ class TableShape:
             want_key="key" in self._raw_names,
             want_value="value" in self._raw_names,
             aborted=fetched.aborted,
-            rows_max=ROWS_MAX,
-            bytes_max=BYTES_MAX,
         )
         for columns in pieces:
             if columns.row_count:

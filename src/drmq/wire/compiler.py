@@ -196,6 +196,8 @@ def _read_value(
         source.add(inner, "if stop > end: raise field_too_long(n, position, end)")
         if spec.kind == "string":
             source.add(inner, f"{target} = str(buffer[position:stop], 'utf-8')")
+        elif spec.kind == "payload":
+            source.add(inner, f"{target} = buffer[position:stop]")
         else:
             source.add(inner, f"{target} = bytes(buffer[position:stop])")
         source.add(inner, "position = stop")

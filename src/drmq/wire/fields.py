@@ -158,6 +158,13 @@ def binary(
     return _field("bytes", versions, default, nullable=nullable, tag=tag)
 
 
+def payload(
+    versions: str = "0+", *, nullable: str | None = None, default: bytes | None = b"", tag: int | None = None
+) -> Any:
+    """Bytes of any length that are not copied when they are read: a slice of what the message was read from."""
+    return _field("payload", versions, default, nullable=nullable, tag=tag)
+
+
 def structure(
     cls: type, versions: str = "0+", *, nullable: str | None = None, default: Any = ..., tag: int | None = None
 ) -> Any:

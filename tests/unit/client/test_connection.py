@@ -8,10 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from drmq.client import Connection, Deadline, DeadlineExceeded, Refused, Unreachable
+from drmq.client.connection import ReceiveMemory
 from drmq.client.errors import ClientError
 from drmq.model import ErrorCode
 from drmq.model.address import Address
 from drmq.wire import ApiKey
+from drmq.wire.messages.fetch import FetchRequest, FetchResponse, FetchResponsePartition, FetchResponseTopic
 from drmq.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 from support.fake_broker import broker
@@ -125,3 +127,41 @@ def test_a_request_that_was_sent_ahead_leaves_the_connection_open() -> None:
         assert connection.receive(second, ListGroupsResponse, deadline).groups == []
         assert connection.is_open
         connection.close()
+
+
+def test_answers_share_memory_that_is_given() -> None:
+    """The bytes of an answer are where they were received, until the next answer takes their place."""
+    contents = [b"a" * 5000, b"b" * 3000, b"c" * 9000]
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        records = contents[request.session_id]
+        return FetchResponse(responses=[FetchResponseTopic(partitions=[FetchResponsePartition(records=records)])])
+
+    with broker({ApiKey.FETCH: answer}) as fake:
+        connection = Connection(fake.address, "test", Deadline(5))
+        memory = ReceiveMemory(1 << 20)
+        found = []
+        for number, content in enumerate(contents):
+            sent = connection.send(FetchRequest(session_id=number), Deadline(5))
+            received = connection.receive(sent, FetchResponse, Deadline(5), memory)
+            records = received.responses[0].partitions[0].records
+            assert records == content
+            found.append(memoryview(records or b""))
+        assert found[0].obj is found[1].obj
+        assert bytes(found[1][:3000]) != contents[1]
+        connection.close()
+
+
+def test_memory_that_is_too_small_or_too_large() -> None:
+    """Grows without touching what is still looked at, and does not keep what only one answer needed."""
+    memory = ReceiveMemory(8 << 20)
+    first = memory.take(3 << 20)
+    first[:] = b"x" * len(first)
+    second = memory.take(7 << 20)
+    second[:3] = b"yyy"
+    assert bytes(first) == b"x" * len(first)
+    large = memory.take((8 << 20) + 1)
+    assert len(large) == (8 << 20) + 1
+    assert large.obj is not second.obj
+    assert memory.take(7 << 20).obj is second.obj
+    assert len(memory.take(0)) == 0

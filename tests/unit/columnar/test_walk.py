@@ -59,6 +59,18 @@ def refusal(data: bytes | bytearray, builder: type[Builder], **options: Any) -> 
     return caught.value
 
 
+@pytest.mark.parametrize("codec", list(Codec))
+def test_columns_outlive_the_bytes_that_they_were_made_of(codec: Codec, builder: type[Builder]) -> None:
+    """An answer is received into memory that the next one overwrites: no column may be a view of it."""
+    records = [Record(Offset(i), i, b"key-%d" % i, bytes([i]) * 3000, ((f"h{i}", b"x" * i),)) for i in range(100)]
+    data = bytearray(encode_batch(records, base_offset=Offset(0), codec=codec))
+    expected, _ = all_rows(pieces(bytes(data), builder))
+    found = list(pieces(data, builder, bytes_max=100_000))
+    data[:] = bytes(len(data))
+    assert all_rows(iter(found))[0] == expected
+    assert [row.value for row in expected] == [record.value for record in records]
+
+
 # ---- any batches -------------------------------------------------------------------------------------
 
 contents = st.none() | st.binary(max_size=40) | st.just(b"abc" * 200)

@@ -125,6 +125,34 @@ def test_a_range_is_read_once(cluster: Cluster) -> None:
     assert cluster.asked == [(0, 3), (0, 4), (0, 6), (0, 8)]
 
 
+def test_answers_are_received_into_the_same_memory(cluster: Cluster) -> None:
+    """Each holds what the broker sent until the next one is asked for."""
+    fetcher = Fetcher(
+        str(cluster.brokers[0].address), client_id="test", timeout_s=5, read_committed=True, fetch_bytes=4096
+    )
+    places = []
+    for number, fetched in enumerate(fetcher.read(PART, fail_on_data_loss=True)):
+        assert bytes(fetched.records) == batch(2 * number, 2 * number + 2)
+        places.append(id(fetched.records.obj))
+    assert len(places) == 5
+    assert len(set(places)) == 1
+    fetcher.close()
+
+
+def test_the_size_of_a_record_is_that_of_its_batch(cluster: Cluster) -> None:
+    """Shared by all in it; 0 where nothing can be told, which is left to whoever reads the range."""
+    fetcher = cluster.fetcher(timeout_s=0.3)
+    assert fetcher.record_size(PART, 5) == len(batch(4, 6)) / 2
+    cluster.answers = [lambda number, offset: empty()]
+    assert fetcher.record_size(PART, 5) == 0
+    cluster.answers = [lambda number, offset: refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+    assert fetcher.record_size(PART, 5) == 0
+    cluster.first_offset = 8
+    cluster.answers = [lambda number, offset: refusal(ErrorCode.OFFSET_OUT_OF_RANGE)]
+    assert fetcher.record_size(PART, 5) == 0
+    fetcher.close()
+
+
 def test_the_new_leader_is_found(cluster: Cluster) -> None:
     """In the middle of a range, with a request on its way to the old one."""
 

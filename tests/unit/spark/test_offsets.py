@@ -15,6 +15,7 @@ from drmq.spark.offsets import (
     Position,
     Range,
     distribute,
+    fitting_count,
     from_json,
     limit_bytes,
     limit_rows,
@@ -133,6 +134,28 @@ def test_the_byte_limit_holds_by_the_averages(
     assert weight <= limit + len(sizes) or sum(read.values()) == 1
     if sum(sizes.values()):
         assert sum(read.values()) >= 1
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=300), st.booleans(), st.integers(1, 500_000))
+def test_records_that_grow_or_shrink_fit(sizes: list[int], is_falling: bool, limit: int) -> None:
+    """The first and the last one tell, and only a few are looked at. Equal ones fill the limit."""
+    sizes.sort(reverse=is_falling)
+    looked_at: list[int] = []
+
+    def size_at(number: int) -> int:
+        looked_at.append(number)
+        return sizes[number]
+
+    count = fitting_count(len(sizes), limit, size_at)
+    assert 1 <= count <= len(sizes)
+    assert sum(sizes[:count]) <= limit or count == 1
+    assert len(looked_at) <= 2 + len(sizes).bit_length()
+    if len(set(sizes)) == 1:
+        assert count == max(1, min(len(sizes), limit // sizes[0]))
+
+
+def test_sizes_that_nobody_knows_change_nothing() -> None:
+    assert fitting_count(7, 10, lambda number: 0.0) == 7
 
 
 # ---- splitting ---------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     # A hundred and thirty bytes and more have a compact length of two bytes.
     "string": st.text(max_size=5) | st.just("é" * 65),
     "bytes": st.binary(max_size=5) | st.just(bytes(127)),
+    "payload": st.binary(max_size=5) | st.just(bytes(127)),
 }
 _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     # The oracle has an enum here, and dates and durations there, which do not reach so far.
@@ -110,7 +111,7 @@ def _filling(spec: FieldSpec, version: int, count: int, text: str, nulls: bool, 
             return [_filling(spec.element, version, count, text, nulls, number) for _ in range(count)]
         case "string":
             return text
-        case "bytes":
+        case "bytes" | "payload":
             return text.encode()
         case "uuid":
             return bytes(range(number, number + 16))

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drmq.wire.api_key import ApiKey
-from drmq.wire.fields import array, binary, int8, int16, int32, int64, message, string, structure, uuid
+from drmq.wire.codec import Buffer
+from drmq.wire.fields import array, int8, int16, int32, int64, message, payload, string, structure, uuid
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class FetchResponsePartition:
         FetchResponseAbortedTransaction, nullable="0+", default=None
     )
     preferred_read_replica: int = int32("11+", default=-1)
-    records: bytes | None = binary(nullable="0+", default=None)
+    records: Buffer | None = payload(nullable="0+", default=None)
 
 
 @dataclass(slots=True)
