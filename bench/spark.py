@@ -339,7 +339,8 @@ def fetched_only(spark: Any, bootstrap: str, topic: str, record_size: int) -> An
             from drmq.spark.options import read_options
             from drmq.spark.reading import fetcher_of
 
-            ready = ready_batch(65_536, record_size)
+            # As large as the pieces that decoding yields; much larger ones would take longer to make than to hand over.
+            ready = ready_batch(min(65_536, (4 << 20) // record_size), record_size)
             fetcher = fetcher_of(read_options(selection, is_stream=False))
             for fetched in fetcher.read(partition.value, fail_on_data_loss=True):
                 left = sum(header.record_count for _, header in iter_batches(fetched.records))

@@ -1,22 +1,28 @@
-"""The guide's page on Spark: examples as they stand there, and what it says that no other test shows."""
+"""The guide's page on Spark: its examples as they stand there, and what it says that no other test shows."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from pyspark.errors import PySparkException
 
+from drmq.client import Admin
 from drmq.spark.filters import parse_filter
+from drmq.spark.shell import names
 
-from .conftest import QUERY_TIMEOUT_S, Topics
+from .conftest import QUERY_TIMEOUT_S, Collected, Topics
+from .test_command_line import drmq
 
 PAGE = (Path(__file__).parents[2] / "docs/guide/spark.md").read_text()
+Collect = Callable[..., Collected]
 
 
 def example(beginning: str) -> str:
@@ -44,7 +50,56 @@ def send(topics: Topics, topic: str, records: list[tuple[str | None, str]], **mo
     assert producer.flush(30) == 0
 
 
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + QUERY_TIMEOUT_S
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 # ---- examples ----------------------------------------------------------------------------------------
+
+
+def test_the_shell_example(page_topics: Topics, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is typed at the prompt, with the names that stand ready there: a table, and sums that grow."""
+    table, stream = example('topic("orders")').split("\n\n", 1)
+    prompt = names(page_topics.bootstrap)
+    send(page_topics, "orders", [("k", '{"customer": "ann", "total": 2.5}')])
+    exec(table, prompt)
+    assert '{"customer": "ann' in capsys.readouterr().out
+    # The console is that of the JVM, so the same sums go to a table here.
+    assert '.format("console")' in stream
+    query = eval(stream.strip().replace('.format("console")', '.format("memory").queryName("sums")'), prompt)
+    try:
+        # A stream begins at the end, so the query is there first.
+        wait_until(lambda: query.lastProgress is not None)
+        send(page_topics, "orders", [(None, json.dumps({"customer": "bob", "total": total})) for total in (1.5, 3)])
+        wait_until(lambda: spark.table("sums").collect() == [("bob", 4.5)])
+    finally:
+        query.stop()
+
+
+def test_the_file_example(page_topics: Topics, spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Orders in, upper case out, and a lag that the group's tools show."""
+    monkeypatch.setenv("DRMQ_BOOTSTRAP", page_topics.bootstrap)
+    program, waiting = example("import os").rsplit("\n", 2)[:2]
+    assert waiting == "query.awaitTermination()"
+    send(page_topics, "orders", [("k1", "one"), (None, "two")])
+    run: dict[str, Any] = {}
+    exec(program.replace("checkpoints/totals", str(tmp_path / "totals")), run)
+    query = run["query"]
+    try:
+        wait_until(lambda: bool(page_topics.read("totals").count() >= 2) or not query.isActive)
+        rows = page_topics.read("totals").selectExpr("cast(key as string) k", "cast(value as string) v").collect()
+        assert sorted((row.k or "", row.v) for row in rows) == [("", "TWO"), ("k1", "ONE")]
+
+        def read() -> int:
+            with Admin(page_topics.bootstrap) as admin:
+                return sum(at.offset for at in admin.groups.offsets("orders-to-totals").values())
+
+        wait_until(lambda: read() == 2)
+    finally:
+        query.stop()
 
 
 def test_the_examples_of_the_past_and_of_json(page_topics: Topics, spark: Any) -> None:
@@ -67,6 +122,19 @@ def test_filter_and_columns_of_the_page() -> None:
     parsed = parse_filter(condition)
     assert parsed.keys == frozenset({b"DL"})
     assert parsed.time_ms_min == int(datetime(2026, 11, 1, tzinfo=UTC).timestamp() * 1000)
+
+
+def test_a_bounded_query_as_lines(page_topics: Topics) -> None:
+    """The second query of the page: what is not older than two hours, twenty rows at most, a JSON object each."""
+    (command,) = re.findall(r'^drmq sql "(select \* from topic\(\'orders\'\))" (.*)$', PAGE, re.MULTILINE)
+    old = int((time.time() - 3 * 3600) * 1000)
+    send(page_topics, "orders", [(None, '{"n": -1}')], timestamp=old)
+    send(page_topics, "orders", [(None, json.dumps({"n": n})) for n in range(30)])
+    done = drmq(page_topics, "sql", command[0], *command[1].split(), "--master", "local[2]")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 20
+    assert {row["n"] for row in rows} < set(range(30))
 
 
 # ---- claims ------------------------------------------------------------------------------------------
@@ -93,6 +161,23 @@ def test_spark_demands_the_mode_of_a_write(topics: Topics) -> None:
         writer.save()
     writer.mode("append").save()
     assert topics.read(topic).count() == 1
+
+
+def test_two_queries_of_one_group_read_everything(topics: Topics, collect: Collect) -> None:
+    """Even while a consumer is a member of it and its commits are refused: nobody takes partitions from another."""
+    topic = topics.create(2)
+    topics.fill(topic, 20, 2)
+    group = f"{topic}-group"
+    member = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    member.subscribe([topic])
+    wait_until(lambda: bool(member.poll(0.2)) and bool(member.assignment()))
+    value = "cast(value as string) value"
+    both = [collect(topics.stream(topic, groupId=group).selectExpr(value), checkpoint=name) for name in ("one", "two")]
+    assert [found.finish().numbers for found in both] == [list(range(20))] * 2
+    assert len(member.assignment()) == 2
+    with topics.admin() as admin:
+        assert len(admin.groups.describe(group).members) == 1
+    member.close()
 
 
 def test_the_error_is_above_the_last_line(topics: Topics) -> None:
