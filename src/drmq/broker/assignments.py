@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from struct import Struct
 
 from drmq.broker.coordinator import GroupCoordinator
@@ -264,6 +264,11 @@ class Assignments:
             )
 
     # ---- damage ---------------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> Collection[GroupId]:
+        """Partitions whose copy on this node is of no use."""
+        return self._lost
 
     def on_damaged(self, partition: Partition) -> None:
         """What a partition holds does not read back."""

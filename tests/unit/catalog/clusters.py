@@ -68,3 +68,19 @@ def refusal(operation: Callable[[], object]) -> tuple[ErrorCode, str]:
     with pytest.raises(ApiError) as caught:
         operation()
     return caught.value.code, caught.value.message
+
+
+def state(catalog: Catalog) -> tuple[object, ...]:
+    """All that a catalog knows, and what it answers from its index."""
+    return (
+        catalog.cluster_id,
+        catalog.brokers,
+        catalog.former_brokers,
+        catalog.topics,
+        catalog.topics_by_id,
+        list(catalog.deleted.items()),
+        list(catalog.reassignments.items()),
+        catalog.next_producer_id,
+        catalog.loads(),
+        [sorted(catalog.partitions_on(NodeId(node))) for node in range(7)],
+    )

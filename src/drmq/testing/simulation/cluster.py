@@ -68,7 +68,7 @@ class Cluster:
             for number in range(1, node_count + 1)
         ]
         self.node_ids = [int(node.node_id) for node in self.nodes]
-        self.invariants = Invariants(self.world, self.nodes)
+        self.invariants = Invariants(self.world, self.nodes, keeps_everything=not self.profile.damages)
         self.faults = Faults(self)
         self.board.watch = self._on_message
         self.loop = SimulatedLoop(self.world, "clients", lambda: None)  # type: ignore[abstract]

@@ -125,10 +125,7 @@ class Faults:
         node.files.crash_at = None
         if node.is_running and node.loop.is_paused:
             node.go_on()
-        if node is self._damaged:
-            # A person would replace the disk of a node that says it is damaged.
-            node.wipe()
-        elif node.is_running and (node.disk_is_bad or self._has_failed(node)):
+        if node.is_running and (node.disk_is_bad or self._has_failed(node)):
             node.kill()
         if not node.is_running:
             node.start()

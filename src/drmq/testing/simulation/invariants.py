@@ -12,6 +12,7 @@
 - **restarts-keep-promises**: a process that comes back on the same disk has every entry that the one before it knew to
   be durable, and its last term and vote;
 - **retention-keeps-newest**: a log that is to keep so many bytes never loses its newest record to that;
+- **sound-copies**: no node takes a copy for damaged whose disk has kept everything;
 - **honest-messages**: no node gets a message that no node may send.
 
 At the end, **replicas-identical**: the committed bytes of all replicas, and the states that they amount to.
@@ -125,9 +126,10 @@ class _Promise(NamedTuple):
 class Invariants:
     """Looks at every node after each of its events."""
 
-    def __init__(self, world: World, nodes: list[SimulatedNode]) -> None:
+    def __init__(self, world: World, nodes: list[SimulatedNode], *, keeps_everything: bool) -> None:
         self._world = world
         self._nodes = nodes
+        self._disks_keep_everything = keeps_everything
         self._groups: dict[GroupId, _Group] = {}
         self._seen: dict[tuple[NodeId, GroupId], _Seen] = {}
         self._promises: dict[tuple[NodeId, GroupId], _Promise] = {}
@@ -206,6 +208,9 @@ class Invariants:
         host = node.broker.host
         if host.protocol_errors:
             self._world.break_rule("honest-messages", f"{node.name} was sent what no node sends")
+        if self._disks_keep_everything and node.broker.assignments.lost:
+            lost = [_name(group) for group in node.broker.assignments.lost]
+            self._world.break_rule("sound-copies", f"{node.name} gives up {lost}, and nothing was damaged")
         for group, partition in host._partitions.items():
             raft = partition.replica.node
             if raft is None:

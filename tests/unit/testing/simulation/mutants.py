@@ -193,7 +193,6 @@ MUTANTS = [
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
         20,
-        5,
         kind="installs",
     ),
     Mutant(
