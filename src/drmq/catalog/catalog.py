@@ -334,7 +334,11 @@ class Catalog:
         """
         group, present = self._partition(topic, partition)
         wanted = list(replicas)
-        check_replicas(self.brokers, f"{topic.name}-{partition}", wanted, kept=present.replicas)
+        # A node that is to go keeps what it has until there is another place, but nothing may come to depend on it:
+        # with as many replicas as there are nodes it could never go.
+        grows = len(wanted) > len(present.replicas)
+        kept = [node for node in present.replicas if not (grows and self._is_draining(node))]
+        check_replicas(self.brokers, f"{topic.name}-{partition}", wanted, kept)
         if tuple(wanted) == present.planned:
             return []
         if tuple(wanted) == present.replicas:

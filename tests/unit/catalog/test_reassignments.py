@@ -203,6 +203,21 @@ def test_a_node_whose_copy_is_lost_is_another_member_with_its_next_one() -> None
     assert catalog.members(catalog.topic("orders").partitions[1], nodes(1, 2, 3)) == (1, 2, 3)
 
 
+def test_a_partition_does_not_get_more_replicas_with_one_on_a_node_that_is_to_go() -> None:
+    """With as many replicas as there are nodes, the node could never go."""
+    catalog = of(4)
+    add_topic(catalog, "orders", [[1, 2, 4]])
+    play(catalog, catalog.drain(NodeId(4)))
+    topic = catalog.topic("orders")
+    code, text = refusal(lambda: catalog.start_reassignment(topic, 0, nodes(1, 2, 3, 4)))
+    assert code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "node 4 is being drained" in text
+    play(catalog, catalog.start_reassignment(topic, 0, nodes(2, 1, 4)))
+    assert catalog.topic("orders").partitions[0].replicas == (2, 1, 4)
+    play(catalog, catalog.start_reassignment(topic, 0, nodes(2, 1, 3)))
+    assert catalog.reassignments == {group(catalog, "orders", 0): (2, 1, 3)}
+
+
 def test_only_a_host_can_lose_its_copy() -> None:
     catalog = of(4)
     add_topic(catalog, "orders", [[1, 2, 3]])

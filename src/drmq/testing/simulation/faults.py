@@ -432,10 +432,6 @@ class Faults:
         def decide() -> None:
             if not node.broker.is_controller:
                 return
-            if any(one in catalog.brokers and catalog.brokers[NodeId(one)].draining for one in replicas):
-                # Accepted where the node has a replica already, and with it as many as there are nodes: it could
-                # never leave then.
-                return
             try:
                 facts = catalog.start_reassignment(topic, index, [NodeId(one) for one in replicas])
                 node.broker.metadata.append(facts)
