@@ -1,12 +1,16 @@
-"""A node that has a cluster of its own and is told to be part of another says so, and does not serve."""
+"""A node that has a cluster of its own and is told to be part of another says so, and does not serve. Nor does one that
+comes back with an older copy of its disk: it has forgotten what it promised.
+"""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from drmq.server.ports import free_ports
+from support.cluster import ClusterProcesses
 from support.polling import eventually
 from support.ports import HOST
 from support.processes import BrokerProcess
@@ -54,3 +58,25 @@ def test_a_node_alone_that_others_join_goes_on(tmp_path: Path) -> None:
         for process in (old, new):
             if process.running:
                 process.kill()
+
+
+def test_an_older_copy_of_a_data_directory_is_refused(tmp_path: Path) -> None:
+    """The node ends and says why. With an empty directory it is taken in."""
+    with ClusterProcesses(tmp_path, 3) as cluster:
+        node = cluster[3]
+        assert node.terminate() == 0
+        shutil.copytree(node.data_dir, tmp_path / "copy")
+        node.start().wait_ready()
+        cluster.wait_healthy()
+        node.kill()
+        node.wipe()
+        (tmp_path / "copy").rename(node.data_dir)
+        node.start()
+        eventually(node.exit_status, lambda status: status is not None, what="the end of the node")
+        assert node.exit_status() == 1
+        said = node.log_text()
+        assert "node 3 has an older copy of its data directory" in said
+        assert "Traceback" not in said
+        node.wipe()
+        node.start().wait_ready()
+        cluster.wait_healthy()

@@ -88,6 +88,8 @@ class Controller:
             peer_port=fields["peer_port"],
             rack=fields["rack"],
             roles=fields["roles"],
+            starts=fields["starts"],
+            boot_id=fields["boot_id"],
         )
         self._heard_ms[node_id] = self._clock.monotonic_ms()
         self._metadata.append(facts)

@@ -69,6 +69,10 @@ class LogStore(Protocol):
     def incarnation(self) -> int:
         """Which life of the node this directory is."""
 
+    @property
+    def starts(self) -> int:
+        """How often the directory has been opened, durably counted: an older copy of it counts lower."""
+
     def identify(self, cluster_id: str, incarnation: int) -> None:
         """Durably note the cluster that this node belongs to, and who it is there."""
 
@@ -133,6 +137,10 @@ class DiskLogs:
     @property
     def incarnation(self) -> int:
         return self._directory.incarnation
+
+    @property
+    def starts(self) -> int:
+        return self._directory.starts
 
     def identify(self, cluster_id: str, incarnation: int) -> None:
         self._directory.identify(cluster_id, incarnation)
@@ -214,6 +222,7 @@ class MemoryLogs:
         self.directory_id = secrets.token_hex(16)
         self.cluster_id: str | None = None
         self.incarnation = 0
+        self.starts = 1
         self._snapshots: dict[tuple[TopicId, int], MemorySnapshots] = {}
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool:

@@ -21,6 +21,7 @@ from drmq.broker.group_host import GroupHost
 from drmq.broker.logs import LogStore
 from drmq.broker.metadata import Metadata
 from drmq.broker.options import ClusterOptions
+from drmq.catalog.brokers import is_older_copy, older_copy_text, tells_of_older_copy
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId
 from drmq.transport.peers import (
     Hello,
@@ -105,7 +106,8 @@ class Membership:
 
     def identity(self) -> Identity:
         host, port = self.peer_address
-        return Identity(self._store.cluster_id, self.node_id, self._store.incarnation, self.boot_id, host, port)
+        store = self._store
+        return Identity(store.cluster_id, self.node_id, store.incarnation, store.starts, self.boot_id, host, port)
 
     # ---- PeerHandler ----------------------------------------------------------------------------
 
@@ -121,6 +123,9 @@ class Membership:
         known = self._metadata.catalog.brokers.get(hello.node_id)
         if known is not None and hello.cluster_id is not None and hello.incarnation < known.incarnation:
             return f"node {hello.node_id} has been replaced by one with another disk; this one must start empty"
+        is_same_life = known is not None and hello.cluster_id is not None and hello.incarnation == known.incarnation
+        if known is not None and is_same_life and is_older_copy(known, hello.starts, hello.boot_id.hex()):
+            return older_copy_text(hello.node_id)
         if hello.node_id == self.node_id:
             return f"node id {self.node_id} is used twice"
         if hello.node_id not in self.network.peers:
@@ -251,6 +256,9 @@ class Membership:
         payload = json.dumps(self.registration(advertised)).encode()
         while True:
             reason = "no node answers"
+            for status in self.network.peers.values():
+                if status.refusal is not None and tells_of_older_copy(status.refusal):
+                    raise DrmqError(status.refusal)
             if self._metadata.is_controller:
                 try:
                     return await local()
@@ -264,7 +272,7 @@ class Membership:
                     return fields
                 except (PeerError, ApiError) as error:
                     reason = str(error)
-                    if getattr(error, "code", None) in _FINAL:
+                    if getattr(error, "code", None) in _FINAL or tells_of_older_copy(reason):
                         raise DrmqError(reason) from error
             if loop.time() - said_at > _SAID_EVERY_S:
                 said_at = loop.time()
@@ -285,6 +293,8 @@ class Membership:
         return {
             "cluster_id": self._store.cluster_id,
             "directory_id": self._store.directory_id,
+            "starts": self._store.starts,
+            "boot_id": self.boot_id.hex(),
             "host": advertised[0],
             "port": advertised[1],
             "peer_host": self.peer_address[0],

@@ -19,6 +19,7 @@ ROLES = ("broker", "controller")
 _NODE_ID_MAX = 2**31 - 1
 _DIRECTORY_ID = re.compile(r"(?:[0-9a-f]{2}){1,64}")
 _TEXT_LENGTH_MAX = 255
+_OLDER_COPY = "has an older copy of its data directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Broker:
     peer_port: int
     rack: str | None
     roles: tuple[str, ...]
+    starts: int = 0
+    boot_id: str = ""
     fenced: bool = False
     draining: bool = False
 
@@ -60,7 +63,30 @@ def registration(broker: Broker) -> BrokerRegistered:
         broker.peer_port,
         broker.rack,
         list(broker.roles),
+        broker.starts,
+        broker.boot_id,
     )
+
+
+def older_copy_text(node_id: NodeId) -> str:
+    """What a node is told that comes with an older copy of its data directory."""
+    return (
+        f"node {node_id} {_OLDER_COPY}: it has forgotten what it promised since; start it with an empty data directory"
+    )
+
+
+def tells_of_older_copy(text: str) -> bool:
+    return _OLDER_COPY in text
+
+
+def is_older_copy(known: Broker, starts: int, boot_id: str) -> bool:
+    """Whether a process has an older copy of the data directory with which the node was last there.
+
+    Each process that opens the directory counts it up. So a lower number, or the same one in the hands of another
+    process, is that of a copy, and what the node has promised since is not in it. A copy that was made while the
+    last process ran is not noticed.
+    """
+    return starts < known.starts or (starts == known.starts and boot_id != known.boot_id)
 
 
 def check_registration(fact: BrokerRegistered, others: Iterable[Broker]) -> None:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from drmq.catalog.brokers import Broker, check_registration, registration
+from drmq.catalog.brokers import Broker, check_registration, is_older_copy, older_copy_text, registration
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
     AssignmentRestored,
@@ -173,6 +173,8 @@ class Catalog:
         peer_port: int,
         rack: str | None = None,
         roles: Sequence[str] = ("broker", "controller"),
+        starts: int = 0,
+        boot_id: str = "",
     ) -> list[Fact]:
         """A node says that it is there: new, as before, at new addresses, or with a new disk.
 
@@ -184,9 +186,11 @@ class Catalog:
         if last is not None and (last is not known or last.directory_id != directory_id):
             incarnation += 1
         fact = BrokerRegistered(
-            node_id, incarnation, directory_id, host, port, peer_host, peer_port, rack, sorted(roles)
+            node_id, incarnation, directory_id, host, port, peer_host, peer_port, rack, sorted(roles), starts, boot_id
         )
         check_registration(fact, self.brokers.values())
+        if known is not None and incarnation == known.incarnation and is_older_copy(known, starts, boot_id):
+            raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, older_copy_text(node_id))
         return [] if known is not None and registration(known) == fact else [fact]
 
     def fence(self, node_id: NodeId) -> list[Fact]:
@@ -456,6 +460,8 @@ class Catalog:
                 fact.peer_port,
                 fact.rack,
                 tuple(fact.roles),
+                fact.starts,
+                fact.boot_id,
                 fenced=known is not None and known.fenced,
                 draining=known is not None and known.draining,
             )

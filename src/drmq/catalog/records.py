@@ -45,6 +45,10 @@ class BrokerRegistered:
     peer_port: int
     rack: str | None
     roles: list[str]
+    starts: int = 0
+    """How often its directory has been opened: an older copy of it counts lower."""
+    boot_id: str = ""
+    """Which process has opened it last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -36,6 +37,7 @@ from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remo
 FORMAT_VERSION = 2
 DELETED_SUFFIX = ".deleted"
 LOST_SUFFIX = ".lost"
+_START = Struct(">QI")
 _FIELDS = {"node_id", "directory_id", "cluster_id", "incarnation"}
 _NAME_SHOWN_MAX = 80
 _NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -81,10 +83,13 @@ class DataDirectory:
         self.directory_id = ""
         self.cluster_id: str | None = None
         self.incarnation = 0
+        self.starts = 0
+        """How often a process has begun to use the directory, this one included."""
         make_directories(files, self.path)
         self._lock = self._take_lock()
         try:
             self._identify(cluster_id)
+            self.starts = self._count_start()
         except BaseException:
             self.close()
             raise
@@ -140,6 +145,23 @@ class DataDirectory:
         self.cluster_id = None if found["cluster_id"] is None else str(found["cluster_id"])
         self.directory_id = str(found["directory_id"])
         self.incarnation = int(str(found["incarnation"]))
+
+    def _count_start(self) -> int:
+        """One more than at the last start, durably. Two places in turn are overwritten, so that a write which is cut
+        short leaves the other one, and a full disk keeps nobody from starting.
+        """
+        path = f"{self.path}/starts"
+        is_new = not self._files.exists(path)
+        file = OpenFile(self._files, self._files.open(path, create=is_new))
+        data = self._files.read(file.handle, 2 * _START.size, 0)
+        found = [_START.unpack_from(data, at) for at in range(0, len(data) - _START.size + 1, _START.size)]
+        count = 1 + max((number for number, checksum in found if checksum == _start_checksum(number)), default=0)
+        record = _START.pack(count, _start_checksum(count))
+        self._files.write(file.handle, (record,), count % 2 * _START.size)
+        self._files.sync(file.handle)
+        if is_new:
+            self._files.sync_directory(self.path)
+        return count
 
     def _describe(self, path: str) -> None:
         fields: dict[str, object] = {
@@ -230,6 +252,10 @@ class DataDirectory:
     def free_bytes(self) -> int:
         """Space left on this file system."""
         return self._files.free_bytes(self.path)
+
+
+def _start_checksum(count: int) -> int:
+    return crc32c(b"start" + count.to_bytes(8, "big"))
 
 
 def _checksum(fields: dict[str, object]) -> int:

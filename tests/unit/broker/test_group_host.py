@@ -270,7 +270,7 @@ def test_a_node_that_comes_back_as_another_process_wakes_its_groups(room: Room) 
     room.ticks(ASLEEP_TICKS)
 
     def greet(boot_id: bytes) -> None:
-        identity = Identity("cluster", NodeId(2), 0, boot_id, "host", 1)
+        identity = Identity("cluster", NodeId(2), 0, 1, boot_id, "host", 1)
         room.call(lambda: room.place(1).host.on_peer_up(Hello.of(identity, ConnectionKind.HEARTBEAT, NodeId(1))))
 
     greet(b"first")
@@ -416,7 +416,7 @@ def test_a_newcomer_is_told_who_leads(room: Room) -> None:
     room.make_group((1,))
     room.ticks(1)
     room.place(4).host.leaders.clear()
-    identity = Identity("cluster", NodeId(4), 0, b"boot", "host", 1)
+    identity = Identity("cluster", NodeId(4), 0, 1, b"boot", "host", 1)
     room.call(lambda: room.place(1).host.on_peer_up(Hello.of(identity, ConnectionKind.HEARTBEAT, NodeId(1))))
     assert room.place(4).host.leaders[GroupId(TOPIC.topic_id, 0)].leader == 1
 

@@ -15,7 +15,7 @@ from drmq.transport.peers import ConnectionKind, Hello, Identity
 from support.broker_harness import NODE, Harness
 
 OTHER = NodeId(2)
-FRESH = Identity(None, OTHER, 0, b"b" * 16, "host", 1)
+FRESH = Identity(None, OTHER, 0, 1, b"b" * 16, "host", 1)
 
 
 @pytest.fixture
@@ -43,6 +43,8 @@ def register(harness: Harness, node_id: int, directory_id: str) -> int:
         "peer_port": 2,
         "rack": None,
         "roles": ["broker"],
+        "starts": 1,
+        "boot_id": FRESH.boot_id.hex(),
     }
     return harness.run(harness.broker.controller.register(NodeId(node_id), fields)).incarnation
 
@@ -73,7 +75,13 @@ def test_a_node_with_a_new_disk_is_another_member_and_the_old_disk_is_refused(ha
     refusal = refusal_of(harness, old)
     assert refusal is not None
     assert "another disk" in refusal
-    assert refusal_of(harness, replace(old, incarnation=1)) is None
+    present = replace(old, incarnation=1)
+    assert refusal_of(harness, present) is None
+    assert refusal_of(harness, replace(present, starts=2, boot_id=b"c" * 16)) is None
+    for copy in (replace(present, boot_id=b"c" * 16), replace(present, starts=0)):
+        refusal = refusal_of(harness, copy)
+        assert refusal is not None
+        assert "older copy of its data directory" in refusal
 
 
 def a_fresh_member(harness: Harness, peers: int) -> Membership:

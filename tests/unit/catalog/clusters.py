@@ -23,7 +23,16 @@ def play(catalog: Catalog, facts: Iterable[Fact]) -> None:
         catalog.replay(fact)
 
 
-def register(catalog: Catalog, node: int, rack: str | None = None, *, life: int = 0, port: int = 9_092) -> list[Fact]:
+def register(
+    catalog: Catalog,
+    node: int,
+    rack: str | None = None,
+    *,
+    life: int = 0,
+    port: int = 9_092,
+    starts: int = 0,
+    boot_id: str = "",
+) -> list[Fact]:
     """Let a node register with the data directory of its `life`-th life; the facts, which are played already."""
     facts = catalog.register_broker(
         NodeId(node),
@@ -33,6 +42,8 @@ def register(catalog: Catalog, node: int, rack: str | None = None, *, life: int 
         peer_host=f"host-{node}",
         peer_port=port + 1_000,
         rack=rack,
+        starts=starts,
+        boot_id=boot_id,
     )
     play(catalog, facts)
     return facts

@@ -56,6 +56,24 @@ def test_another_directory_is_another_life() -> None:
         assert node_of(catalog.broker(ONE).member) == ONE
 
 
+def test_an_older_copy_of_a_directory_is_refused() -> None:
+    """A process asks again as it was; the next one counts up; whoever does not has a copy from before."""
+    catalog = of(2)
+    register(catalog, 1, starts=4, boot_id="aa")
+    assert register(catalog, 1, starts=4, boot_id="aa") == []
+    restored = Catalog()
+    play(restored, catalog.snapshot())
+    for each in (catalog, restored):
+        for starts, boot_id in ((4, "bb"), (3, "aa"), (3, "bb"), (0, "")):
+            code, text = refusal(lambda at=starts, by=boot_id: register(each, 1, starts=at, boot_id=by))  # type: ignore[misc]  # noqa: B023
+            assert code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+            assert text.startswith("node 1 has an older copy of its data directory")
+    assert len(register(catalog, 1, starts=6, boot_id="bb")) == 1
+    assert catalog.broker(ONE).incarnation == 0
+    register(catalog, 1, life=1, starts=1, boot_id="cc")
+    assert (catalog.broker(ONE).incarnation, catalog.broker(ONE).starts) == (1, 1)
+
+
 def test_coming_back_changes_neither_fencing_nor_draining() -> None:
     catalog = of(2)
     play(catalog, catalog.fence(ONE) + catalog.drain(ONE))

@@ -47,6 +47,29 @@ def test_two_new_directories_are_not_taken_for_each_other() -> None:
     assert first.directory_id != second.directory_id
 
 
+def test_every_start_counts() -> None:
+    """Also where the disk is full, and after a power cut at any step: never twice the same to who has begun to work."""
+    files = FakeFiles()
+    for count in range(1, 6):
+        directory = DataDirectory("/d", ONE, files=files)
+        assert directory.starts == count
+        directory.close()
+    step = 0
+    while True:
+        step += 1
+        broken = files.after_power_cut(0)
+        broken.crash_at = broken.step + step
+        try:
+            DataDirectory("/d", ONE, files=broken)
+        except PowerCut:
+            again = DataDirectory("/d", ONE, files=broken.after_power_cut(step))
+            assert again.starts in (6, 7)
+            continue
+        assert DataDirectory("/d", ONE, files=broken.after_power_cut(step)).starts == 7
+        break
+    assert step > 1
+
+
 def test_the_cluster_and_the_incarnation_are_remembered() -> None:
     files = FakeFiles()
     directory = DataDirectory("/d", ONE, files=files)

@@ -19,7 +19,7 @@ HELLO_FRAME_BYTES_MAX = 8_192
 
 _MARK = b"DRMQ"
 _START = Struct(">4sH")
-_REST = Struct(">Bqqq16sHHH")
+_REST = Struct(">Bqqqq16sHHH")
 _NO_CLUSTER = 0xFFFF
 _TEXT_SIZE_MAX = 1_024
 
@@ -40,6 +40,7 @@ def encode_hello(hello: Hello) -> bytes:
         hello.node_id,
         hello.target,
         hello.incarnation,
+        hello.starts,
         hello.boot_id,
         hello.peer_port,
         len(host),
@@ -59,7 +60,7 @@ def decode_hello(head: memoryview) -> Hello:
                 f"it speaks version {version} of the peer protocol and this node version {PROTOCOL_VERSION}; "
                 "run the same release on both"
             )
-        kind, node_id, target, incarnation, boot_id, port, host_size, cluster_size = _REST.unpack_from(
+        kind, node_id, target, incarnation, starts, boot_id, port, host_size, cluster_size = _REST.unpack_from(
             head, _START.size
         )
     except StructError:
@@ -69,7 +70,7 @@ def decode_hello(head: memoryview) -> Hello:
     end = cluster_start + (0 if cluster_size == _NO_CLUSTER else cluster_size)
     if end != len(head):
         raise ProtocolError(f"a greeting of {len(head)} bytes that should have {end}")
-    if min(node_id, target, incarnation) < 0:
+    if min(node_id, target, incarnation, starts) < 0:
         raise ProtocolError(f"a greeting from node {node_id} in life {incarnation} to node {target}")
     try:
         host = str(head[host_start:cluster_start], "utf-8")
@@ -79,6 +80,7 @@ def decode_hello(head: memoryview) -> Hello:
             cluster_id,
             NodeId(node_id),
             incarnation,
+            starts,
             boot_id,
             host,
             port,

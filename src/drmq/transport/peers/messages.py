@@ -35,6 +35,8 @@ class Identity:
     """None: fresh, knows no cluster yet."""
     node_id: NodeId
     incarnation: int
+    starts: int
+    """How often its data directory has been opened: who shows a lower number than before has an older copy of it."""
     boot_id: bytes
     """Sixteen random bytes, new at every start of the process."""
     peer_host: str
@@ -50,6 +52,7 @@ class Hello:
     cluster_id: str | None
     node_id: NodeId
     incarnation: int
+    starts: int
     boot_id: bytes
     peer_host: str
     peer_port: int
@@ -64,6 +67,7 @@ class Hello:
             identity.cluster_id,
             identity.node_id,
             identity.incarnation,
+            identity.starts,
             identity.boot_id,
             identity.peer_host,
             identity.peer_port,

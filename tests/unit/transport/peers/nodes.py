@@ -97,7 +97,7 @@ class TestNode:
         self.strangers: list[HandMadePeer] = []
         self.handler = Recorder()
         boot_id = bytes([number]) * 8 + id(self).to_bytes(8, "big")
-        self.identity = Identity(cluster_id, self.node_id, 0, boot_id, HOST, self.port)
+        self.identity = Identity(cluster_id, self.node_id, 0, 1, boot_id, HOST, self.port)
         self.network = PeerNetwork(lambda: self.identity, self.handler, options, LoopClock())
 
     async def open(self) -> TestNode:
@@ -190,7 +190,7 @@ class HandMadePeer:
         self._other = other
         self.node_id = NodeId(number)
         self.reads = reads
-        self.identity = Identity("cluster", self.node_id, 0, b"h" * 16, HOST, 0)
+        self.identity = Identity("cluster", self.node_id, 0, 1, b"h" * 16, HOST, 0)
         self.frames: list[tuple[ConnectionKind, Frame]] = []
         self.kinds: list[ConnectionKind] = []
         self.closed: list[ConnectionKind] = []

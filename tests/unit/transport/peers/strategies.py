@@ -104,6 +104,7 @@ hellos = st.builds(
     cluster_id=st.none() | st.text(max_size=40),
     node_id=nodes,
     incarnation=st.integers(0, 2**31 - 1),
+    starts=st.integers(0, 2**62),
     boot_id=st.binary(min_size=16, max_size=16),
     peer_host=st.text(max_size=40),
     peer_port=st.integers(0, 65_535),

@@ -22,8 +22,8 @@ from drmq.wire import ProtocolError
 
 from .strategies import hellos
 
-OWN = Identity("cluster", NodeId(1), 0, b"o" * 16, "one", 10)
-PEER = Identity("cluster", NodeId(2), 0, b"p" * 16, "two", 20)
+OWN = Identity("cluster", NodeId(1), 0, 1, b"o" * 16, "one", 10)
+PEER = Identity("cluster", NodeId(2), 0, 1, b"p" * 16, "two", 20)
 HELLO = Hello.of(PEER, ConnectionKind.APPEND, NodeId(1))
 
 
