@@ -321,13 +321,13 @@ def read_everything(bootstrap: str, history: History, places: Sequence[Place], t
     consumer = Consumer(_consumer_settings(bootstrap, group="final-unused", reset="error"))
     try:
         ends = {}
+        deadline = Deadline(timeout_s)
         for place in places:
-            low, high = consumer.get_watermark_offsets(TopicPartition(place.topic, place.partition), timeout=30)
+            low, high = _watermarks(consumer, place, deadline)
             assert low == 0, (place, low)
             if high:
                 ends[place] = high
         consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in ends])
-        deadline = Deadline(timeout_s)
         while ends:
             assert not deadline.passed(), f"not read to the end: {ends}"
             for message in consumer.consume(1_000, 0.2):
@@ -340,6 +340,19 @@ def read_everything(bootstrap: str, history: History, places: Sequence[Place], t
                     ends.pop(place, None)
     finally:
         consumer.close()
+
+
+def _watermarks(consumer: Consumer, place: Place, deadline: Deadline) -> tuple[int, int]:
+    """Where a partition begins and ends. The client does not ask again by itself when the leader has just changed."""
+    while True:
+        try:
+            found = consumer.get_watermark_offsets(TopicPartition(place.topic, place.partition), timeout=30)
+        except KafkaException as error:
+            if deadline.passed() or error.args[0].code() not in _LEADER_CHANGES:
+                raise
+        else:
+            assert found is not None
+            return found
 
 
 def _note_read(client: CheckedClient, message: Message, sitting: int) -> Place | None:
@@ -358,6 +371,7 @@ def _note(history: History, reader: str, sitting: int, message: Message, *, fina
     history.on_read(reader, sitting, _place(message), int(message.offset() or 0), value, key, headers, final=final)
 
 
+_LEADER_CHANGES = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT)
 _BROKER_AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
 
