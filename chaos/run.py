@@ -136,13 +136,6 @@ class Run:
 
         eventually(under_way, lambda moving: not moving, timeout_s=MOVED_WITHIN_S, interval_s=0.2, what="moves")
 
-    def copied_anew(self, place: Place, node_id: int) -> None:
-        """Throw a node's replica away and have it copied from the others."""
-        self.move(place, self.others(node_id))
-        self.moved()
-        self.move(place, self.cluster.ids)
-        self.moved()
-
     def lead(self, place: Place, node_id: int) -> None:
         """Have a node lead a partition."""
         self.move(place, [node_id, *self.others(node_id)])

@@ -37,7 +37,10 @@ def read_copies(data_dir: Path) -> dict[str, LogCopy]:
     found: dict[str, LogCopy] = {}
     if not data_dir.exists():
         return found
-    segments = [path for path in find_segments(data_dir) if ".deleted" not in str(path)]
+    # Copies that were damaged are kept for people to look at.
+    segments = [
+        path for path in find_segments(data_dir) if ".deleted" not in str(path) and path.parent.suffix != ".lost"
+    ]
     for directory, paths in groupby(segments, key=lambda path: path.parent):
         row = list(paths)
         copy = LogCopy(int(row[0].stem))
