@@ -163,7 +163,7 @@ MUTANTS = [
         "        elif log.term_at(message.previous_index) != message.previous_term:",
         "        elif log.term_at(message.previous_index) is None:",
         40,
-        4,
+        kind="strands",
     ),
     Mutant(
         "counts whoever has it, voter or not",
