@@ -10,6 +10,7 @@ import pytest
 
 from drmq.columnar import IMPLEMENTATION, implementation, pure
 from drmq.columnar.implementation import BUILDER, choose
+from drmq.columnar.outcome import INTERFACE
 
 
 def test_the_package_says_what_it_uses() -> None:
@@ -42,7 +43,7 @@ def test_a_compiled_builder_of_another_interface(monkeypatch: pytest.MonkeyPatch
         pytest.skip(str(error))
     monkeypatch.setattr(implementation, "INTERFACE", 99)
     assert choose(None)[0] == "pure"
-    with pytest.raises(ImportError, match=r"interface \d+, and this is 99.*C compiler"):
+    with pytest.raises(ImportError, match=rf"interface {INTERFACE}, and this is 99.*C compiler"):
         choose("compiled")
 
 
