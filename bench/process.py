@@ -42,16 +42,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def fixed_port() -> int:
-    """A port for a server that will be killed and started again on it.
+def fixed_ports(count: int) -> list[int]:
+    """Ports for servers that will be killed and started again on them.
 
     One from `free_port` could become the local end of somebody's connection in between.
     """
+    found: list[int] = []
     for port in random.sample(FIXED_PORTS, 200):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
-    raise BenchError(f"found no free port from {FIXED_PORTS.start} to {FIXED_PORTS.stop}")
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise BenchError(f"found no {count} free ports from {FIXED_PORTS.start} to {FIXED_PORTS.stop}")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.cluster.kafka_nodes import KafkaProtocolCluster
 from bench.cluster.nodes import Node
-from bench.process import BenchError, fixed_port
+from bench.process import BenchError, fixed_ports
 from bench.systems.kafka import CACHE, KafkaNode, KafkaSystem
 from bench.systems.kafka_admin import delete_topic
 
@@ -85,7 +85,8 @@ class KafkaCluster(KafkaProtocolCluster):
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         numbers = range(1, self.node_count + 1)
-        nodes = [Node(n, fixed_port(), fixed_port(), self.directory / str(n)) for n in numbers]
+        ports = fixed_ports(2 * len(numbers))
+        nodes = [Node(n, ports.pop(), ports.pop(), self.directory / str(n)) for n in numbers]
         voters = ",".join(f"{node.number}@127.0.0.1:{node.peer_port}" for node in nodes)
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         for node in nodes:

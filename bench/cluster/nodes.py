@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from bench.clients import Task
-from bench.process import BenchError, Run, Server, Usage, fixed_port, run_client
+from bench.process import BenchError, Run, Server, Usage, fixed_ports, run_client
 from bench.systems.base import CONSUME_SECONDS_FACTOR
 from bench.workloads import TOPIC, Workload
 
@@ -129,8 +129,9 @@ class ClusterSystem(ABC):
     def form(self, partition_count: int) -> None:
         """Start all nodes on empty directories, and wait until they are a cluster."""
         shutil.rmtree(self.directory, ignore_errors=True)
+        ports = fixed_ports(2 * self.node_count)
         self.nodes = [
-            Node(number, fixed_port(), fixed_port(), self.directory / str(number))
+            Node(number, ports.pop(), ports.pop(), self.directory / str(number))
             for number in range(1, self.node_count + 1)
         ]
         for node in self.nodes:

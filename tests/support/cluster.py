@@ -340,17 +340,23 @@ class ClusterProcesses:
         )
         return time.monotonic() - started
 
+    def _places(self, node_id: int) -> list[TopicPartition]:
+        """All partitions that a node knows of."""
+        with Admin(self.nodes[node_id].bootstrap, timeout_s=5.0) as admin:
+            return [
+                TopicPartition(topic.name, partition.index)
+                for topic in admin.topics.all()
+                for partition in topic.partitions
+            ]
+
     def wait_caught_up(self, timeout_s: float = HEALTHY_WITHIN_S) -> None:
         """Until the log of every partition ends at the same offset on all its replicas; nobody may be writing."""
 
         def look() -> list[str]:
             try:
+                # Of each node: one that has not heard of a topic yet knows nobody who lags.
+                places = list(dict.fromkeys(place for node_id in self.running for place in self._places(node_id)))
                 with self.admin(5.0) as admin:
-                    places = [
-                        TopicPartition(topic.name, partition.index)
-                        for topic in admin.topics.all()
-                        for partition in topic.partitions
-                    ]
                     quorums = admin.replicas.quorums(places)
             except ClientError as error:
                 return [str(error)]

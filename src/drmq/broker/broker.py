@@ -87,6 +87,7 @@ class Broker:
         self._pool = self._surroundings.pool
         self._bridge = WriterBridge(self._on_writer_crashed)
         self.writer = self._surroundings.make_writer(self._bridge)
+        self.writer.journal = store.journal
         self.host = GroupHost(
             node_id,
             self.writer,

@@ -19,6 +19,7 @@ from drmq.storage import (
     Ballot,
     DataDirectory,
     Files,
+    Journal,
     Ledger,
     LedgerBase,
     LedgerLike,
@@ -36,6 +37,7 @@ from drmq.storage import (
     remove_log_files,
 )
 from drmq.storage.files import remove_tree
+from drmq.storage.journal import FILE_BYTES as JOURNAL_FILE_BYTES
 from drmq.storage.recovery import segment_bases
 
 NO_BALLOT = Ballot(0, NO_VOTE)
@@ -60,6 +62,10 @@ class LogStore(Protocol):
     """What to call the place: the data directory's path, or a word for memory."""
     directory_id: str
     """A random name of this very directory, so that an empty one is not taken for the one it replaces."""
+
+    @property
+    def journal(self) -> Journal | None:
+        """What makes small appends to the logs durable."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -123,12 +129,16 @@ class LogStore(Protocol):
 class DiskLogs:
     """Logs in a data directory, which stays locked until `close`."""
 
-    def __init__(self, directory: DataDirectory, files: Files = OS_FILES) -> None:
+    def __init__(
+        self, directory: DataDirectory, files: Files = OS_FILES, journal_bytes: int = JOURNAL_FILE_BYTES
+    ) -> None:
+        """Put back what a crash has left in the journal; `journal_bytes` is the size of each of its two files."""
         self._directory = directory
         self._files = files
         self.location = directory.path
         self.directory_id = directory.directory_id
         directory.remove_deleted()
+        self.journal = Journal(files, directory.path, directory.directory_id, journal_bytes)
 
     @property
     def cluster_id(self) -> str | None:
@@ -169,7 +179,7 @@ class DiskLogs:
         return bool(self._directory.scan())
 
     def create_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
-        return SegmentLog(self._path(topic, topic_id, index), options, self._files)
+        return SegmentLog(self._path(topic, topic_id, index), options, self._files, journal=self.journal)
 
     def open_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
         path = self._path(topic, topic_id, index)
@@ -178,12 +188,12 @@ class DiskLogs:
         if not segment_bases(self._files, path):
             # A log is never without a segment, be it an empty one.
             raise LogCorrupt(path, 0, 0, "all segments are missing")
-        return SegmentLog(path, options, self._files)
+        return SegmentLog(path, options, self._files, journal=self.journal)
 
     def reset_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions, offset: Offset) -> Log:
         path = self._path(topic, topic_id, index)
         remove_log_files(path, self._files)
-        return SegmentLog(path, options, self._files, offset)
+        return SegmentLog(path, options, self._files, offset, self.journal)
 
     def create_ledger(self, topic: str, topic_id: TopicId, index: int, base: LedgerBase) -> LedgerLike:
         return Ledger.create(self._path(topic, topic_id, index), base, self._files)
@@ -211,6 +221,7 @@ class DiskLogs:
         return usage.total, usage.free
 
     def close(self) -> None:
+        self.journal.close()
         self._directory.close()
 
 
@@ -219,6 +230,7 @@ class MemoryLogs:
 
     def __init__(self) -> None:
         self.location = "memory"
+        self.journal: Journal | None = None
         self.directory_id = secrets.token_hex(16)
         self.cluster_id: str | None = None
         self.incarnation = 0

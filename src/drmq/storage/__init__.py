@@ -7,7 +7,8 @@ failed sync cannot be repeated, and old bytes decay.
 
 **The idea.** A log (`log`) is a row of batches. On disk (`segment_log`) it is a row of append-only
 files (`segment`) with sparse indexes (`index`) that are hints and never the truth. One thread
-(`writer`) makes every change and syncs once for everything that is waiting. Readers of any
+(`writer`) makes every change and syncs once for everything that is waiting; what is small and goes to many
+logs is made durable by one file that they share (`journal`). Readers of any
 thread read below `flushed_offset`, without locks. All file operations go through `Files`
 (`files`), so that a test can cut the power at any step (`drmq.testing.FakeFiles`). What a replica must
 not forget beside its batches, its vote above all, is in a small file of its own (`ledger`).
@@ -89,9 +90,10 @@ from drmq.storage.errors import (
     WriterStopped,
 )
 from drmq.storage.files import OS_FILES, Files, FileStatus, OsFiles
+from drmq.storage.journal import Journal
 from drmq.storage.ledger import Ledger
 from drmq.storage.ledger_format import NO_VOTE, Ballot, LedgerBase, LedgerCorrupt, LedgerMissing, OwnEntry
-from drmq.storage.log import LatestTime, Log, LogOptions, StoredBatch
+from drmq.storage.log import LatestTime, Log, LogOptions, StoredBatch, Unflushed
 from drmq.storage.memory_ledger import LedgerLike, MemoryLedger
 from drmq.storage.memory_log import MemoryLog
 from drmq.storage.recovery import Recovery, holds_records, remove_log_files
@@ -116,6 +118,7 @@ __all__ = [
     "FileStatus",
     "Files",
     "InvalidName",
+    "Journal",
     "LatestTime",
     "Ledger",
     "LedgerBase",
@@ -139,6 +142,7 @@ __all__ = [
     "SnapshotStore",
     "StorageError",
     "StoredBatch",
+    "Unflushed",
     "Writer",
     "WriterEvents",
     "WriterStopped",

@@ -2,6 +2,7 @@
 
     lock                 flock while a broker runs; holds its process id
     drmq.json            format version, node id, directory id; cluster id and incarnation once they are known
+    journal-0, -1        what was appended last, for all logs (`journal`)
     topics/<name>.<id>/<partition>/     a log each; <name> is shortened to 80 characters, <id> tells
     internal/<name>/<partition>/        logs that belong to no topic
     *.deleted            logs whose removal was decided and not finished
@@ -34,7 +35,9 @@ from drmq.storage.errors import (
 )
 from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remove_tree, replace_file, sync_ancestors
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+"""3 has a journal. A DRMQ that does not know of it would leave out what is in there and nowhere else."""
+_OLDEST_VERSION = 2
 DELETED_SUFFIX = ".deleted"
 LOST_SUFFIX = ".lost"
 _START = Struct(">QI")
@@ -145,6 +148,8 @@ class DataDirectory:
         self.cluster_id = None if found["cluster_id"] is None else str(found["cluster_id"])
         self.directory_id = str(found["directory_id"])
         self.incarnation = int(str(found["incarnation"]))
+        if found["format_version"] != FORMAT_VERSION:
+            self._describe(path)
 
     def _count_start(self) -> int:
         """One more than at the last start, durably. Two places in turn are overwritten, so that a write which is cut
@@ -276,7 +281,7 @@ def _decode_description(path: str, data: bytes) -> dict[str, object]:
             f"{path} has format version {fields['format_version']}, and this DRMQ knows versions up to "
             f"{FORMAT_VERSION}; use the version of DRMQ that wrote it, or a later one"
         )
-    if fields["format_version"] < FORMAT_VERSION:
+    if fields["format_version"] < _OLDEST_VERSION:
         raise DirectoryUnreadable(
             f"{path} has format version {fields['format_version']}, of a DRMQ before it had clusters, which cannot be "
             "read any more; start with an empty directory"

@@ -8,7 +8,7 @@ clients. Four offsets describe it, in this order, always:
 `SegmentLog` keeps it on disk, `MemoryLog` in memory; `tests/unit/storage/test_log_contract.py`
 holds for both.
 
-Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `truncate_suffix`,
+Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `sync`, `on_journaled`, `truncate_suffix`,
 `drop_prefix`, `maybe_roll`, `apply_retention`, `close`, `delete`. Any thread reads it at any
 time: the properties, `read`, `batch_at_time`, `headers`, `end_of_epoch`. Nothing is locked,
 because what readers see only grows, or is replaced as a whole.
@@ -75,6 +75,17 @@ class LatestTime(NamedTuple):
     base_offset: Offset
 
 
+class Unflushed(NamedTuple):
+    """What a log has appended since it was last durable. All of it lies in one segment."""
+
+    segment: Offset
+    """The base offset of that segment."""
+    position: int
+    end_offset: Offset
+    buffers: Sequence[Buffer]
+    size_bytes: int
+
+
 class Log(Protocol):
     """A row of record batches; see the module's text for who may call what."""
 
@@ -135,6 +146,19 @@ class Log(Protocol):
 
         If that fails the log is fenced (`LogFenced`): see there why there is no second try.
         """
+
+    @property
+    def synced_offset(self) -> Offset:
+        """Everything below is durable in the log's own files; from here to `flushed_offset` it is in the journal."""
+
+    def sync(self) -> None:
+        """As `flush`, in the log's own files: move `synced_offset` to `end_offset`, and `flushed_offset` with it."""
+
+    def unflushed(self) -> Unflushed:
+        """What `flush` would make durable, for a journal that does it in its place."""
+
+    def on_journaled(self, unflushed: Unflushed) -> None:
+        """A journal has made this durable: `flushed_offset` moves."""
 
     def read(self, offset: Offset, max_bytes: int, up_to: Offset, cached_only: bool = False) -> Buffer | None:
         """Whole batches from the one that contains `offset`, as stored, in about `max_bytes`.

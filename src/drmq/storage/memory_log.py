@@ -15,7 +15,7 @@ from drmq.model import NO_TIMESTAMP, LeaderEpoch, Offset
 from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
 from drmq.storage.epochs import EpochStart, EpochTable
 from drmq.storage.errors import LogClosed, OffsetOutOfRange
-from drmq.storage.log import LatestTime, LogOptions, StoredBatch
+from drmq.storage.log import LatestTime, LogOptions, StoredBatch, Unflushed
 
 
 @dataclass(slots=True)
@@ -117,6 +117,19 @@ class MemoryLog:
         if self._flushed_offset != self.end_offset:
             self._check_open()
             self._flushed_offset = self.end_offset
+
+    @property
+    def synced_offset(self) -> Offset:
+        return self._flushed_offset
+
+    def sync(self) -> None:
+        self.flush()
+
+    def unflushed(self) -> Unflushed:
+        return Unflushed(self._segments[-1].base_offset, 0, self.end_offset, (), 0)
+
+    def on_journaled(self, unflushed: Unflushed) -> None:
+        self._flushed_offset = unflushed.end_offset
 
     def _from(self, offset: Offset) -> Iterator[tuple[BatchHeader, bytes]]:
         """The batches of the segment with `offset`, from the one that contains it."""

@@ -93,6 +93,11 @@ def segment_bases(files: Files, directory: str) -> list[Offset]:
     ]
 
 
+def holds_segments(files: Files, directory: str) -> bool:
+    """Whether there is a log in a directory, be it an empty one."""
+    return files.is_directory(directory) and bool(segment_bases(files, directory))
+
+
 def open_log(files: Files, directory: str, options: LogOptions, first_offset: Offset) -> OpenedLog:
     """Find or create the log in `directory`; a new one starts at `first_offset`."""
     make_directories(files, directory)

@@ -6,11 +6,13 @@ segment reads on through the open file.
 
 The order of steps that makes a crash at any point harmless:
 
-- *append*: bytes, then sync, then `flushed_offset` moves, then the `flushed` file, then the answer;
+- *append*: bytes, then sync, then `flushed_offset` moves, then the `flushed` file, then the answer; or bytes, then
+  the same bytes in the journal, then its sync, then `flushed_offset` and the answer, and the log's own sync some time
+  later. Whatever follows here begins with that sync, if it is still due;
 - *roll*: sync the old segment, create the new one, sync the directory, then append to it;
 - *drop*: record the new start durably, then remove files. Opening removes what is below the start;
-- *truncate*: lower the `flushed` file durably, remove later segments from the end with a sync of the
-  directory each, then cut. Segments without a hole remain at every point.
+- *truncate*: have the journal forget the log, lower the `flushed` file durably, remove later segments from the end
+  with a sync of the directory each, then cut. Segments without a hole remain at every point.
 
 After a failed sync the log is fenced for good: see `LogFenced`.
 """
@@ -22,8 +24,9 @@ import logging
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from drmq.model import LeaderEpoch, Offset
 from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
@@ -31,8 +34,8 @@ from drmq.storage.checkpoint import Flushed, write_start
 from drmq.storage.epochs import EpochStart, EpochTable
 from drmq.storage.errors import AppendFailed, DiskFull, LogClosed, LogCorrupt, LogFenced, OffsetOutOfRange
 from drmq.storage.files import IOV_MAX, OS_FILES, Files, remove_tree
-from drmq.storage.log import LatestTime, LogOptions, StoredBatch
-from drmq.storage.recovery import START_NAME, Recovery, open_log
+from drmq.storage.log import LatestTime, LogOptions, StoredBatch, Unflushed
+from drmq.storage.recovery import START_NAME, Recovery, holds_segments, open_log
 from drmq.storage.segment import Segment
 from drmq.storage.view import View
 
@@ -44,16 +47,34 @@ RELATIVE_OFFSET_MAX = 0xFFFF_FFFF
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+class Forgetful(Protocol):
+    """What a log needs of the journal (`journal.Journal`)."""
+
+    def forget(self, name: str) -> None: ...
+
+
 class SegmentLog:
     """A log in a directory of its own; implements `Log`."""
 
     def __init__(
-        self, directory: str, options: LogOptions | None = None, files: Files = OS_FILES, first_offset: int = 0
+        self,
+        directory: str,
+        options: LogOptions | None = None,
+        files: Files = OS_FILES,
+        first_offset: int = 0,
+        journal: Forgetful | None = None,
     ) -> None:
-        """Open the log in `directory`, or create one that starts at `first_offset`. Raises `LogCorrupt`."""
+        """Open the log in `directory`, or create one that starts at `first_offset`. Raises `LogCorrupt`.
+
+        `journal` is the one that makes appends of this log durable, if any does.
+        """
         self.options = options or LogOptions()
         self._files = files
         self._directory = directory
+        self._journal = journal
+        if journal is not None and not holds_segments(files, directory):
+            # A log that was here before may have had other bytes in the same places.
+            journal.forget(directory)
         opened = open_log(files, directory, self.options, Offset(first_offset))
         self.recovery: Recovery = opened.recovery
         self._flushed_file = opened.flushed_file
@@ -62,7 +83,8 @@ class SegmentLog:
         self._fenced: str | None = None
         self._is_closed = False
         self._publish(opened.segments)
-        self._end_offset = self._flushed_offset = self._active.end_offset
+        self._end_offset = self._flushed_offset = self._synced_offset = self._active.end_offset
+        self._unflushed: list[Buffer] = []
         for segment in opened.leftovers:
             segment.remove_files()
 
@@ -92,6 +114,10 @@ class SegmentLog:
     @property
     def flushed_offset(self) -> Offset:
         return self._flushed_offset
+
+    @property
+    def synced_offset(self) -> Offset:
+        return self._synced_offset
 
     @property
     def size_bytes(self) -> int:
@@ -184,6 +210,7 @@ class SegmentLog:
             segment.epochs = segment.epochs.with_batches(new_epochs)
         segment.end_offset = self._end_offset = offset
         segment.size_bytes = position
+        self._unflushed += buffers
         return len(buffers)
 
     def _append_failed(self, error: OSError) -> AppendFailed:
@@ -197,8 +224,24 @@ class SegmentLog:
             raise self._fence(f"a failed write could not be undone: {error.strerror}") from error
 
     def flush(self) -> None:
+        if self._end_offset != self._flushed_offset:
+            self.sync()
+
+    def unflushed(self) -> Unflushed:
+        segment = self._active
+        position = segment.flushed_bytes
+        return Unflushed(
+            segment.base_offset, position, self._end_offset, self._unflushed, segment.size_bytes - position
+        )
+
+    def on_journaled(self, unflushed: Unflushed) -> None:
+        self._active.flushed_bytes = unflushed.position + unflushed.size_bytes
+        self._flushed_offset = unflushed.end_offset
+        self._unflushed = []
+
+    def sync(self) -> None:
         segment, end_offset = self._active, self._end_offset
-        if end_offset == self._flushed_offset:
+        if end_offset == self._synced_offset:
             return
         if self._is_closed:
             raise LogClosed(self._directory)
@@ -210,7 +253,8 @@ class SegmentLog:
         except OSError as error:
             raise self._fence(f"sync failed: {error.strerror}") from error
         segment.flushed_bytes = size_bytes
-        self._flushed_offset = end_offset
+        self._flushed_offset = self._synced_offset = end_offset
+        self._unflushed = []
         self._write_flushed(is_clean=False)
 
     def _write_flushed(self, *, is_clean: bool) -> None:
@@ -265,7 +309,7 @@ class SegmentLog:
             return
         # Recovery walks the last segment only. It may do so because a segment exists only when the
         # one before it is durable to its end.
-        self.flush()
+        self.sync()
         new = Segment(self._files, self._directory, self._end_offset, self.options.index_interval_bytes)
         try:
             new.create()
@@ -313,6 +357,7 @@ class SegmentLog:
 
     def reset(self, offset: Offset) -> None:
         self._before_change()
+        self._leave_journal()
         new = Segment(self._files, self._directory, offset, self.options.index_interval_bytes)
         try:
             for segment in reversed(self._view.segments):
@@ -325,7 +370,8 @@ class SegmentLog:
         except OSError as error:
             raise self._fence(f"beginning anew failed: {error.strerror}") from error
         self._publish([new])
-        self._start_offset = self._flushed_offset = self._end_offset = offset
+        self._unflushed = []
+        self._start_offset = self._flushed_offset = self._synced_offset = self._end_offset = offset
 
     def retention_start(
         self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
@@ -362,6 +408,7 @@ class SegmentLog:
         if offset >= self._end_offset:
             return
         assert offset >= self._start_offset, (self, offset)
+        self._leave_journal()
         view = self._view
         at = bisect_right(view.bases, offset) - 1
         segment = view.segments[at]
@@ -372,7 +419,9 @@ class SegmentLog:
                 break
         cut = segment.cut(position, end_offset)
         self._flushed_offset = min(self._flushed_offset, end_offset)
+        self._synced_offset = min(self._synced_offset, end_offset)
         self._end_offset = end_offset
+        self._unflushed = []
         self._publish([*view.segments[:at], cut])
         try:
             self._flushed_file.write(Flushed(False, self._flushed_offset, cut.base_offset, cut.flushed_bytes))
@@ -385,6 +434,16 @@ class SegmentLog:
             self._files.sync(cut.file.handle)
         except OSError as error:
             raise self._fence(f"truncation failed: {error.strerror}") from error
+
+    def _leave_journal(self) -> None:
+        """Before other bytes may come to where some are now: have all of these here, and none in the journal."""
+        if self._journal is None:
+            return
+        self.sync()
+        try:
+            self._journal.forget(self._directory)
+        except OSError as error:
+            raise self._append_failed(error) from error
 
     # Reading
 
@@ -429,8 +488,12 @@ class SegmentLog:
     def close(self, clean: bool = True) -> None:
         if self._is_closed:
             return
+        if not clean and self._fenced is None and self._synced_offset < self._flushed_offset:
+            with suppress(LogFenced):
+                # The journal waits for it.
+                self.sync()
         if clean and self._fenced is None and not self._is_marked_clean:
-            self.flush()
+            self.sync()
             try:
                 if self._active.size_bytes:
                     self._active.save_index()
@@ -444,6 +507,8 @@ class SegmentLog:
         del self._flushed_file
 
     def delete(self) -> None:
+        if self._journal is not None:
+            self._journal.forget(self._directory)
         self.close(clean=False)
         aside, number = f"{self._directory}.deleted", 0
         while self._files.exists(aside):

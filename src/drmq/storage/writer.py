@@ -2,9 +2,10 @@
 
 A sync takes a few hundred microseconds, whether it covers one batch or a thousand. So the event
 loop only queues, and one thread works in cycles: take everything that is queued, append it log by
-log, sync each log that changed, report. While a sync runs, the next cycle's work gathers by itself:
-the slower the disk, the larger the groups (group commit). Several logs are synced in parallel, by a
-few helpers: the disk overlaps them.
+log, make it durable, report. While a sync runs, the next cycle's work gathers by itself: the slower
+the disk, the larger the groups (group commit). Little is made durable by one sync of the `journal`,
+for all logs; much by a sync of each log that changed, several in parallel, by a few helpers: the
+disk overlaps them.
 
 The thread talks back through `WriterEvents`, called on the writer thread, at most once per kind
 and cycle, so that one wake-up of the event loop carries all results.
@@ -34,6 +35,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from drmq.model import Offset
 from drmq.records import BatchHeader, Buffer
 from drmq.storage.errors import StorageError, WriterStopped
+from drmq.storage.journal import Journal
 from drmq.storage.log import Log
 
 T = TypeVar("T")
@@ -92,6 +94,8 @@ class Writer:
 
     def __init__(self, events: WriterEvents, sync_threads: int = SYNC_THREADS, name: str = "drmq-writer") -> None:
         self._events = events
+        self.journal: Journal | None = None
+        """What makes small appends durable; set before `start`, or never."""
         self._queue: deque[_Item] = deque()
         self._bell: tuple[int, int] | None = None  # both ends of a pipe, while the thread is there to listen
         self._is_listening = False
@@ -374,24 +378,30 @@ class Writer:
         logs = [log for log in dirty if not log.is_fenced]
         if not logs:
             return
-        results: list[tuple[Log, Offset]] = []
         failures: list[tuple[Log, StorageError]] = []
-
-        def flush(log: Log) -> None:
-            try:
-                log.flush()
-            except StorageError as error:
-                failures.append((log, error))
-            else:
-                results.append((log, log.flushed_offset))
-
-        self._share(logs, flush)
+        if self.journal is None or not self.journal.take(logs):
+            failures = self._sync_logs(logs)
         # The last append may have failed, so that there is no news.
-        results = [(log, offset) for log, offset in results if offset > dirty[log]]
+        results = [(log, log.flushed_offset) for log in logs if log.flushed_offset > dirty[log]]
         if results:
             self._events.on_flushed(results)
+        if self.journal is not None:
+            failures += self._sync_logs(self.journal.due(self._sync_threads))
         for log, error in failures:
             self._on_failure(log, error)
+
+    def _sync_logs(self, logs: list[Log]) -> list[tuple[Log, StorageError]]:
+        """Sync the logs' own files; returns what failed."""
+        failures: list[tuple[Log, StorageError]] = []
+
+        def sync(log: Log) -> None:
+            try:
+                log.sync()
+            except StorageError as error:
+                failures.append((log, error))
+
+        self._share(logs, sync)
+        return failures
 
     def _on_crash(self, error: BaseException, items: list[_Item]) -> None:
         """Fail all that is queued, and all that will be."""

@@ -99,6 +99,7 @@ def test_a_full_disk_is_answered_and_what_was_decided_then_is_not_true(harness: 
 
 
 def test_a_failed_sync_makes_the_shard_unavailable_for_good(harness: Harness, files: FakeFiles) -> None:
+    files.fail("sync", errno.EIO, path_part="journal")
     files.fail("sync", errno.EIO, path_part="__consumer_offsets")
     for offset in (5, 6):
         answers, _, _ = hand_in(harness, a_commit(offset))

@@ -18,9 +18,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support import journal_mutants  # noqa: E402
+from support.mutant import Mutant  # noqa: E402
+
 TESTS = [
     "test_index",
     "test_damage",
@@ -34,19 +38,11 @@ TESTS = [
 ]
 """Fast ones first: the run of a mutant ends with the first failure."""
 LEDGER_TESTS = ["test_ledger_damage", "test_ledger_crash", "test_ledger"]
-"""Those for mutants of the ledger, which nothing else in storage uses."""
-
-
-class Mutant(NamedTuple):
-    """A wrong line in place of a right one."""
-
-    name: str
-    module: str
-    right: str
-    wrong: str
+"""Those for mutants of the ledger, which nothing else in storage uses. Those of the journal have a file alone."""
 
 
 MUTANTS = [
+    *journal_mutants.MUTANTS,
     Mutant(
         "ack before fsync",
         "segment_log.py",
@@ -608,6 +604,8 @@ def run_tests(project: Path, tests: list[str]) -> tuple[bool, str]:
 
 def tests_for(mutant: Mutant) -> list[str]:
     """The tests that may notice."""
+    if mutant.name.startswith("journal: "):
+        return ["test_journal"]
     return LEDGER_TESTS if mutant.module.startswith("ledger") else TESTS
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from drmq.model import NodeId, TopicId
 from drmq.storage import (
@@ -39,7 +40,7 @@ def test_a_new_directory_is_described_and_found_again() -> None:
     again = DataDirectory("/var/drmq", ONE, files=files)
     assert (again.directory_id, again.cluster_id, again.incarnation) == (directory_id, None, 0)
     described = json.loads(files.content("/var/drmq/drmq.json"))
-    assert (described["format_version"], described["node_id"], described["cluster_id"]) == (2, 1, None)
+    assert (described["format_version"], described["node_id"], described["cluster_id"]) == (3, 1, None)
 
 
 def test_two_new_directories_are_not_taken_for_each_other() -> None:
@@ -164,9 +165,22 @@ def test_a_missing_description_beside_data_is_refused() -> None:
 def test_a_later_version_is_refused_in_clear_words() -> None:
     files = FakeFiles()
     DataDirectory("/d", ONE, files=files).close()
-    files.replace_content("/d/drmq.json", b'{"format_version": 3}')
-    with pytest.raises(DirectoryTooNew, match=r"format version 3.*up to 2"):
+    files.replace_content("/d/drmq.json", b'{"format_version": 4}')
+    with pytest.raises(DirectoryTooNew, match=r"format version 4.*up to 3"):
         DataDirectory("/d", ONE, files=files)
+
+
+def test_a_directory_from_before_the_journal_is_taken_over() -> None:
+    files = FakeFiles()
+    DataDirectory("/d", ONE, "cluster", files).close()
+    described = json.loads(files.content("/d/drmq.json"))
+    del described["checksum"]
+    described["format_version"] = 2
+    compact = json.dumps(described, sort_keys=True, separators=(",", ":")).encode()
+    files.replace_content("/d/drmq.json", json.dumps(described | {"checksum": crc32c(compact)}).encode())
+    assert DataDirectory("/d", ONE, "cluster", files).directory_id == described["directory_id"]
+    # A DRMQ that knows nothing of the journal must refuse it from now on.
+    assert json.loads(files.content("/d/drmq.json"))["format_version"] == 3
 
 
 def test_an_earlier_version_is_refused_in_clear_words() -> None:

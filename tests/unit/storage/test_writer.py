@@ -12,6 +12,7 @@ import pytest
 from drmq.model import Offset
 from drmq.storage import (
     AppendFailed,
+    Journal,
     Log,
     LogClosed,
     LogFenced,
@@ -22,6 +23,7 @@ from drmq.storage import (
     Writer,
     WriterStopped,
 )
+from drmq.storage.journal import PAGE_BYTES
 from drmq.testing.files import FakeFiles
 from support.storage_samples import joined, read_all, row
 
@@ -393,3 +395,55 @@ def test_a_writer_that_is_held_can_be_stopped() -> None:
     submit(writer, log, 0, 10)
     writer.stop()
     assert log.flushed_offset == 10
+
+
+def test_with_a_journal_one_sync_is_for_all_logs() -> None:
+    files, events = FakeFiles(), Recorder()
+    files.make_directory("/data")
+    writer = Writer(events, sync_threads=1)
+    writer.journal = Journal(files, "/data", "salt", 5 * PAGE_BYTES)
+    logs = [SegmentLog(f"/data/{name}", None, files, journal=writer.journal) for name in "abc"]
+    before = files.counts["sync"]
+    for log in logs:
+        submit(writer, log, 0, 2)
+    writer.run_cycle()
+    assert files.counts["sync"] == before + 1
+    assert events.story == [("flushed", ("/data/a", 2), ("/data/b", 2), ("/data/c", 2))]
+    assert [log.synced_offset for log in logs] == [0, 0, 0]
+
+
+def test_logs_are_synced_behind_the_journal_and_without_it_at_once() -> None:
+    files, events = FakeFiles(), Recorder()
+    files.make_directory("/data")
+    writer = Writer(events, sync_threads=1)
+    writer.journal = Journal(files, "/data", "salt", 5 * PAGE_BYTES)
+    first, second = (SegmentLog(f"/data/{name}", None, files, journal=writer.journal) for name in "ab")
+    submit(writer, first, 0, 1)
+    writer.run_cycle()
+    for number in range(20):
+        submit(writer, second, number, 1)
+        writer.run_cycle()
+        assert second.flushed_offset == number + 1
+    # The file that `first` is in was full long ago, and has been begun anew since.
+    assert first.synced_offset == 1
+    assert second.synced_offset > 10
+    files.fail("sync", errno.EIO, path_part="journal")
+    submit(writer, second, 20, 1)
+    writer.run_cycle()
+    assert second.synced_offset == 21
+    assert ("failed", "/data/b") not in [one[:2] for one in events.story]
+
+
+def test_a_log_that_cannot_be_synced_behind_the_journal_is_reported_once() -> None:
+    files, events = FakeFiles(), Recorder()
+    files.make_directory("/data")
+    writer = Writer(events, sync_threads=1)
+    writer.journal = Journal(files, "/data", "salt", 5 * PAGE_BYTES)
+    first, second = (SegmentLog(f"/data/{name}", None, files, journal=writer.journal) for name in "ab")
+    submit(writer, first, 0, 1)
+    files.fail("sync", errno.EIO, path_part="/data/a/")
+    for number in range(20):
+        submit(writer, second, number, 1)
+        writer.run_cycle()
+    assert [one for one in events.story if one[0] == "failed"] == [("failed", "/data/a", LogFenced, 1)]
+    assert second.flushed_offset == 20

@@ -8,11 +8,22 @@ acknowledgement would be a lie.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from drmq.storage import Writer, WriterEvents
+from drmq.storage.journal import (
+    FORGOTTEN_NAME,
+    JOURNAL_NAMES,
+    counting_records,
+    entries_by_log,
+    read_forgotten,
+    read_records,
+    seed_of,
+)
+from drmq.testing.files import FakeFiles
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -124,4 +135,28 @@ class SimulatedPool(Executor):
         return
 
 
-__all__ = ["Machine", "SimulatedPool", "SimulatedWriter"]
+def durable_log(files: FakeFiles, root: str, log: str) -> dict[str, bytearray]:
+    """What a power cut would leave of a log's files for certain, with what the next start takes from the journal."""
+    found = files.durable_files(log)
+    beside = files.durable_files(root)
+    if not found or "drmq.json" not in beside:
+        return found
+    seed = seed_of(json.loads(beside["drmq.json"])["directory_id"])
+    records = [
+        record
+        for file, name in enumerate(JOURNAL_NAMES)
+        if name in beside
+        for record in read_records(bytes(beside[name]), file, seed)
+    ]
+    counting, missing_count = counting_records(records)
+    assert missing_count == 0, (log, missing_count)
+    forgotten = read_forgotten(FORGOTTEN_NAME, bytes(beside[FORGOTTEN_NAME])) if FORGOTTEN_NAME in beside else {}
+    for entry in entries_by_log(counting, forgotten).get(log.removeprefix(root + "/"), ()):
+        name = f"{entry.segment:020d}.log"
+        if name in found and entry.position <= len(found[name]):
+            found[name] = bytearray(found[name])
+            found[name][entry.position : entry.position + len(entry.data)] = entry.data
+    return found
+
+
+__all__ = ["Machine", "SimulatedPool", "SimulatedWriter", "durable_log"]

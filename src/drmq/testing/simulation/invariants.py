@@ -32,7 +32,8 @@ from drmq.model import GroupId, NodeId, Offset, node_of
 from drmq.raft import AppendRequest, Configuration, LogIndex, Node, Role, Term, VoteRequest, VoteResponse
 from drmq.records import LENGTH_OVERHEAD, MAGIC, iter_batches
 from drmq.storage import Ballot
-from drmq.testing.simulation.node import SimulatedNode
+from drmq.testing.simulation.disk import durable_log
+from drmq.testing.simulation.node import DATA_DIRECTORY, SimulatedNode
 from drmq.testing.simulation.world import World
 from drmq.transport.peers import PeerMessage
 
@@ -232,7 +233,7 @@ class Invariants:
             return
         for group, partition in node.broker.host._partitions.items():
             # Its disk may be gone next, while others have yet to hear what it held.
-            files = node.files.durable_files(partition.log.name)
+            files = durable_log(node.files, DATA_DIRECTORY, partition.log.name)
             if files:
                 self._group(group).disks.setdefault(node.node_id, _Disk()).look(files)
             raft = partition.replica.node
@@ -388,7 +389,7 @@ class Invariants:
         nodes = {node_of(member) for configuration in configurations for member in _members(configuration)}
         for node_id in nodes:
             disk = group.disks.setdefault(node_id, _Disk())
-            files = self._nodes[node_id - 1].files.durable_files(partition.log.name)
+            files = durable_log(self._nodes[node_id - 1].files, DATA_DIRECTORY, partition.log.name)
             if files:
                 # A disk that was lost had what it had when it said so.
                 disk.look(files)

@@ -28,6 +28,8 @@ from drmq.testing.simulation.world import MS, SECOND, World
 from drmq.transport.peers import Identity, Network, PeerHandler
 
 DATA_DIRECTORY = "/data"
+JOURNAL_BYTES = 64 << 10
+"""Small, so that its two files change places often."""
 CLIENT_PORT = 9_092
 PEER_PORT = 10_092
 WALL_START_MS = 1_700_000_000_000
@@ -142,7 +144,7 @@ class SimulatedNode:
                 directory = DataDirectory(
                     DATA_DIRECTORY, self.node_id, files=self.files, new_id=lambda: random.randbytes(16).hex()
                 )
-                store = DiskLogs(directory, self.files)
+                store = DiskLogs(directory, self.files, JOURNAL_BYTES)
                 surroundings = Surroundings(random, pool, make_writer, open_network)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
                 self.broker.host.raft_options = replace(

@@ -1,0 +1,374 @@
+"""The journal: one sync for the small appends of many logs.
+
+A sync of a file that has grown makes the file system commit its own books, which takes several times as long as the
+flush of the disk, and every log has a file of its own. So what one cycle of the writer has added to all of its logs, if
+that is little, is written a second time, into one file that has its size already, and that file is synced. The logs'
+own files are synced later, when nobody waits. Large appends do without: for them the second write would cost more than
+the syncs it saves.
+
+There are two files, written in turn:
+
+    data directory/journal-0, journal-1     rows of records, each at a multiple of 4 KiB
+    data directory/journal-forgotten        logs whose entries are void up to a sequence number; mostly not there
+
+When one file is full, the other is begun anew, but only once all that it has entries of is synced where it belongs;
+the writer sees to that, some logs per cycle (`due`). Until then logs are synced one by one, as if there were no
+journal. Records are numbered, and each names the first that still counts: the newest record tells which others do.
+Nothing that counts is ever overwritten: the last page of a file is kept for a record that says so of the other one.
+
+**What an entry says**: these bytes belong at this position of this segment, and with them the log ends at this offset.
+At the start, `replay` writes all of them to their places once more, in the order in which they came, before any log is
+opened. Bytes at a position of a log never change, so this does no harm to what is there already. They do change
+when a log is cut or begun anew: whoever does that has its entries forgotten first.
+
+A torn record at the end was never promised to anybody. One that is missing although a later one is there was. What it
+held may be in the logs all the same, or may not; and since a replica that is not sure to have what it has acknowledged
+must not vote, the directory is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
+from threading import Lock
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from drmq.model import Offset
+from drmq.records import Buffer
+from drmq.storage.checkpoint import Flushed, FlushedFile
+from drmq.storage.errors import DirectoryUnreadable
+from drmq.storage.files import Files, OpenFile, replace_file
+from drmq.storage.log import Log, Unflushed
+from drmq.storage.recovery import FLUSHED_NAME
+from drmq.storage.segment import LOG_SUFFIX
+
+_logger = logging.getLogger(__name__)
+
+JOURNAL_NAMES = ("journal-0", "journal-1")
+FORGOTTEN_NAME = "journal-forgotten"
+FILE_BYTES = 16 << 20
+"""The size of each file. Larger: logs are synced less often, and a start after a crash reads more."""
+TAKEN_BYTES_MAX = 512 << 10
+"""What a cycle may have appended to be journaled. Beyond that, writing it twice costs more than a sync per log."""
+PAGE_BYTES = 4096
+"""A record begins on a page of its own: what is durable is never written again together with what follows it."""
+_GROWTH_BYTES = 1 << 20
+"""A file grows by this much ahead of its records: until that is used up, a sync finds the size unchanged."""
+_MAGIC = b"DMQJ"
+_VERSION = 1
+_HEAD = Struct("<4sII")
+"""Magic, version, checksum of all that follows."""
+_BODY = Struct("<IQQI")
+"""Size of the record, its sequence number, the first that counts, number of entries."""
+_ENTRY = Struct("<qqqIH")
+"""Segment, position in it, end offset of the log, size of the bytes, size of the log's name; then name and bytes."""
+
+
+class Entry(NamedTuple):
+    """An entry as it is found in a journal."""
+
+    log: str
+    """The log's directory, relative to the data directory."""
+    segment: Offset
+    position: int
+    end_offset: Offset
+    data: Buffer
+
+
+class Record(NamedTuple):
+    """A record as it is found in a journal."""
+
+    sequence: int
+    first_sequence: int
+    """The oldest record that counts, as long as this one is the newest."""
+    file: int
+    end: int
+    """Where the next record of the same file begins."""
+    entries: list[Entry]
+
+
+class Journal:
+    """The journal of a data directory. `take` and `due` belong to the writer; `forget` may come from any thread."""
+
+    def __init__(self, files: Files, root: str, salt: str, file_bytes: int = FILE_BYTES) -> None:
+        """Put back what the journal holds, and let it begin anew. Raises `DirectoryUnreadable`, `OSError`.
+
+        A disk that does not take the first record keeps nobody from starting: then there is no journal this time.
+
+        `salt` is part of all checksums. No client knows it, so that none can make a record by its records.
+        """
+        self._files = files
+        self._root = root
+        self.seed = seed_of(salt)
+        self._file_bytes = file_bytes
+        self._lock = Lock()
+        self._failure: str | None = None
+        newest = replay(files, root, self.seed) or Record(0, 0, 0, 0, [])
+        self._handles = [OpenFile(files, files.open(f"{root}/{name}", create=True)) for name in JOURNAL_NAMES]
+        self._sizes = [files.size(file.handle) for file in self._handles]
+        self._current, self._position, self._sequence = newest.file, newest.end, newest.sequence
+        self._first_sequence = self._begun_sequence = 0
+        """The first record that counts, and the first of the file in use."""
+        self._present: list[dict[str, tuple[Log, Offset]]] = [{}, {}]
+        """The logs that have entries in each file, and the offset up to which these make them durable."""
+        self._forgotten: dict[str, int] = {}
+        if not self._begin_anew():
+            for name in JOURNAL_NAMES:
+                files.remove(f"{root}/{name}")
+            files.sync_directory(root)
+
+    def close(self) -> None:
+        """Leave nothing to put back, if all logs are synced."""
+        with self._lock:
+            if self._failure is None and not self._unsynced(0) and not self._unsynced(1):
+                self._begin_anew()
+            self._failure = "it is closed"
+
+    # The writer's side
+
+    def take(self, logs: Sequence[Log]) -> bool:
+        """Make durable what these logs have appended; False if they must be flushed one by one."""
+        found = [(log, log.unflushed()) for log in logs]
+        if sum(unflushed.size_bytes for _, unflushed in found) > TAKEN_BYTES_MAX:
+            return False
+        parts = _encode_entries([(self._key(log.name), unflushed) for log, unflushed in found])
+        with self._lock:
+            if self._failure is not None or not self._make_room(parts):
+                return False
+            # Before it is written: a record whose sync fails may be found all the same.
+            for log, unflushed in found:
+                self._present[self._current][self._key(log.name)] = log, unflushed.end_offset
+            if not self._write(parts, len(found), self._first_sequence):
+                return False
+        for log, unflushed in found:
+            log.on_journaled(unflushed)
+        return True
+
+    def due(self, count: int) -> list[Log]:
+        """Up to `count` logs to sync, which keep the file that is not in use from being begun anew."""
+        with self._lock:
+            unsynced = self._unsynced(1 - self._current)
+        return [log for log in unsynced if not log.is_fenced][:count]
+
+    def forget(self, name: str) -> None:
+        """Durably make void the entries of a log, all of which is synced, or given up. Raises `OSError`."""
+        key = self._key(name)
+        with self._lock:
+            if not any(key in present for present in self._present):
+                return
+            first = self._first_sequence
+            forgotten = {log: sequence for log, sequence in self._forgotten.items() if sequence >= first}
+            forgotten[key] = self._sequence
+            _write_forgotten(self._files, f"{self._root}/{FORGOTTEN_NAME}", forgotten)
+            self._forgotten = forgotten
+            for present in self._present:
+                present.pop(key, None)
+
+    # Inside
+
+    def _key(self, name: str) -> str:
+        """A log's place within the data directory, wherever that may be moved to."""
+        return name[len(self._root) + 1 :]
+
+    def _unsynced(self, file: int) -> list[Log]:
+        return [log for log, end_offset in self._present[file].values() if log.synced_offset < end_offset]
+
+    def _make_room(self, parts: Sequence[Buffer]) -> bool:
+        """Go over to the other file if this one is full; False if that one is not free, or a file too small."""
+        needed = _padded(_record_size(parts)) + PAGE_BYTES  # the last page says that the other file does not count
+        if self._position + needed <= self._file_bytes:
+            return True
+        other = 1 - self._current
+        if needed > self._file_bytes or self._unsynced(other):
+            return False
+        if not self._write([], 0, self._begun_sequence):
+            return False
+        self._present[other] = {}
+        self._first_sequence, self._begun_sequence = self._begun_sequence, self._sequence + 1
+        self._current, self._position = other, 0
+        return True
+
+    def _write(self, parts: Sequence[Buffer], entry_count: int, first_sequence: int) -> bool:
+        """Write a record behind the last one, and sync it; from then on the first that counts is `first_sequence`."""
+        self._sequence += 1
+        size = _record_size(parts)
+        end = self._position + _padded(size)
+        body = _BODY.pack(size, self._sequence, first_sequence, entry_count)
+        checksum = crc32c(body, self.seed)
+        for part in parts:
+            checksum = crc32c(part, checksum)
+        file_end = self._sizes[self._current]
+        if end > file_end:
+            file_end = max(end, min(end + _GROWTH_BYTES, self._file_bytes))
+            zeros = bytes(file_end - self._position - size)
+        else:
+            zeros = bytes(end - self._position - size)
+        handle = self._handles[self._current].handle
+        try:
+            self._files.write(handle, [_HEAD.pack(_MAGIC, _VERSION, checksum) + body, *parts, zeros], self._position)
+            self._files.sync(handle)
+        except OSError as error:
+            # What was synced before stays good. The logs hold the same bytes and are synced one by one from now on.
+            self._failure = error.strerror or str(error)
+            _logger.error("%s: the journal is not used any more: %s", self._root, self._failure)
+            return False
+        self._sizes[self._current] = file_end
+        self._position = end
+        return True
+
+    def _begin_anew(self) -> bool:
+        """Durably make void all there is, by a record that is the first to count."""
+        if not self._write([], 0, self._sequence + 1):
+            return False
+        self._first_sequence = self._begun_sequence = self._sequence
+        self._present = [{}, {}]
+        self._forgotten = {}
+        path = f"{self._root}/{FORGOTTEN_NAME}"
+        if self._files.exists(path):
+            self._files.remove(path)
+        self._files.sync_directory(self._root)
+        return True
+
+
+def seed_of(salt: str) -> int:
+    """What the checksums of a journal begin with."""
+    return crc32c(salt.encode())
+
+
+def _record_size(parts: Sequence[Buffer]) -> int:
+    return _HEAD.size + _BODY.size + sum(map(len, parts))
+
+
+def _padded(size: int) -> int:
+    return size + -size % PAGE_BYTES
+
+
+def _encode_entries(entries: Sequence[tuple[str, Unflushed]]) -> list[Buffer]:
+    parts: list[Buffer] = []
+    for log, (segment, position, end_offset, buffers, size_bytes) in entries:
+        name = log.encode()
+        parts.append(_ENTRY.pack(segment, position, end_offset, size_bytes, len(name)) + name)
+        parts += buffers
+    return parts
+
+
+# Reading
+
+
+def read_records(data: Buffer, file: int, seed: int) -> Iterator[Record]:
+    """The sound records of one journal file, in the order of their places; those of earlier rounds included."""
+    view, position = memoryview(data), 0
+    while position + _HEAD.size + _BODY.size <= len(view):
+        magic, version, checksum = _HEAD.unpack_from(view, position)
+        size, sequence, first_sequence, entry_count = _BODY.unpack_from(view, position + _HEAD.size)
+        record = view[position + _HEAD.size : position + size]
+        if magic != _MAGIC or version != _VERSION or size > len(view) - position or crc32c(record, seed) != checksum:
+            position += PAGE_BYTES
+            continue
+        position += _padded(size)
+        yield Record(sequence, first_sequence, file, position, _decode_entries(record[_BODY.size :], entry_count))
+
+
+def _decode_entries(view: memoryview, count: int) -> list[Entry]:
+    entries, at = [], 0
+    for _ in range(count):
+        segment, position, end_offset, size_bytes, name_size = _ENTRY.unpack_from(view, at)
+        name_at = at + _ENTRY.size
+        data_at = name_at + name_size
+        at = data_at + size_bytes
+        log = bytes(view[name_at:data_at]).decode()
+        entries.append(Entry(log, Offset(segment), position, Offset(end_offset), view[data_at:at]))
+    return entries
+
+
+def counting_records(records: Sequence[Record]) -> tuple[list[Record], int]:
+    """Those of the sound records that count, in order, and how many that should be there are missing."""
+    newest = max(records, default=None)
+    if newest is None:
+        return [], 0
+    counting = sorted(record for record in records if record.sequence >= newest.first_sequence)
+    return counting, newest.sequence - newest.first_sequence + 1 - len(counting)
+
+
+def entries_by_log(counting: Sequence[Record], forgotten: Mapping[str, int]) -> dict[str, list[Entry]]:
+    """The entries that are to be put back, in order."""
+    logs: dict[str, list[Entry]] = {}
+    for record in counting:
+        for entry in record.entries:
+            if forgotten.get(entry.log, 0) < record.sequence:
+                logs.setdefault(entry.log, []).append(entry)
+    return logs
+
+
+def replay(files: Files, root: str, seed: int) -> Record | None:
+    """Put everything that counts in its place, durably; returns the newest record. May be repeated at will."""
+    records: list[Record] = []
+    for file, name in enumerate(JOURNAL_NAMES):
+        path = f"{root}/{name}"
+        if files.exists(path):
+            records += read_records(_read_file(files, path), file, seed)
+    counting, missing_count = counting_records(records)
+    if not counting:
+        return None
+    if missing_count:
+        raise DirectoryUnreadable(
+            f"{root}: {missing_count} records of {' and '.join(JOURNAL_NAMES)} are damaged, which hold what was "
+            "acknowledged last; restore them from a backup, or start with an empty directory. If the machine has not "
+            "been without power since this node ran, its logs have all of it, and the two files may be removed"
+        )
+    path = f"{root}/{FORGOTTEN_NAME}"
+    forgotten = read_forgotten(path, _read_file(files, path)) if files.exists(path) else {}
+    for log, entries in entries_by_log(counting, forgotten).items():
+        if files.is_directory(f"{root}/{log}"):
+            _put_back(files, f"{root}/{log}", entries)
+    return counting[-1]
+
+
+def _read_file(files: Files, path: str) -> bytes:
+    file = OpenFile(files, files.open(path))
+    return files.read(file.handle, files.size(file.handle), 0)
+
+
+def _put_back(files: Files, directory: str, entries: Sequence[Entry]) -> None:
+    """Write a log's entries to their places."""
+    flushed_file = FlushedFile(files, f"{directory}/{FLUSHED_NAME}")
+    flushed = flushed_file.read()
+    if flushed is not None and flushed.is_clean:
+        return  # closed in order, so it has all of them
+    opened: dict[Offset, OpenFile | None] = {}
+    for entry in entries:
+        if entry.segment not in opened:
+            path = f"{directory}/{entry.segment:020d}{LOG_SUFFIX}"
+            # Retention may have removed it since.
+            opened[entry.segment] = OpenFile(files, files.open(path)) if files.exists(path) else None
+        file = opened[entry.segment]
+        if file is not None:
+            files.write(file.handle, (entry.data,), entry.position)
+    for file in opened.values():
+        if file is not None:
+            files.sync(file.handle)
+    last = entries[-1]
+    if flushed is None or flushed.offset < last.end_offset:
+        # Who opens the log learns how far it was promised, whatever has become of its files.
+        flushed_file.write(Flushed(False, last.end_offset, last.segment, last.position + len(last.data)))
+
+
+def _write_forgotten(files: Files, path: str, forgotten: Mapping[str, int]) -> None:
+    content = json.dumps(forgotten, sort_keys=True).encode()
+    replace_file(files, path, b"%08x %s\n" % (crc32c(content), content))
+
+
+def read_forgotten(path: str, data: bytes) -> dict[str, int]:
+    """For each log that was forgotten, the last record whose entries of it are void."""
+    checksum, _, content = data.rstrip(b"\n").partition(b" ")
+    if checksum != b"%08x" % crc32c(content):
+        raise DirectoryUnreadable(
+            f"{path} is damaged, and without it the journal cannot be used; restore it from a backup, or start with "
+            "an empty directory. If the machine has not been without power since this node ran, its logs have all "
+            f"there is, and it may be removed together with {' and '.join(JOURNAL_NAMES)}"
+        )
+    return {str(log): int(sequence) for log, sequence in json.loads(content).items()}

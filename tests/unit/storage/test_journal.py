@@ -1,0 +1,433 @@
+"""The journal: what it has taken survives the loss of power at any step, and brings back nothing that is gone.
+
+Scripts run over several logs that share a journal of very small files, so that these change places all the time. As in
+`test_crash`, each is repeated with the power cut at its first change to the disk, its second, and so on.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from drmq.model import Offset
+from drmq.storage import DirectoryUnreadable, Journal, LogCorrupt, LogOptions, SegmentLog
+from drmq.storage.files import make_directories
+from drmq.storage.journal import (
+    FORGOTTEN_NAME,
+    JOURNAL_NAMES,
+    PAGE_BYTES,
+    TAKEN_BYTES_MAX,
+    counting_records,
+    read_records,
+)
+from drmq.storage.log import Log
+from drmq.testing.files import FakeFiles, PowerCut
+from support.storage_samples import Batch, joined, read_all, row
+
+ROOT = "/data"
+SALT = "salt"
+FILE_BYTES = 6 * PAGE_BYTES
+OPTIONS = LogOptions(segment_bytes=2048, index_interval_bytes=128)
+SEEDS = range(3)
+
+
+class Shelf:
+    """Some logs with a journal, and what has been promised of them."""
+
+    def __init__(self, files: FakeFiles) -> None:
+        self.files = files
+        make_directories(files, ROOT)
+        self.journal = Journal(files, ROOT, SALT, FILE_BYTES)
+        self.logs: dict[str, SegmentLog] = {}
+        self.appended: dict[str, list[Batch]] = {}
+        self.flushed: dict[str, int] = {}
+        self.cut_maybe: dict[str, int] = {}
+        """What a step that has begun may have taken away."""
+        self.seed = 0
+
+    def open(self, *names: str) -> None:
+        for name in names:
+            self.logs[name] = SegmentLog(f"{ROOT}/{name}", OPTIONS, self.files, journal=self.journal)
+            self.appended.setdefault(name, [])
+            self.flushed.setdefault(name, 0)
+
+    def append(self, name: str, count: int, size: int = 60) -> None:
+        log = self.logs[name]
+        self.seed += 1
+        batches = row(log.end_offset, count, size=size, seed=self.seed)
+        self.appended[name] += batches
+        log.append(batches)
+
+    def take(self, *names: str) -> bool:
+        """As the writer does it: all in one, or one by one; then some of what is due."""
+        logs: list[Log] = [self.logs[name] for name in names]
+        taken = self.journal.take(logs)
+        if not taken:
+            for log in logs:
+                log.sync()
+        for name in names:
+            self.flushed[name] = self.logs[name].flushed_offset
+        for log in self.journal.due(1):
+            log.sync()
+        return taken
+
+    def truncate(self, name: str, offset: int) -> None:
+        self.cut_maybe[name] = offset
+        self.logs[name].truncate_suffix(Offset(offset))
+        del self.cut_maybe[name]
+        end = self.logs[name].end_offset
+        self.appended[name] = [one for one in self.appended[name] if one[0].next_offset <= end]
+        self.flushed[name] = min(self.flushed[name], self.logs[name].flushed_offset)
+
+    def recreate(self, name: str) -> None:
+        self.cut_maybe[name] = 0
+        self.logs[name].delete()
+        self.appended[name], self.flushed[name] = [], 0
+        self.open(name)
+        del self.cut_maybe[name]
+
+    def reset(self, name: str, offset: int) -> None:
+        self.cut_maybe[name] = 0
+        self.logs[name].reset(Offset(offset))
+        self.appended[name], self.flushed[name] = [], offset
+        del self.cut_maybe[name]
+
+    def close(self) -> None:
+        for name, log in self.logs.items():
+            log.close()
+            self.flushed[name] = log.flushed_offset
+        self.journal.close()
+
+    def check(self, disk: FakeFiles) -> None:
+        """After a crash: each log has what was promised, and nothing else than what was appended last."""
+        journal = Journal(disk, ROOT, SALT, FILE_BYTES)
+        for name in self.logs:
+            if not disk.is_directory(f"{ROOT}/{name}"):
+                assert name in self.cut_maybe or self.flushed[name] == 0, name
+                continue
+            if name in self.cut_maybe and self.cut_maybe[name] == 0:
+                continue  # in the middle of being given up: whoever asked for that repeats it
+            log = SegmentLog(f"{ROOT}/{name}", OPTIONS, disk, journal=journal)
+            floor = min(self.flushed[name], self.cut_maybe.get(name, self.flushed[name]))
+            assert log.end_offset >= floor, f"{name}: acknowledged up to {floor}, found {log.end_offset}"
+            kept = [one for one in self.appended[name] if log.start_offset < one[0].next_offset <= log.end_offset]
+            assert read_all(log) == joined(kept), name
+
+
+Script = Callable[[Shelf], None]
+
+
+def script_appends(shelf: Shelf) -> None:
+    shelf.open("a", "b", "c")
+    for number in range(14):
+        names = [name for at, name in enumerate("abc") if (number >> at) % 2]
+        for name in names:
+            shelf.append(name, 1 + number % 3)
+        shelf.take(*names)
+
+
+def script_goes_back(shelf: Shelf) -> None:
+    """What was journaled and cut must not come back, whichever way the bytes after it became durable."""
+    shelf.open("a", "b")
+    shelf.append("a", 6)
+    shelf.append("b", 2)
+    shelf.take("a", "b")
+    shelf.truncate("a", 2)
+    shelf.append("a", 3)
+    shelf.logs["a"].sync()
+    shelf.flushed["a"] = shelf.logs["a"].flushed_offset
+    shelf.append("b", 1)
+    shelf.take("b")
+    shelf.recreate("b")
+    shelf.append("b", 4)
+    shelf.logs["b"].sync()
+    shelf.flushed["b"] = shelf.logs["b"].flushed_offset
+    shelf.truncate("a", 1)
+    shelf.append("a", 5)
+    shelf.take("a")
+    shelf.truncate("a", 3)
+    shelf.append("b", 1)
+    shelf.take("b")
+    shelf.reset("a", 2)
+    shelf.append("a", 1)
+    shelf.take("a")
+
+
+def script_set_aside(shelf: Shelf) -> None:
+    """A log in the place of another, whose files were moved away."""
+    shelf.open("a")
+    shelf.append("a", 5)
+    shelf.take("a")
+    shelf.logs["a"].close(clean=False)
+    shelf.cut_maybe["a"] = 0
+    shelf.files.rename(f"{ROOT}/a", f"{ROOT}/a.lost")
+    shelf.files.sync_directory(ROOT)
+    shelf.appended["a"], shelf.flushed["a"] = [], 0
+    shelf.open("a")
+    del shelf.cut_maybe["a"]
+    for _ in range(4):
+        shelf.append("a", 1)
+        shelf.logs["a"].sync()
+        shelf.flushed["a"] = shelf.logs["a"].flushed_offset
+
+
+def script_stops_and_starts(shelf: Shelf) -> None:
+    shelf.open("a", "b")
+    shelf.append("a", 2)
+    shelf.append("b", 2)
+    shelf.take("a", "b")
+    shelf.close()
+    shelf.journal = Journal(shelf.files, ROOT, SALT, FILE_BYTES)
+    shelf.open("a", "b")
+    shelf.truncate("b", 1)
+    shelf.append("b", 3)
+    shelf.logs["b"].sync()
+    shelf.append("a", 20)
+    shelf.take("a", "b")
+
+
+def script_of(seed: int) -> Script:
+    """Anything in any order."""
+
+    def script(shelf: Shelf) -> None:
+        random = Random(seed)
+        shelf.open("a", "b", "c", "d")
+        for _ in range(25):
+            name = random.choice("abcd")
+            kind = random.randrange(10)
+            if kind < 6:
+                names = random.sample("abcd", random.randint(1, 4))
+                for one in names:
+                    shelf.append(one, random.randint(1, 4), size=random.choice((30, 200, 900)))
+                shelf.take(*names)
+            elif kind == 6:
+                shelf.truncate(name, random.randint(shelf.logs[name].start_offset, shelf.logs[name].end_offset))
+            elif kind == 7:
+                shelf.recreate(name)
+            elif kind == 8:
+                shelf.logs[name].roll()
+                shelf.flushed[name] = shelf.logs[name].flushed_offset
+            else:
+                shelf.reset(name, random.randint(0, 9))
+
+    return script
+
+
+SCRIPTS = [script_appends, script_goes_back, script_set_aside, script_stops_and_starts, *map(script_of, range(4))]
+
+
+def runs(script: Script) -> Iterator[Shelf]:
+    crash_at = 0
+    while True:
+        crash_at += 1
+        files = FakeFiles()
+        shelf = Shelf(files)
+        files.crash_at = files.step + crash_at
+        try:
+            script(shelf)
+        except PowerCut:
+            yield shelf
+        else:
+            assert crash_at > 20
+            return
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_nothing_is_lost_and_nothing_comes_back_after_a_power_cut_at_any_step(script: Script) -> None:
+    for shelf in runs(script):
+        for seed in SEEDS:
+            shelf.check(shelf.files.after_power_cut(seed))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_putting_back_survives_a_power_cut_at_any_step_too(script: Script) -> None:
+    for number, shelf in enumerate(runs(script)):
+        if number % 11:
+            continue
+        disk = shelf.files.after_power_cut(1)
+        for crash_at in range(1, 60):
+            again = disk.after_power_cut(0)  # nothing has happened on it: the same once more
+            again.crash_at = again.step + crash_at
+            try:
+                Journal(again, ROOT, SALT, FILE_BYTES)
+            except PowerCut:
+                shelf.check(again.after_power_cut(2))
+            else:
+                break
+
+
+def test_one_sync_makes_all_of_them_durable() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a", "b", "c")
+    for name in "abc":
+        shelf.append(name, 2)
+    before = shelf.files.counts["sync"]
+    assert shelf.journal.take(list(shelf.logs.values()))
+    assert shelf.files.counts["sync"] == before + 1
+    assert [log.flushed_offset for log in shelf.logs.values()] == [2, 2, 2]
+    assert [log.synced_offset for log in shelf.logs.values()] == [0, 0, 0]
+    assert not shelf.files.durable_files(f"{ROOT}/a")[f"{0:020d}.log"]
+    for name in "abc":
+        shelf.flushed[name] = 2
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_what_is_large_is_left_to_the_logs() -> None:
+    shelf = Shelf(FakeFiles())
+    log = SegmentLog(f"{ROOT}/a", LogOptions(), shelf.files, journal=shelf.journal)
+    log.append(row(0, 1, size=TAKEN_BYTES_MAX))
+    assert not shelf.journal.take([log])
+    assert log.flushed_offset == 0
+
+
+def test_a_file_is_not_begun_anew_before_its_logs_are_synced() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a", "b")
+    shelf.append("a", 1)
+    assert shelf.journal.take([shelf.logs["a"]])
+    taken = 0
+    while True:
+        shelf.append("b", 1)
+        if not shelf.journal.take([shelf.logs["b"]]):
+            break
+        taken += 1
+    # Both files are full of b, and the older one has a, which nobody has synced.
+    assert taken >= 2 * (FILE_BYTES // PAGE_BYTES) - 5
+    assert {log.name for log in shelf.journal.due(9)} == {f"{ROOT}/a", f"{ROOT}/b"}
+    shelf.logs["b"].sync()
+    shelf.append("b", 1)
+    assert not shelf.journal.take([shelf.logs["b"]])
+    shelf.logs["a"].sync()
+    assert shelf.journal.take([shelf.logs["b"]])
+
+
+def test_after_a_clean_end_there_is_nothing_to_put_back() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.append("a", 3)
+    shelf.take("a")
+    shelf.close()
+    contents = [shelf.files.content(f"{ROOT}/{name}") for name in JOURNAL_NAMES]
+    seed = shelf.journal.seed
+    records = [record for file, data in enumerate(contents) for record in read_records(data, file, seed)]
+    counting, missing_count = counting_records(records)
+    assert [record.entries for record in counting] == [[]]
+    assert missing_count == 0
+    assert not shelf.journal.take([])
+
+
+def test_a_journal_that_cannot_be_written_is_given_up_and_nothing_with_it() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a", "b")
+    shelf.append("a", 1)
+    assert shelf.take("a")
+    shelf.files.fail("sync", errno.EIO, path_part="journal")
+    shelf.append("a", 1)
+    shelf.append("b", 1)
+    assert not shelf.take("a", "b")
+    shelf.append("b", 1)
+    assert not shelf.take("b")
+    for seed in SEEDS:
+        shelf.check(shelf.files.after_power_cut(seed))
+
+
+def test_a_record_whose_sync_has_failed_brings_nothing_back_either() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.files.fail("sync", errno.EIO, path_part="journal")
+    shelf.append("a", 3)
+    assert not shelf.take("a")
+    shelf.truncate("a", 0)
+    shelf.append("a", 3)
+    shelf.take("a")
+    shelf.check(shelf.files.after_kill())
+
+
+def test_a_full_disk_keeps_nobody_from_starting() -> None:
+    files = FakeFiles()
+    files.make_directory(ROOT)
+    files.fail("write", errno.ENOSPC, path_part="journal")
+    shelf = Shelf(files)
+    shelf.open("a")
+    shelf.append("a", 1)
+    assert not shelf.take("a")
+    shelf.check(files.after_power_cut(0))
+
+
+def test_a_log_whose_own_sync_fails_keeps_what_the_journal_has() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a", "b")
+    shelf.append("a", 2)
+    assert shelf.take("a")
+    shelf.files.fail("sync", errno.EIO, path_part="/a/")
+    with pytest.raises(Exception, match="sync failed"):
+        shelf.logs["a"].sync()
+    for _ in range(40):
+        shelf.append("b", 1)
+        shelf.take("b")
+    # Its entries stay, so that no file could be begun anew, and b was synced by itself.
+    assert shelf.journal.due(9) == []
+    for seed in SEEDS:
+        shelf.check(shelf.files.after_power_cut(seed))
+
+
+def damaged(shelf: Shelf, page: int) -> FakeFiles:
+    disk = shelf.files.after_power_cut(0)
+    disk.flip_bit(f"{ROOT}/{JOURNAL_NAMES[0]}", page * PAGE_BYTES + 50, 3)
+    return disk
+
+
+def test_damage_to_the_journal_is_refused_and_damage_behind_its_end_is_none() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    for _ in range(3):
+        shelf.append("a", 1)
+        assert shelf.take("a")
+    # Page 0 is the record of the start, 1 to 3 are those of a.
+    for page in (1, 2):
+        with pytest.raises(DirectoryUnreadable, match=r"1 records of journal-0 and journal-1 are damaged.*removed"):
+            Journal(damaged(shelf, page), ROOT, SALT, FILE_BYTES)
+    shelf.check(damaged(shelf, 4))
+    disk = shelf.files.after_power_cut(0)
+    disk.close(disk.open(f"{ROOT}/{FORGOTTEN_NAME}", create=True))
+    with pytest.raises(DirectoryUnreadable, match=FORGOTTEN_NAME):
+        Journal(disk, ROOT, SALT, FILE_BYTES)
+
+
+def test_a_log_that_is_shorter_than_the_journal_says_is_corrupt() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.append("a", 2)
+    shelf.logs["a"].sync()
+    shelf.append("a", 2)
+    assert shelf.take("a")
+    disk = shelf.files.after_power_cut(0)
+    disk.replace_content(f"{ROOT}/a/{0:020d}.log", b"")
+    journal = Journal(disk, ROOT, SALT, FILE_BYTES)
+    with pytest.raises(LogCorrupt):
+        SegmentLog(f"{ROOT}/a", OPTIONS, disk, journal=journal)
+
+
+def test_damage_to_a_log_where_the_journal_has_the_same_bytes_is_mended() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.append("a", 4)
+    assert shelf.take("a")
+    disk = shelf.files.after_kill()
+    disk.flip_bit(f"{ROOT}/a/{0:020d}.log", 100, 3)
+    shelf.check(disk)
+
+
+def test_a_record_made_by_a_client_is_no_record() -> None:
+    """Bytes of a client lie in the journal, at places that it can guess: they must not pass for a record of ours."""
+    other = Shelf(FakeFiles())
+    other.journal = Journal(other.files, ROOT, "another salt", FILE_BYTES)
+    other.open("a")
+    other.append("a", 1)
+    assert other.take("a")
+    forged = other.files.content(f"{ROOT}/{JOURNAL_NAMES[0]}")
+    assert list(read_records(forged, 0, other.journal.seed))
+    assert not list(read_records(forged, 0, Shelf(FakeFiles()).journal.seed))
