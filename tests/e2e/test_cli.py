@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -403,6 +404,39 @@ def test_log_files(tmp_path: Path) -> None:
     assert [(damage["position"], damage["torn_tail"]) for damage in found["damage"]] == [(0, False)]
     assert found["records"] == sound["records"] - 2
     assert "WRONG" in cli.run("log", "dump", str(segment)).stdout.decode()
+
+
+def test_copies_that_were_set_aside_are_named_and_are_no_damage(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        cli = Cli(broker.bootstrap)
+        cli.ok("topic", "create", "files", "-p", "1")
+        cli.ok("produce", "files", stdin=f"{ONE}\n")
+        broker.terminate()
+    data = str(tmp_path / "data")
+    sound = json.loads(cli.ok("log", "verify", data, "-o", "json"))
+    assert set(sound) == documented_keys("log verify")
+    assert sound["set_aside"] == []
+    (partition,) = (tmp_path / "data" / "topics").glob("files.*/0")
+    kept = partition.with_name("0.lost")
+    shutil.copytree(partition, kept)
+    (segment,) = kept.glob("*.log")
+    flip(segment, 70)
+    said = cli.ok("log", "verify", data)
+    assert f"Note: {kept} is a damaged copy that was set aside" in said
+    assert f"rm -r {kept}" in said
+    assert "Sound: " in said
+    found = json.loads(cli.ok("log", "verify", data, "-o", "json"))
+    assert [copy["path"] for copy in found["set_aside"]] == [str(kept)]
+    assert found["set_aside"][0]["size_bytes"] >= segment.stat().st_size
+    assert {key: found[key] for key in found if key != "set_aside"} == {
+        key: sound[key] for key in sound if key != "set_aside"
+    }
+    # Named itself, it is looked at like any other log.
+    assert cli.run("log", "verify", str(kept)).returncode == 1
+    # And it does not hide what is wrong with the one that is in use.
+    (live,) = partition.glob("*.log")
+    flip(live, 70)
+    assert cli.run("log", "verify", data).returncode == 1
 
 
 def flip(path: Path, position: int) -> None:

@@ -262,6 +262,10 @@ class Assignments:
             log.warning(
                 "the files of deleted topic %s are still there (tried again at the next start): %s", name, error
             )
+            return
+        # Those of partitions that could not be opened went with the rest.
+        for group in [group for group in self._made if group.topic_id == topic_id]:
+            del self._made[group]
 
     # ---- damage ---------------------------------------------------------------------------------
 

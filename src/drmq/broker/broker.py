@@ -118,6 +118,9 @@ class Broker:
         self._producer_ids = range(0)
         self._reserving = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
+        self._past: set[TopicId] | None = set()
+        """Topics that the catalog told of while it may have been older than one that this node has acted upon before
+        it was restarted; None once it is not."""
         self.on_fatal: Callable[[BaseException], None] = lambda error: None
         """Called when the node cannot go on; the server ends the process."""
         self.serve_forwarded: Callable[[memoryview], Awaitable[Sequence[Buffer]]]
@@ -255,7 +258,9 @@ class Broker:
             await asyncio.sleep(0.002)
         peers = await self._ask_strangers()
         self.membership.follow_catalog()
-        self.assignments.on_changed({topic_id for topic_id, _ in self.store.found()} | self.catalog.topics_by_id.keys())
+        past, self._past = self._past or set(), None
+        past.update(topic_id for topic_id, _ in self.store.found())
+        self.assignments.on_changed(past | self.catalog.topics_by_id.keys())
         await self.assignments.settled()
         if self.is_alone and CONSUMER_OFFSETS not in self.catalog.topics:
             await self.create_offsets_topic()
@@ -352,7 +357,12 @@ class Broker:
         deleted = [self.catalog.deleted[topic_id] for topic_id in topics if topic_id in self.catalog.deleted]
         self.groups.forget_topics(set(deleted) - self.catalog.topics.keys())
         self.host.forget_topics(topic_id for topic_id in topics if topic_id in self.catalog.deleted)
-        self.assignments.on_changed(topics)
+        if self._past is None:
+            self.assignments.on_changed(topics)
+        else:
+            # A restarted node meets topics again that are deleted by now, and would take files for lost that it has
+            # removed itself.
+            self._past |= topics
 
     def _why_stopped(self, group: GroupId) -> str | None:
         slot = self.partitions.slots(group.topic_id).get(group.partition)

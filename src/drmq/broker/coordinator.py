@@ -154,11 +154,22 @@ class ShardDriver:
             try:
                 self.log.append([record_to_bytes(record) for record in step.records], self._clock.wall_ms())
             except ApiError:
-                # Nothing that was just decided is true.
-                self._refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._take_back()
                 return
         if step.answers:
             self.log.when_durable(lambda error: self._answer(step, error))
+        self._set_timer()
+
+    def _take_back(self) -> None:
+        """The log took nothing (the lead is being handed over, or the disk is full): what was decided is not so.
+
+        The groups under way know it already, though, and would tell it to whoever asks next. A generation that no
+        log holds, once told, is given out a second time by the next coordinator. So they begin again from what is
+        stored, as on a new coordinator, and members ask again.
+        """
+        self.shard.resign()
+        self.shard.become_leader(self._clock.monotonic_ms())
+        self._refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._set_timer()
 
     def _answer(self, step: Step, error: ErrorCode) -> None:

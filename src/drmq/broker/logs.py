@@ -19,6 +19,7 @@ from drmq.storage import (
     Ballot,
     DataDirectory,
     Files,
+    IncomingFile,
     Journal,
     Ledger,
     LedgerBase,
@@ -107,6 +108,9 @@ class LogStore(Protocol):
         """The ledger that is there. Raises `LedgerMissing`, `LedgerCorrupt`."""
 
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> Snapshots: ...
+
+    def incoming(self, topic: str, topic_id: TopicId, index: int) -> IncomingFile | None:
+        """Where the parts of a snapshot go that is being received; None where nothing outlives a restart."""
 
     def found(self) -> list[tuple[TopicId, int]]:
         """Every partition of a topic that there are files of."""
@@ -207,6 +211,9 @@ class DiskLogs:
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> SnapshotStore:
         return SnapshotStore(self._path(topic, topic_id, index), self._files)
 
+    def incoming(self, topic: str, topic_id: TopicId, index: int) -> IncomingFile:
+        return IncomingFile(self._path(topic, topic_id, index), self._files)
+
     def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
         remove_tree(self._files, self._path(topic, topic_id, index))
 
@@ -263,6 +270,9 @@ class MemoryLogs:
 
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> Snapshots:
         return self._snapshots.setdefault((topic_id, index), MemorySnapshots())
+
+    def incoming(self, topic: str, topic_id: TopicId, index: int) -> None:
+        return None
 
     def found(self) -> list[tuple[TopicId, int]]:
         return []

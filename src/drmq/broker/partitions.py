@@ -20,6 +20,7 @@ from typing import TypeVar
 from drmq.broker.clock import Clock
 from drmq.broker.entries import EntryLog
 from drmq.broker.group_host import GroupHost
+from drmq.broker.incoming import IncomingSnapshot
 from drmq.broker.logs import LogStore
 from drmq.broker.partition import Partition
 from drmq.broker.producers import ProducerTable
@@ -189,8 +190,10 @@ class PartitionTable:
             producers = load_producers(opened, state.snapshots, opened.end_offset, self._clock.wall_ms())
         partition = Partition(topic.name, topic.topic_id, index, opened, config, producers, state, self)
         entries = EntryLog(opened, ledger.base, ledger.entries, snapshot, self._host.recent_memory)
+        incoming = IncomingSnapshot(opened.name, self._store.incoming(topic.name, topic.topic_id, index))
+        incoming.load(entries.snapshot.index)
         member = self.member_in(topic, index)
-        partition.replica = Replica(partition.group, member, entries, ledger, self._host, partition)
+        partition.replica = Replica(partition.group, member, entries, ledger, incoming, self._host, partition)
         if isinstance(state, MachineState):
             partition.high_watermark = partition.acked_offset = state.applied_offset
         return partition

@@ -23,6 +23,7 @@ from random import Random
 from typing import Protocol
 
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
+from drmq.broker.incoming import IncomingSnapshot
 from drmq.broker.recent import RecentMemory
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
 from drmq.raft import (
@@ -152,6 +153,7 @@ class Replica:
         member: MemberId,
         entries: EntryLog,
         ledger: LedgerLike,
+        incoming: IncomingSnapshot,
         host: ReplicaHost,
         owner: ReplicaOwner,
     ) -> None:
@@ -168,7 +170,7 @@ class Replica:
         self._steps: deque[_Step] = deque()
         self._queued_offset = entries.end_offset
         """Where the log ends once all steps are done."""
-        self._incoming: tuple[SnapshotMeta, bytearray] | None = None
+        self._incoming = incoming
         self._replaced: SnapshotMeta | None = None
         """While a snapshot is being installed: the one before it, to go back to if the disk refuses the new one."""
         self._is_half_installed = False
@@ -226,6 +228,7 @@ class Replica:
             HardState(Term(ballot.term), NodeId(ballot.vote) if ballot.vote >= 0 else None),
             commit=max(applied, entries.snapshot.index),
             applied=max(applied, entries.snapshot.index),
+            receiving=self._incoming.receiving,
         )
         configuration = self.node.configuration
         if configuration.voters == {self.member} and not configuration.is_joint:
@@ -382,6 +385,9 @@ class Replica:
         for own in self.entries.own_between(committed.start, committed.end):
             if own.kind == EntryKind.PAYLOAD:
                 self._owner.on_trim(decode_trim(own.payload))
+        if self._incoming.is_overtaken(LogIndex(committed.end - 1)):
+            # The entries came on the usual way before the snapshot that was to replace them was whole.
+            self._host.writer.run(self.log, self._incoming.forget())
         self._owner.on_committed(committed, self.entries.next_offset(LogIndex(committed.end - 1)))
 
     def on_applied(self, index: LogIndex) -> None:
@@ -568,33 +574,28 @@ class Replica:
         )
 
     def _queue_chunks(self, chunks: Sequence[ChunkToSave]) -> None:
-        """Keep what is received of a snapshot. It lies in memory: after a restart it is sent again."""
-        for chunk in chunks:
-            if chunk.offset == 0:
-                self._incoming = (chunk.meta, bytearray())
-            incoming = self._incoming
-            if incoming is None or incoming[0] != chunk.meta or len(incoming[1]) != chunk.offset:
-                continue
-            incoming[1].extend(chunk.data)
-            if chunk.done:
-                intact = self._owner.check_snapshot(chunk.meta, bytes(incoming[1]))
-                self._host.call_on_loop(self._on_received, chunk, intact)
-        self._queue_job(_Step(), (), ())
+        """Keep what is received of a snapshot."""
+        jobs = [job for job in map(self._incoming.take, chunks) if job is not None]
+        if chunks[-1].done:
+            data = self._incoming.whole(chunks[-1].meta)
+            if data is not None:
+                intact = self._owner.check_snapshot(chunks[-1].meta, data)
+                self._host.call_on_loop(self._on_received, chunks[-1], intact)
+        self._queue_job(_Step(), jobs, ())
 
     def _on_received(self, chunk: ChunkToSave, intact: bool) -> None:
         if self.node is None:
             return
         if not intact:
             log.error("%s: a snapshot from node %d is damaged; it is asked for again", self.log.name, chunk.sender)
-            self._incoming = None
+            self._host.writer.run(self.log, self._incoming.forget())
         self.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, intact)
         self._host.mark_dirty(self)
 
     def _installation(self, meta: SnapshotMeta) -> Callable[[], object]:
-        assert self._incoming is not None
-        assert self._incoming[0] == meta, (self._incoming[0], meta)
-        data = bytes(self._incoming[1])
-        self._incoming = None
+        data = self._incoming.whole(meta)
+        assert data is not None, meta
+        forget = self._incoming.forget()
         offset = decode_trim(meta.data)
         base = LedgerBase(meta.index, meta.term, offset, configuration_to_bytes(meta.configuration))
         self._replaced = self.entries.snapshot
@@ -608,6 +609,7 @@ class Replica:
             self._ledger.reset(base)
             self._owner.finish_snapshot(meta, data)
             self._is_half_installed = False
+            forget()
             return result
 
         return install

@@ -361,6 +361,21 @@ class LocalCluster:
         self._replace(replace(node, pid=None))
         return node
 
+    def forget(self, node_id: int) -> LocalNode:
+        """Have nothing to do with a node any more that is stopped; its files stay where they are."""
+        node = self.node(node_id)
+        if node.is_running():
+            raise LocalError(
+                f"Node {node_id} (pid {node.pid}) is {node.state()}. `drmq cluster remove {node_id}` takes it out of "
+                f"the cluster and ends it; `drmq node stop {node_id} --data-dir {self.directory}` only stops it."
+            )
+        others = [other for other in self.read() if other.node_id != node_id]
+        if not any(other.founder for other in others):
+            # Those that are left would be told of nobody, and take themselves for a cluster of their own.
+            raise LocalError(f"Node {node_id} is the last of the first nodes, by which the others find their cluster.")
+        self.write(others)
+        return node
+
     def pause(self, node_id: int) -> tuple[LocalNode, bool]:
         """Let a node's process stand still; whether it did not already."""
         return self._switch(node_id, signal.SIGSTOP, "paused")

@@ -21,6 +21,7 @@ from drmq.model import DrmqError, Offset
 from drmq.records import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, batch_is_intact, read_header
 from drmq.storage import OsFiles
 from drmq.storage.checkpoint import FlushedFile
+from drmq.storage.directory import LOST_SUFFIX
 from drmq.storage.recovery import FLUSHED_NAME
 from drmq.storage.walk import find_batch
 
@@ -65,6 +66,24 @@ def find_segments(path: Path) -> list[Path]:
     if not found:
         raise NoSegments(f"There are no segment files in {path}.")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A damaged copy of a partition that another has taken the place of, kept for whoever wants to look at it."""
+
+    path: Path
+    size_bytes: int
+
+
+def find_set_aside(path: Path) -> list[SetAside]:
+    """The copies below `path` that were set aside; not `path` itself, which somebody asks for by its name."""
+    found = sorted(
+        directory
+        for directory in path.rglob(f"*{LOST_SUFFIX}")
+        if directory.is_dir() and directory.name.removesuffix(LOST_SUFFIX).isdigit()
+    )
+    return [SetAside(one, sum(file.stat().st_size for file in one.rglob("*") if file.is_file())) for one in found]
 
 
 def is_segment(path: Path) -> bool:

@@ -54,6 +54,11 @@ not forget beside its batches, its vote above all, is in a small file of its own
     snapshots.save("producers", offset, payload)        # durable when it returns; keeps two
     snapshots.load_latest("producers", not_after)       # Snapshot(offset, payload) | None
 
+    incoming = IncomingFile(log_directory)              # a snapshot that is being received
+    incoming.load()                                     # Incoming(description, data) | None
+    incoming.keep(description, position, part)          # durable when it returns; OSError: no longer kept
+    incoming.remove()
+
 **What always holds.**
 
 - `start_offset <= flushed_offset <= end_offset`; `flushed_offset` never names what a crash can take.
@@ -90,6 +95,7 @@ from drmq.storage.errors import (
     WriterStopped,
 )
 from drmq.storage.files import OS_FILES, Files, FileStatus, OsFiles
+from drmq.storage.incoming import Incoming, IncomingFile
 from drmq.storage.journal import Journal
 from drmq.storage.ledger import Ledger
 from drmq.storage.ledger_format import NO_VOTE, Ballot, LedgerBase, LedgerCorrupt, LedgerMissing, OwnEntry
@@ -117,6 +123,8 @@ __all__ = [
     "EpochTable",
     "FileStatus",
     "Files",
+    "Incoming",
+    "IncomingFile",
     "InvalidName",
     "Journal",
     "LatestTime",

@@ -270,15 +270,16 @@ class FakeFiles:
     # Files
 
     def open(self, path: str, *, create: bool = False) -> int:
-        creates = create and self._find(path) is None
-        with self._call("open", path, changes=creates):
-            self._maybe_fail("create" if creates else "open", path)
-            if creates:
-                parent, name = os.path.split(path)
-                self._change(self._directory(parent), None, name, _File(modified_ms=self.now_ms))
-            self._next_handle += 1
-            self._open[self._next_handle] = (path, self._file(path))
-            return self._next_handle
+        with self._lock:  # looking and creating are one: two threads that create a file get the same one
+            creates = create and self._find(path) is None
+            with self._call("open", path, changes=creates):
+                self._maybe_fail("create" if creates else "open", path)
+                if creates:
+                    parent, name = os.path.split(path)
+                    self._change(self._directory(parent), None, name, _File(modified_ms=self.now_ms))
+                self._next_handle += 1
+                self._open[self._next_handle] = (path, self._file(path))
+                return self._next_handle
 
     def close(self, handle: int) -> None:
         with self._lock:  # closing is possible, and harmless, on a machine that is off
@@ -370,14 +371,15 @@ class FakeFiles:
             return sorted(self._directory(path).names)
 
     def make_directory(self, path: str) -> None:
-        if self.is_directory(path):
-            return
-        with self._call("make_directory", path, changes=True):
-            self._maybe_fail("make_directory", path)
-            if self._find(path) is not None:
-                raise FileExistsError(errnos.EEXIST, os.strerror(errnos.EEXIST), path)
-            parent, name = os.path.split(path)
-            self._change(self._directory(parent), None, name, _Directory())
+        with self._lock:  # as in `open`: whoever comes second finds it there
+            if self.is_directory(path):
+                return
+            with self._call("make_directory", path, changes=True):
+                self._maybe_fail("make_directory", path)
+                if self._find(path) is not None:
+                    raise FileExistsError(errnos.EEXIST, os.strerror(errnos.EEXIST), path)
+                parent, name = os.path.split(path)
+                self._change(self._directory(parent), None, name, _Directory())
 
     def rename(self, source: str, target: str) -> None:
         with self._call("rename", source, changes=True):

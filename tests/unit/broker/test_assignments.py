@@ -62,6 +62,49 @@ def test_lost_files_are_not_made_anew(harness: Harness, files: FakeFiles) -> Non
         assert not disk.is_directory(path)
 
 
+class JoiningLate(Harness):
+    """A broker that meets its past before it has found its cluster, as one does that waits for a controller."""
+
+    slots_before: object = None
+
+    def _join(self) -> None:
+        while "orders" not in self.broker.catalog.topics:
+            self.run(asyncio.sleep(0.001))
+        self.run(self.broker.assignments.settled())
+        self.slots_before = dict(self.broker.partitions.slots(self.broker.catalog.topic("orders").topic_id))
+        super()._join()
+
+
+def test_a_restarted_node_does_nothing_by_a_catalog_that_may_be_old(harness: Harness, files: FakeFiles) -> None:
+    """What it says about files may have been so once, and they were removed since. That is not a loss."""
+    harness.create_topic("orders")
+    harness.produce("orders")
+    harness.close()
+    with JoiningLate(files.after_kill()) as again:
+        assert again.slots_before == {}
+        assert again.partition("orders", 0).next_offset == 1
+
+
+def test_a_deleted_topic_is_not_remembered_even_where_it_could_not_be_opened(
+    harness: Harness, files: FakeFiles
+) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders")
+    path = path_of(harness)
+    group = harness.partition("orders", 0).group
+    harness.close()
+    disk = files.after_kill()
+    remove_all(disk, path)
+    with Harness(disk) as again:
+        assert "are gone" in stopped_reason(again)
+        assert group in again.broker.assignments._made
+        again.run(again.broker.topics.delete(again.broker.catalog.topic("orders")))
+        again.run(again.broker.assignments.settled())
+        assert group not in again.broker.assignments._made
+    with Harness(disk.after_kill()) as last:
+        assert group not in last.broker.assignments._made
+
+
 def test_a_log_without_its_ledger_is_stopped(harness: Harness, files: FakeFiles) -> None:
     harness.create_topic("orders")
     harness.produce("orders")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from drmq import groups
-from drmq.broker import ShardDriver
-from drmq.model import ErrorCode, Offset
+from drmq.broker import Partition, ShardDriver
+from drmq.model import ApiError, ErrorCode, Offset
 from drmq.testing.files import FakeFiles
 from support.broker_harness import Harness
 
@@ -96,6 +96,50 @@ def test_a_full_disk_is_answered_and_what_was_decided_then_is_not_true(harness: 
     harness.settle()
     assert isinstance(again[0], groups.OffsetCommitResponse)
     assert committed(harness) == 7
+
+
+def refuse(partition: Partition, batch: bytes) -> None:
+    """As a partition does while its lead is handed over: it still leads, and takes nothing."""
+    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the lead of {partition!r} is being handed over")
+
+
+def test_a_generation_that_the_log_refused_is_told_to_nobody(
+    harness: Harness, files: FakeFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member_id, generation = harness.join(GROUP)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "append_own", refuse)
+        refused, _, _ = hand_in(harness, a_join(member_id))
+        harness.settle()
+        assert refused == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        # Nothing has changed, so the group is as it was.
+        beats, _, _ = hand_in(harness, groups.HeartbeatRequest(GROUP, generation, member_id))
+        harness.settle()
+        assert beats == [groups.HeartbeatResponse(ErrorCode.NONE)]
+    joined, _, _ = hand_in(harness, a_join(member_id))
+    harness.settle()
+    [answer] = joined
+    assert isinstance(answer, groups.JoinGroupResponse)
+    assert (answer.error, answer.generation) == (ErrorCode.NONE, generation + 1)
+    harness.crash()
+    with Harness(files.after_power_cut(1)) as again:
+        late, _, _ = hand_in(again, groups.HeartbeatRequest(GROUP, generation, member_id))
+        again.settle()
+        assert late == [groups.HeartbeatResponse(ErrorCode.ILLEGAL_GENERATION)]
+
+
+def test_sessions_still_end_after_the_log_has_refused(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a session is itself something to write. If that is refused it comes again, and no timer is lost."""
+    member_id, generation = harness.join(GROUP)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "append_own", refuse)
+        harness.advance(11_000)
+    harness.advance(11_000)
+    answers, _, _ = hand_in(harness, groups.HeartbeatRequest(GROUP, generation, member_id))
+    harness.settle()
+    assert answers == [groups.HeartbeatResponse(ErrorCode.UNKNOWN_MEMBER_ID)]
 
 
 def test_a_failed_sync_makes_the_shard_unavailable_for_good(harness: Harness, files: FakeFiles) -> None:

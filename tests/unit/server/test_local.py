@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -234,3 +235,22 @@ def test_unknown_node(tmp_path: Path) -> None:
     """With those that there are."""
     with running(tmp_path, OBEDIENT, OBEDIENT) as (cluster, _), pytest.raises(LocalError, match="there are: 1, 2"):
         cluster.pause(3)
+
+
+def test_a_stopped_node_can_be_forgotten(tmp_path: Path) -> None:
+    """Not one that runs; and never all of those by which the others find their cluster."""
+    with running(tmp_path, OBEDIENT, OBEDIENT, OBEDIENT) as (cluster, _):
+        cluster.write([replace(node, founder=node.node_id < 3) for node in cluster.read()])
+        with pytest.raises(LocalError, match="drmq cluster remove 3"):
+            cluster.forget(3)
+        cluster.stop(at_once=True)
+        kept = tmp_path / "node-3" / "data"
+        kept.mkdir(parents=True)
+        assert cluster.forget(3).node_id == 3
+        assert kept.is_dir()
+        with pytest.raises(LocalError, match="there are: 1, 2"):
+            cluster.forget(3)
+        cluster.forget(1)
+        with pytest.raises(LocalError, match="last of the first nodes"):
+            cluster.forget(2)
+        assert [node.node_id for node in cluster.read()] == [2]

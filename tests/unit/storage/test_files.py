@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,6 +70,30 @@ def test_truncation_cuts_and_extends(disk: tuple[Files, str]) -> None:
     files.truncate(handle, 4)
     assert files.read(handle, 10, 0) == b"ab\0\0"
     files.close(handle)
+
+
+def test_threads_that_create_the_same_thing_all_find_it(disk: tuple[Files, str]) -> None:
+    """The partitions of a topic are made side by side, and each makes the topic's directory if it is missing."""
+    files, d = disk
+    together = threading.Barrier(4)
+
+    def create(number: int, thread: int) -> int:
+        together.wait(30)
+        files.make_directory(f"{d}/{number}")
+        handle = files.open(f"{d}/{number}/file", create=True)
+        files.write(handle, [b"x"], thread)
+        files.close(handle)
+        return thread
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for number in range(500):
+                assert sorted(pool.map(create, [number] * 4, range(4))) == [0, 1, 2, 3]
+                assert get(files, f"{d}/{number}/file") == b"xxxx"
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_names(disk: tuple[Files, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,11 +140,16 @@ def verify(path: Path, output: Output) -> None:
     Exit code 1 if anything is damaged. A torn tail is no damage: bytes at the very end of a log that
     were never acknowledged, with nothing sound behind them. A crash leaves it, and it is cut when
     the log is opened. Damaged batches and torn tails are not counted.
+
+    Nor is a copy that was damaged and set aside (PARTITION.lost): another one has taken its place. It is
+    named, with how to remove it, and is checked only if PATH is the copy itself.
     """
     from drmq.server.cli.progress import Progress
-    from drmq.server.segments import LogChecker, find_segments
+    from drmq.server.segments import LogChecker, find_segments, find_set_aside
 
-    segments = find_segments(path)
+    set_aside = find_set_aside(path)
+    kept = {copy.path for copy in set_aside}
+    segments = [segment for segment in find_segments(path) if kept.isdisjoint(segment.parents)]
     sizes = [segment.stat().st_size for segment in segments]
     checker = LogChecker()
     with Progress("Checking", sum(sizes), is_bytes=True) as progress:
@@ -167,6 +173,7 @@ def verify(path: Path, output: Output) -> None:
         "records": checker.records,
         "size_bytes": sum(sizes),
         "damage": rows,
+        "set_aside": [{"path": str(copy.path), "size_bytes": copy.size_bytes} for copy in set_aside],
     }
     torn = [damage for damage in checker.damage if damage.is_torn_tail]
     if output.is_human and len(torn) < len(rows):
@@ -183,6 +190,11 @@ def verify(path: Path, output: Output) -> None:
             print(
                 f"Note: {damage.path} has a torn tail of {size_text(size)} at position {damage.position} "
                 f"({damage.problem}). A crash leaves it; it is cut when the log is opened."
+            )
+        for copy in set_aside:
+            print(
+                f"Note: {copy.path} is a damaged copy that was set aside ({size_text(copy.size_bytes)}); another has "
+                f"taken its place. It was not checked. To remove it: rm -r {shlex.quote(str(copy.path))}"
             )
     verdict = "Sound" if checker.is_sound else "Damaged"
     output.one(

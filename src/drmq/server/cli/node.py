@@ -151,5 +151,24 @@ def start(node_id: int, directory: Path, output: Output) -> None:
     )
 
 
+@node.command()
+@_node_argument
+@directory_option
+@output_option
+def forget(node_id: int, directory: Path, output: Output) -> None:
+    """Leave a stopped node out from now on.
+
+    For a node that `drmq cluster remove` took out of its cluster: `drmq up` does not try to start it any
+    more. Its files stay; remove them, and `drmq up --nodes` can make a new node of that number.
+    """
+    cluster = existing_cluster(directory)
+    with cluster.locked():
+        found = cluster.forget(node_id)
+    output.one(
+        _facts(found, "forgotten") | {"pid": None, "data_dir": str(found.data_dir)},
+        f"Node {node_id} is left out from now on. Its files are still in {found.data_dir.parent}.",
+    )
+
+
 def _facts(found: LocalNode, state: str) -> dict[str, Any]:
     return {"id": found.node_id, "pid": found.pid, "kafka": str(found.kafka), "state": state}

@@ -88,8 +88,9 @@ class Faults:
             chance = profile.cut_after_accept
         elif isinstance(message, SnapshotChunk):
             chance = profile.cut_while_installing
-            if message.done and chance and self._random.random() < chance:
-                self._cut_power_while_installing(self._cluster.nodes[node_of(message.target) - 1])
+            if chance and message.data and self._random.random() < chance:
+                receiver = self._cluster.nodes[node_of(message.target) - 1]
+                (self._cut_power_while_installing if message.done else self._end_while_receiving)(receiver)
             return
         else:
             if isinstance(message, TimeoutNow) and node_of(message.sender) == self._stranding:
@@ -189,6 +190,22 @@ class Faults:
             self._world.later(self._random.randrange(20 * MS, 800 * MS), "power cut", cut)
         else:
             node.power_cut_while_installing()
+
+    def _end_while_receiving(self, node: SimulatedNode) -> None:
+        """A part of a snapshot, and not the last, is on its way to a node, which does not wait for the others."""
+        life, is_kill = node.life, self._random.random() < 0.5
+
+        def end() -> None:
+            if node.life != life or not self._may_lose_power(node):
+                return
+            self._world.say(node.name, f"{'is killed' if is_kill else 'loses power'} while it receives a snapshot")
+            if is_kill:
+                node.kill()
+            else:
+                node.power_cut()
+            self._start_later(node)
+
+        self._world.later(self._random.randrange(30 * MS), "end of a receiver", end)
 
     def _kill(self) -> None:
         node = self._some_node()

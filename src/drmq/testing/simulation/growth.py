@@ -33,12 +33,14 @@ class Gardener(Worker):
         self._leaving: SimulatedNode | None = None
         self.has_asked = False
         """Whether a removal was accepted; it is then carried out without anyone asking again."""
+        self._is_open = False
+        """Whether a removal was asked for and the answer is unknown: it may be carried out all the same."""
         # There is nothing here that has to be done again and again.
         self.successes = 3
 
     @property
     def is_done(self) -> bool:
-        return self.is_stopping and (self._leaving is None or not self.has_asked or self._leaving.is_retired)
+        return self.is_stopping and (self._leaving is None or self._leaving.is_retired)
 
     async def work(self) -> None:
         self.successes += 1
@@ -50,15 +52,18 @@ class Gardener(Worker):
             if self._joining.is_serving and not self.is_stopping:
                 await asyncio.sleep(self.random.uniform(0.5, 6.0))
                 self._leaving = self.random.choice(self._cluster.live_nodes)
+        elif self._leaving.is_retired:
+            return
+        elif (self.has_asked or self._is_open) and self._is_removed(self._leaving.node_id):
+            self._cluster.retire(self._leaving)
         elif not self.has_asked:
-            if self.is_stopping:
+            if self.is_stopping and not self._is_open:
                 self._leaving = None
             else:
                 await self._ask_for_removal(self._leaving)
-        elif not self._leaving.is_retired and self._is_removed(self._leaving.node_id):
-            self._cluster.retire(self._leaving)
 
     async def _ask_for_removal(self, node: SimulatedNode) -> None:
+        self._is_open = True
         answer = await self.client.ask_any(UnregisterBrokerRequest(broker_id=node.node_id), _UNREGISTER, 6.0)
         error = ErrorCode(answer.error_code)
         if error is ErrorCode.NONE:
@@ -66,7 +71,7 @@ class Gardener(Worker):
             self.has_asked = True
         elif error in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REPLICATION_FACTOR):
             # Too few would be left for now, or it alone decides.
-            self._leaving = None
+            self._leaving, self._is_open = None, False
             raise Unavailable(error.name)
         else:
             raise Unavailable(error.name)

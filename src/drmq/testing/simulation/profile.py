@@ -182,7 +182,7 @@ def _installs(profile: Profile) -> Profile:
         kill_every_us=6 * SECOND,
         trim_every_us=2 * SECOND,
         cut_while_installing=0.4,
-        chunk_bytes=150,
+        chunk_bytes=60,
         repeats=True,
     )
 

@@ -83,20 +83,30 @@ class PeerNetwork:
         self._is_open = False
         if self._ticker is not None:
             self._ticker.cancel()
-        if self._server is not None:
-            self._server.close()
         for link in self._links.values():
             self._ending.update(link.stop("this node shuts down"))
         for stream in list(self.streams.open):
             stream.close("this node shuts down")
-        for _ in range(_TURNS_TO_ACCEPT):
-            # A connection that was accepted a moment ago gets to us in a few turns of the loop; then it is closed too.
-            await asyncio.sleep(0)
+        await self._stop_accepting()
         # The streams give up by themselves when their peers do not read.
         await self.streams.wait_closed(_CLOSE_TIMEOUT_S)
         await asyncio.gather(*self._ending, return_exceptions=True)
         if self._server is not None:
             await self._server.wait_closed()
+
+    async def _stop_accepting(self) -> None:
+        """Let nobody in any more, and lose nobody who is at the door.
+
+        A connection that was accepted gets to us in a few turns of the loop, and is closed then. Were its server closed
+        in between, asyncio would forget it and leave it open (https://github.com/python/cpython/issues/109564).
+        """
+        if self._server is None:
+            return
+        for listening in self._server.sockets:
+            self.loop.remove_reader(listening.fileno())
+        for _ in range(_TURNS_TO_ACCEPT):
+            await asyncio.sleep(0)
+        self._server.close()
 
     def _make_stream(self) -> Stream:
         return Stream(Inbound(self), self.streams)

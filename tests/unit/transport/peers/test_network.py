@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -345,6 +347,20 @@ def test_a_handler_may_part_with_a_peer_at_any_moment(loop: str) -> None:
         two.handler.on_message = lambda message: two.network.forget_peer(one.node_id)
 
     run(loop, scenario, TestNode(1), TestNode(2))
+
+
+def test_who_comes_in_the_moment_of_closing_is_closed_too(loop: str) -> None:
+    """The connection is accepted in the turn of the loop before the one in which the network closes."""
+
+    async def scenario(one: TestNode) -> None:
+        await one.open()
+        with socket.create_connection((HOST, one.port), timeout=10) as late:
+            await asyncio.sleep(0)
+            await asyncio.create_task(one.network.close())
+            with suppress(ConnectionResetError):
+                assert late.recv(1) == b""
+
+    run(loop, scenario, TestNode(1))
 
 
 def test_a_peer_that_moves_is_followed(loop: str) -> None:

@@ -1,0 +1,132 @@
+"""A leader's snapshot on its way to one replica: in memory, and in a file in case of a restart.
+
+Parts are put together in memory, because a state is checked and installed as a whole. Each but the last is written to
+an `IncomingFile` as well before it is answered, so that a node that restarts in the middle of a large one goes on where
+it was. The last part needs no file: what it completes is checked and installed at once, and if a crash comes
+first, that part is sent again. So a snapshot that fits into one message costs no file at all.
+
+Losing the file costs time and nothing else. A disk that refuses it is therefore no reason for the replica to fail.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from struct import Struct
+
+from drmq.model import NodeId
+from drmq.raft import (
+    ChunkToSave,
+    LogIndex,
+    ProtocolError,
+    SnapshotMeta,
+    SnapshotReceiving,
+    Term,
+    configuration_from_bytes,
+    configuration_to_bytes,
+)
+from drmq.storage import IncomingFile
+
+log = logging.getLogger("drmq.broker")
+
+_DESCRIPTION = Struct(">qqqII")
+"""Sender, index, term, and the sizes of the configuration and of the driver's own data, which follow."""
+
+Job = Callable[[], None]
+"""Something for the writer thread."""
+
+
+class IncomingSnapshot:
+    """How much a replica has of a snapshot. Lives on the event loop; the file belongs to the writer thread."""
+
+    def __init__(self, name: str, file: IncomingFile | None) -> None:
+        self._name = name
+        self._file = file
+        self._sender = NodeId(-1)
+        self._meta: SnapshotMeta | None = None
+        self._data = bytearray()
+        self._is_whole = False
+
+    @property
+    def receiving(self) -> SnapshotReceiving | None:
+        """What consensus has to know of the bytes that are there, when it begins or begins again."""
+        if self._meta is None or self._is_whole:
+            return None
+        return SnapshotReceiving(self._sender, self._meta, received=len(self._data))
+
+    def load(self, installed: LogIndex) -> None:
+        """Find what an earlier life has received of a snapshot beyond `installed`. Blocks."""
+        found = self._file.load() if self._file is not None else None
+        if self._file is None or found is None:
+            return
+        described = _decode(found.description)
+        if described is None or described[1].index <= installed:
+            self._file.remove()
+            return
+        self._sender, self._meta = described
+        self._data = found.data
+        log.info(
+            "%s: %d bytes of a snapshot from node %d were kept over the restart",
+            self._name,
+            len(self._data),
+            self._sender,
+        )
+
+    def take(self, chunk: ChunkToSave) -> Job | None:
+        """Add a part that came; what the writer thread has to do before it is answered."""
+        if chunk.offset == 0:
+            self._sender, self._meta, self._data, self._is_whole = chunk.sender, chunk.meta, bytearray(), False
+        if (self._sender, self._meta, len(self._data)) != (chunk.sender, chunk.meta, chunk.offset):
+            return None
+        self._data += chunk.data
+        self._is_whole = chunk.done
+        file = self._file
+        if chunk.done or file is None:
+            return None
+        description = _encode(chunk.sender, chunk.meta)
+
+        def keep() -> None:
+            try:
+                file.keep(description, chunk.offset, chunk.data)
+            except OSError as error:
+                log.warning(
+                    "%s: a snapshot that is being received is kept in memory only: %s",
+                    self._name,
+                    error,
+                    extra={"repeat_key": f"incoming {self._name}"},
+                )
+
+        return keep
+
+    def whole(self, meta: SnapshotMeta) -> bytes | None:
+        """The bytes of that snapshot, once all have come."""
+        return bytes(self._data) if self._is_whole and self._meta == meta else None
+
+    def is_overtaken(self, commit: LogIndex) -> bool:
+        """Whether there is something of a snapshot that a log committed up to here does not need any more."""
+        return self._meta is not None and self._meta.index <= commit
+
+    def forget(self) -> Job:
+        """Let the memory go; what the writer thread has to do for the file."""
+        self._sender, self._meta, self._data, self._is_whole = NodeId(-1), None, bytearray(), False
+        return self._file.remove if self._file is not None else lambda: None
+
+
+def _encode(sender: NodeId, meta: SnapshotMeta) -> bytes:
+    configuration = configuration_to_bytes(meta.configuration)
+    sizes = len(configuration), len(meta.data)
+    return _DESCRIPTION.pack(sender, meta.index, meta.term, *sizes) + configuration + meta.data
+
+
+def _decode(description: bytes) -> tuple[NodeId, SnapshotMeta] | None:
+    if len(description) < _DESCRIPTION.size:
+        return None
+    sender, index, term, configuration_size, data_size = _DESCRIPTION.unpack_from(description)
+    end = _DESCRIPTION.size + configuration_size
+    if len(description) != end + data_size:
+        return None
+    try:
+        configuration = configuration_from_bytes(description[_DESCRIPTION.size : end])
+    except ProtocolError:
+        return None
+    return NodeId(sender), SnapshotMeta(LogIndex(index), Term(term), configuration, description[end:])

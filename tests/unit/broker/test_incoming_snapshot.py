@@ -1,0 +1,283 @@
+"""A snapshot in parts, whose receiver is restarted on the way: it goes on where it was, and never mixes two."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from drmq.broker.entries import encode_trim
+from drmq.broker.producers import ProducerTable
+from drmq.model import LeaderEpoch, NodeId, Offset
+from drmq.raft import (
+    AppendAccepted,
+    AppendRequest,
+    Configuration,
+    Entry,
+    EntryKind,
+    LogIndex,
+    SnapshotAnswer,
+    SnapshotChunk,
+    SnapshotMeta,
+    Term,
+)
+from drmq.records import stamp
+from drmq.testing.files import FakeFiles, PowerCut
+from support.batches import a_batch, a_header
+from support.replica_desk import SELF, TOPIC, Desk
+
+GROUP = (1, 2, 3)
+INCOMING = f"/data/topics/{TOPIC.name}.{TOPIC.topic_id.hex()}/0/incoming"
+PRODUCERS = 12
+PART_BYTES = 100
+
+
+def a_meta(index: int = 60) -> SnapshotMeta:
+    configuration = Configuration.of([NodeId(number) for number in GROUP])
+    return SnapshotMeta(LogIndex(index), Term(4), configuration, encode_trim(Offset(41)))
+
+
+def a_table(first: int = 0) -> bytes:
+    table = ProducerTable()
+    for producer in range(first, first + PRODUCERS):
+        table.apply(a_header(producer, 0, 3, base_offset=producer), seen_ms=0)
+    return table.to_bytes()
+
+
+@dataclass
+class Sender:
+    """A leader that sends one snapshot, part by part, from wherever the receiver says that it is."""
+
+    node_id: int = 2
+    term: int = 5
+    meta: SnapshotMeta = field(default_factory=a_meta)
+    data: bytes = field(default_factory=a_table)
+    parts_sent: int = 0
+
+    def offer(self, desk: Desk) -> int:
+        """How much the receiver says that it has."""
+        return self._send(desk, 0, b"", done=False)
+
+    def send_part(self, desk: Desk, position: int) -> int:
+        """The next part; how much the receiver has then."""
+        part = self.data[position : position + PART_BYTES]
+        self.parts_sent += 1
+        return self._send(desk, position, part, done=position + len(part) == len(self.data))
+
+    def send_rest(self, desk: Desk) -> None:
+        position = self.offer(desk)
+        while position < len(self.data):
+            position = self.send_part(desk, position)
+
+    def _send(self, desk: Desk, position: int, part: bytes, *, done: bool) -> int:
+        sender = NodeId(self.node_id)
+        desk.sent.clear()
+        desk.replica.receive(SnapshotChunk(sender, SELF, Term(self.term), self.meta, position, part, done))
+        desk.work()
+        answers = [message for message in desk.sent if isinstance(message, SnapshotAnswer)]
+        assert {(answer.target, answer.snapshot_id) for answer in answers} == {(sender, self.meta.snapshot_id)}
+        return answers[-1].received
+
+
+def restarted(files: FakeFiles) -> Desk:
+    return Desk(files, members=GROUP, is_old=True)
+
+
+def check_installed(desk: Desk, producer: int = 0) -> None:
+    assert (desk.log.start_offset, desk.replica.entries.snapshot.index) == (41, 60)
+    for number in range(producer, producer + PRODUCERS):
+        assert desk.partition.producers.find_repeat(a_header(number, 0, 3)) is not None
+    assert len(desk.partition.producers) == PRODUCERS
+    assert isinstance(desk.files, FakeFiles)
+    assert not desk.files.exists(INCOMING)
+    assert [message.match for message in desk.sent if isinstance(message, AppendAccepted)] == [60]
+
+
+def half_way(sender: Sender, files: FakeFiles | None = None) -> tuple[Desk, int]:
+    """A receiver with half of a snapshot, and how many bytes that is."""
+    desk = Desk(files or FakeFiles(), members=GROUP)
+    position = sender.offer(desk)
+    assert position == 0
+    while position < len(sender.data) // 2:
+        position = sender.send_part(desk, position)
+    return desk, position
+
+
+@pytest.mark.parametrize("is_kill", [False, True])
+def test_a_restarted_receiver_goes_on_where_it_was(is_kill: bool) -> None:
+    sender = Sender()
+    desk, position = half_way(sender)
+    assert isinstance(desk.files, FakeFiles)
+    again = restarted(desk.files.after_kill() if is_kill else desk.files.after_power_cut(1))
+    assert sender.offer(again) == position
+    sender.send_rest(again)
+    check_installed(again)
+    assert sender.parts_sent == -(-len(sender.data) // PART_BYTES)
+    check_restored(again)
+
+
+def check_restored(desk: Desk) -> None:
+    assert isinstance(desk.files, FakeFiles)
+    last = restarted(desk.files.after_power_cut(2))
+    assert last.log.start_offset == 41
+    assert len(last.partition.producers) == PRODUCERS
+
+
+def test_a_power_cut_at_any_step_of_a_transfer_leads_to_the_whole_snapshot() -> None:
+    crash_at, is_finished, resumed = 0, False, set()
+    while not is_finished:
+        crash_at += 1
+        files = FakeFiles()
+        desk = Desk(files, members=GROUP)
+        sender = Sender()
+        sender.offer(desk)
+        files.crash_at = files.step + crash_at
+        answered = 0
+        try:
+            while answered < len(sender.data):
+                answered = sender.send_part(desk, answered)
+            is_finished = True
+        except PowerCut:
+            pass
+        for seed in range(5):
+            disk = files.after_power_cut(seed)
+            again = restarted(disk)
+            if again.log.start_offset == 41:
+                assert len(again.partition.producers) == PRODUCERS
+                continue
+            received = Sender().offer(again)
+            # The last part is not kept by itself: what it completes is installed at once.
+            assert received >= min(answered, (len(sender.data) - 1) // PART_BYTES * PART_BYTES)
+            resumed.add(received)
+            Sender().send_rest(again)
+            check_installed(again)
+    assert resumed == set(range(0, len(a_table()), PART_BYTES))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Sender(node_id=3, term=6, data=a_table(100)),
+        Sender(term=6, meta=replace(a_meta(), term=Term(3)), data=a_table(100)),
+        Sender(meta=replace(a_meta(), configuration=Configuration.of([NodeId(1), NodeId(2)])), data=a_table(100)),
+    ],
+    ids=["another sender", "another term", "other members"],
+)
+def test_what_was_kept_of_one_snapshot_is_not_taken_for_another(other: Sender) -> None:
+    desk, _ = half_way(Sender())
+    assert isinstance(desk.files, FakeFiles)
+    again = restarted(desk.files.after_kill())
+    assert other.offer(again) == 0
+    other.send_rest(again)
+    check_installed(again, 100)
+
+
+def test_a_newer_snapshot_begins_anew_and_is_kept_itself() -> None:
+    desk, _ = half_way(Sender())
+    newer = Sender(meta=a_meta(70), data=a_table(100))
+    assert newer.offer(desk) == 0
+    assert newer.send_part(desk, 0) == PART_BYTES
+    assert isinstance(desk.files, FakeFiles)
+    again = restarted(desk.files.after_power_cut(1))
+    assert newer.offer(again) == PART_BYTES
+    newer.send_rest(again)
+    assert again.replica.entries.snapshot.index == 70
+    assert again.partition.producers.find_repeat(a_header(100, 0, 3)) is not None
+
+
+def test_damage_to_what_was_kept_costs_only_what_lies_behind_it() -> None:
+    desk, position = half_way(Sender())
+    assert isinstance(desk.files, FakeFiles)
+    disk = desk.files.after_kill()
+    disk.flip_bit(INCOMING, disk.size(disk.open(INCOMING)) - 1)
+    again = restarted(disk)
+    sender = Sender()
+    assert sender.offer(again) == position - PART_BYTES
+    sender.send_rest(again)
+    check_installed(again)
+
+
+def test_a_snapshot_in_one_part_needs_no_file() -> None:
+    files = FakeFiles()
+    desk = Desk(files, members=GROUP)
+    files.fail("open", errno.EIO, path_part="/incoming")
+    sender = Sender(data=a_table())
+    desk.replica.receive(SnapshotChunk(NodeId(2), SELF, Term(5), sender.meta, 0, sender.data, True))
+    desk.work()
+    check_installed(desk)
+
+
+def test_a_disk_that_refuses_the_file_stops_no_transfer(caplog: pytest.LogCaptureFixture) -> None:
+    files = FakeFiles()
+    desk = Desk(files, members=GROUP)
+    files.fail("write", errno.ENOSPC, path_part="/incoming", skip_count=2)
+    Sender().send_rest(desk)
+    check_installed(desk)
+    assert desk.partition.failure is None
+    assert "kept in memory only" in caplog.text
+
+
+def test_a_damaged_snapshot_is_forgotten_and_sent_from_the_beginning() -> None:
+    sender = Sender(data=a_table()[:-1])
+    desk, position = half_way(sender)
+    while position > 0:
+        # The last part is answered, and then comes the word that all of it has to be sent again.
+        position = sender.send_part(desk, position)
+    assert isinstance(desk.files, FakeFiles)
+    assert not desk.files.exists(INCOMING)
+    again = restarted(desk.files.after_kill())
+    good = Sender()
+    assert good.offer(again) == 0
+    good.send_rest(again)
+    check_installed(again)
+
+
+def test_what_entries_have_overtaken_is_removed() -> None:
+    desk, _ = half_way(Sender(meta=a_meta(3)))
+    assert isinstance(desk.files, FakeFiles)
+    assert desk.files.exists(INCOMING)
+    entries = tuple(
+        Entry(LogIndex(index), LogIndex(index), Term(4), EntryKind.NOTHING, b"", 0) for index in range(1, 5)
+    )
+    append = AppendRequest(NodeId(2), SELF, Term(5), LogIndex(0), Term(0), entries, LogIndex(2))
+    desk.replica.receive(append)
+    desk.work()
+    assert desk.files.exists(INCOMING)
+    desk.replica.receive(
+        replace(append, previous_index=LogIndex(4), previous_term=Term(4), entries=(), commit=LogIndex(4))
+    )
+    desk.work()
+    assert not desk.files.exists(INCOMING)
+
+
+def test_what_an_installed_snapshot_has_overtaken_is_not_loaded() -> None:
+    """The power goes after the installation, and before the file is removed."""
+    desk, _ = half_way(Sender())
+    files = desk.files
+    assert isinstance(files, FakeFiles)
+    content = files.read(files.open(INCOMING), 1 << 20, 0)
+    Sender().send_rest(desk)
+    check_installed(desk)
+    disk = files.after_kill()
+    disk.write(disk.open(INCOMING, create=True), (content,), 0)
+    restarted(disk)
+    assert not disk.exists(INCOMING)
+
+
+def test_a_replica_that_begins_again_after_a_full_disk_goes_on_too() -> None:
+    sender = Sender()
+    desk, position = half_way(sender)
+    assert isinstance(desk.files, FakeFiles)
+    before = desk.replica.node
+    batch = a_batch((b"x",))
+    stamp(batch, Offset(0), LeaderEpoch(4))
+    entry = Entry(LogIndex(1), LogIndex(1), Term(4), EntryKind.PAYLOAD, bytes(batch), len(batch))
+    desk.files.fail("write", errno.ENOSPC, path_part=".log")
+    desk.replica.receive(AppendRequest(NodeId(2), SELF, Term(5), LogIndex(0), Term(0), (entry,), LogIndex(0)))
+    desk.work()
+    assert desk.replica.node is not before
+    assert sender.offer(desk) == position
+    sender.send_rest(desk)
+    check_installed(desk)
+    check_restored(desk)
