@@ -27,7 +27,7 @@ from typing import NamedTuple
 from support.checked import History, Place
 from support.checked_clients import CheckedClient
 from support.raw_client import EARLIEST, LATEST, RawClient, RequestFailed
-from support.wire import FETCH, LIST_OFFSETS, METADATA, Reader, array, int8, int32, int64, request, string
+from support.wire import FETCH, LIST_OFFSETS, Reader, array, int8, int32, int64, request, string
 
 OFFSET_FOR_LEADER_EPOCH = 23
 ASK_AGAIN = frozenset({3, 5, 6, 7, 14, 15, 16, 56, 74, 75, 78})
@@ -143,11 +143,10 @@ class AnswerChecker(CheckedClient):
     # ---- questions ------------------------------------------------------------------------------
 
     def _learn_terms(self, client: RawClient) -> None:
-        topics = sorted({place.topic for place in self.known})
-        body = array([string(topic) for topic in topics]) + int8(0)
-        for place, term in read_terms(_ask(client, METADATA, 7, body)):
-            if place in self.known:
-                self.known[place].term = max(self.known[place].term, term)
+        for (topic, partition), term in client.terms(sorted({place.topic for place in self.known})):
+            known = self.known.get(Place(topic, partition))
+            if known is not None:
+                known.term = max(known.term, term)
 
     def _ask_fetch(self, client: RawClient, place: Place) -> None:
         known = self.known[place]
@@ -245,29 +244,3 @@ def _skip_to_partition(answer: Reader) -> None:
     assert answer.int32() == 1
     answer.string()
     assert answer.int32() == 1
-
-
-def read_terms(answer: Reader) -> Iterator[tuple[Place, int]]:
-    """The terms of an answer to Metadata v7."""
-    answer.int32()
-    for _ in range(answer.int32()):
-        answer.int32()
-        answer.string()
-        answer.int32()
-        _nullable_string(answer)
-    _nullable_string(answer)
-    answer.int32()
-    for _ in range(answer.int32()):
-        answer.int16()
-        topic = answer.string()
-        answer.int8()
-        for _ in range(answer.int32()):
-            answer.int16()
-            index, _, term = answer.int32(), answer.int32(), answer.int32()
-            for _ in range(3):
-                answer.take(4 * answer.int32())
-            yield Place(topic, index), term
-
-
-def _nullable_string(answer: Reader) -> None:
-    answer.take(max(0, answer.int16()))

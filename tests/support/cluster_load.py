@@ -53,7 +53,11 @@ _TRY_AGAIN = {3: "unknown topic", 5: "no leader", 6: "not leader", 7: "timed out
 _OUTCOME_OPEN = {56: "storage error"}
 ALLOWED_CODES = _TRY_AGAIN | _OUTCOME_OPEN
 _NO_COORDINATOR = 15
-"""What a client is told that wants a producer id while there is no controller."""
+"""What a client is told that wants a producer id while there is no controller, which hands them out.
+
+Real clients do not show it to anyone: COORDINATOR_NOT_AVAILABLE is retriable, Java and librdkafka ask again until they
+are out of time, and an id that was given to nobody is simply not used. The client made by hand does as they do.
+"""
 
 
 class TimedHistory(History):
