@@ -14,7 +14,8 @@
 was promised. So `support.cluster_load` keeps producers, readers and a consumer group busy and notes every send,
 answer, read and commit; a scenario (`scenarios`) lets processes die, stand still, lose each other or their disks;
 and in the end everything is compared: what clients were told, what is there, and the files of all replicas byte by
-byte.
+byte. Meanwhile `support.answers` asks every node about everything: a wrong answer that no client happened to stumble on
+is one all the same. Of a failed run also what the consumers' library said last is kept, in `clients.log`.
 
 **What a run counts for.** Every producer must have had acknowledgements before a failure, and where a majority is left
 also during it; after the heal every client must work again. A run without that fails as invalid. A scenario whose tool

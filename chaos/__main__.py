@@ -28,6 +28,8 @@ from support.power import PowerDisk, try_power
 from support.small_disk import SmallDisk, try_small_disk
 
 ACKS_MIN = 1_000
+CLIENT_LOGS = "clients.log"
+"""Beside the nodes' logs of a failed run: what the consumers' library said last."""
 MIXTURE_S = 120.0
 
 
@@ -207,6 +209,8 @@ class Chaos:
             verdict.problems[:] = [
                 text for text in verdict.problems if not (run.expected and any(word in text for word in run.expected))
             ]
+            if not verdict.passed:
+                (cluster.directory / CLIENT_LOGS).write_text(load.client_logs(), encoding="utf-8")
             gaps = "" if not run.gaps else f"; longest gaps {', '.join(f'{gap:.2f}' for gap in run.gaps)} s"
             return verdict, gaps
         except TROUBLE as error:

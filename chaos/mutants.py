@@ -99,6 +99,24 @@ MUTANTS = [
         "                pass\n",
         "F1-coordinator-killed",
     ),
+    Mutant(
+        "the end of a term is not known once another leads",
+        "kafka/offset_for_leader_epoch.py",
+        "    if epoch < 0 or epoch > partition.leader_epoch:\n",
+        "    if epoch != partition.leader_epoch:\n",
+        "F1-leader-killed",
+    ),
+    Mutant(
+        "a group that has committed nothing, says every node but its coordinator",
+        "kafka/server.py",
+        "                return Relayed(await self.broker.ask_coordinator(group_ids[0], frame))\n",
+        "                return type(response)(\n"
+        "                    topics=[offset_fetch.OffsetFetchResponseTopic(topic.name, [\n"
+        "                        offset_fetch._nothing(index, ErrorCode.NONE) for index in topic.partition_indexes\n"
+        "                    ]) for topic in request.topics]\n"
+        "                ) if context.version < 8 else Relayed(await self.broker.ask_coordinator(group_ids[0], frame))\n",
+        "F1-follower-killed",
+    ),
 ]
 
 

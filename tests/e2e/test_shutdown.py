@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
+from drmq.server.segments import FoundBatch, read_batches
 from drmq.storage import LogOptions, SegmentLog
-from support.checked_clients import QUIET
+from support.checked import History, Place
+from support.checked_clients import QUIET, IdempotentProducer
+from support.cluster import ClusterProcesses
 from support.polling import eventually
 from support.ports import lasting_port
 from support.processes import BrokerProcess
@@ -402,3 +405,44 @@ def test_half_a_request_does_not_delay_the_end(broker: BrokerProcess) -> None:
         before = time.monotonic()
         assert broker.terminate(STOP_S) == 0
         assert time.monotonic() - before < 4.0
+
+
+PARTITIONS = 8
+
+
+def test_a_node_that_stops_in_order_knows_its_producers_at_the_next_start(tmp_path: Path) -> None:
+    """The table of producers is saved at the very end of each log, however fast leaders were still sending."""
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.create_topic("busy", PARTITIONS)
+        cluster.wait_healthy()
+        history = History()
+        places = [Place("busy", index) for index in range(PARTITIONS)]
+        producers = [IdempotentProducer(f"busy-{n}", cluster.bootstrap, history, places) for n in range(2)]
+        for producer in producers:
+            producer.start()
+        for node in cluster.nodes.values():
+            enough = history.acked_count + 500
+            eventually(lambda: history.acked_count, enough.__lt__, what="records")
+            node.terminate()
+            stale = {
+                f"{path.parent.name}-{path.name}": (saved, end)
+                for path in node.data_dir.glob("topics/busy.*/*")
+                if (saved := _producers_saved(path)) != (end := _log_end(path))
+            }
+            assert not stale, f"node {node.node_id}: saved at, and the log ends at: {stale}"
+            node.start()
+            cluster.wait_serving()
+            cluster.wait_healthy()
+        for producer in producers:
+            producer.stop()
+
+
+def _producers_saved(path: Path) -> int:
+    """The offset of the newest table of producers of a partition; -1 without one."""
+    return max((int(found.stem.rpartition("-")[2]) for found in path.glob("producers-*.snapshot")), default=-1)
+
+
+def _log_end(path: Path) -> int:
+    *_, last = read_batches(max(path.glob("*.log")))
+    assert isinstance(last, FoundBatch)
+    return last.header.next_offset

@@ -193,6 +193,11 @@ class History:
             (self.final if final else self.reads).append(read)
             self._learn(place, offset)
 
+    def known_offset(self, place: Place) -> int:
+        """The highest offset that anyone has had acknowledged or has read; to be asked before the broker is."""
+        with self._lock:
+            return self._known.get(place, NOTHING_KNOWN)
+
     def _learn(self, place: Place, offset: int) -> None:
         if offset > self._known.get(place, NOTHING_KNOWN):
             self._known[place] = offset

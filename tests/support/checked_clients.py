@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -22,6 +24,31 @@ from support.raw_client import RawClient
 QUIET = logging.getLogger("checked-clients")
 """librdkafka complains aloud about every broker that is down, which is what these tests are about."""
 QUIET.disabled = True
+
+LINES_KEPT = 3_000
+
+
+class ClientLog(logging.Handler):
+    """The last lines that librdkafka wrote about a client, for the case that it does what nobody understands.
+
+    Its words on partitions and groups are few and tell why a position changes; those on every fetch (`debug=fetch`)
+    are so many that they would push out what matters.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        logger = logging.Logger("checked-client", logging.DEBUG)
+        logger.addHandler(self)
+        self.settings: dict[str, object] = {"logger": logger, "debug": "topic,cgrp"}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        stamp = f"{time.strftime('%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}"
+        self._lines.append(f"{stamp} {record.getMessage()}")
+
+    def lines(self) -> list[str]:
+        return list(self._lines)
+
 
 _RECONNECT_PAUSE_S = 0.02
 _IN_FLIGHT_MAX = 200
@@ -36,6 +63,7 @@ class CheckedClient(threading.Thread):
         self.bootstrap = bootstrap
         self.history = history
         self.problems: list[str] = []
+        self.log = ClientLog()
         self._stopping = threading.Event()
 
     def ask_to_stop(self) -> None:
@@ -261,7 +289,8 @@ class TailReader(CheckedClient):
 
     def __init__(self, name: str, bootstrap: str, history: History, places: Sequence[Place]) -> None:
         super().__init__(name, bootstrap, history)
-        self._consumer = Consumer(_consumer_settings(bootstrap, group=f"{name}-unused", reset="error"))
+        settings = _consumer_settings(bootstrap, group=f"{name}-unused", reset="error")
+        self._consumer = Consumer(settings | self.log.settings)
         self._consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in places])
 
     def work(self) -> None:
@@ -274,14 +303,22 @@ class TailReader(CheckedClient):
 
 
 class GroupMember(CheckedClient):
-    """A member of a group that commits what it has read, after every few records."""
+    """A member of a group that commits what it has read, after every few records.
 
-    def __init__(self, name: str, bootstrap: str, history: History, topics: list[str], group: str) -> None:
+    Where leaders change, the group should begin with committed offsets and `reset` be "error". librdkafka (2.16) that
+    has asked a leader where a log begins, and hears only after the leader has changed that this request failed, asks
+    again and goes back there, wherever it has come in the meantime: records are seen twice through no fault of a
+    broker. With "error" any reset of a position, which an answer must have caused then, is a problem that shows.
+    """
+
+    def __init__(
+        self, name: str, bootstrap: str, history: History, topics: list[str], group: str, reset: str = "earliest"
+    ) -> None:
         super().__init__(name, bootstrap, history)
         self._group = group
         self._sitting = 0
         self.commit_count = 0
-        self._consumer = Consumer(_consumer_settings(bootstrap, group=group, reset="earliest"))
+        self._consumer = Consumer(_consumer_settings(bootstrap, group=group, reset=reset) | self.log.settings)
         self._consumer.subscribe(topics, on_assign=self._on_assign)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

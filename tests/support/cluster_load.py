@@ -21,6 +21,7 @@ from confluent_kafka import KafkaException
 
 from drmq.client import ClientError
 from drmq.model import TopicPartition
+from support.answers import AnswerChecker
 from support.checked import NOTHING_KNOWN, History, Look, Outcome, Place, Send, violations
 from support.checked_clients import (
     CheckedClient,
@@ -52,7 +53,11 @@ _TRY_AGAIN = {3: "unknown topic", 5: "no leader", 6: "not leader", 7: "timed out
 _OUTCOME_OPEN = {56: "storage error"}
 ALLOWED_CODES = _TRY_AGAIN | _OUTCOME_OPEN
 _NO_COORDINATOR = 15
-"""What a client is told that wants a producer id while there is no controller."""
+"""What a client is told that wants a producer id while there is no controller, which hands them out.
+
+Real clients do not show it to anyone: COORDINATOR_NOT_AVAILABLE is retriable, Java and librdkafka ask again until they
+are out of time, and an id that was given to nobody is simply not used. The client made by hand does as they do.
+"""
 
 
 class TimedHistory(History):
@@ -191,11 +196,21 @@ class Load:
             FollowingProducer("following-1", addresses, history, Place(SMALL, 0), seed),
             FollowingProducer("following-2", lambda: addresses()[::-1], history, Place(LARGE, 0), seed),
         ]
-        self.members = [GroupMember(f"member-{n}", bootstrap, history, [SMALL, LARGE], GROUP) for n in (1, 2)]
+        self._begin_group()
+        self.members = [GroupMember(f"member-{n}", bootstrap, history, [SMALL, LARGE], GROUP, "error") for n in (1, 2)]
         self.reader = TailReader("tail", bootstrap, history, self.places)
-        self.clients: list[CheckedClient] = [*self.producers, *self.members, self.reader]
+        self.checker = AnswerChecker("answers", addresses, history, self.places, GROUP, seed)
+        self.clients: list[CheckedClient] = [*self.producers, *self.members, self.reader, self.checker]
         for client in self.clients:
             client.start()
+
+    def _begin_group(self) -> None:
+        """Commit the beginning of every partition, so that no member has to ask for it: see `GroupMember`."""
+        commits = [self.history.on_commit(GROUP, place, 0) for place in self.places]
+        with self.cluster.admin() as admin:
+            admin.groups.commit(GROUP, {TopicPartition(place.topic, place.partition): 0 for place in self.places})
+        for commit in commits:
+            self.history.on_confirmed(commit)
 
     # ---- watching -------------------------------------------------------------------------------
 
@@ -255,6 +270,11 @@ class Load:
             committed = found.get(TopicPartition(place.topic, place.partition))
             self.history.on_look(Look(GROUP, place, NOTHING_KNOWN if committed is None else committed.offset, floor))
 
+    def client_logs(self) -> str:
+        """What the clients' library said last, by client."""
+        parts = [[f"---- {client.name}", *lines] for client in self.clients if (lines := client.log.lines())]
+        return "\n".join(line for part in parts for line in part) + "\n"
+
     def abandon(self) -> None:
         """End all clients of a run that is given up."""
         for client in self.clients:
@@ -300,6 +320,7 @@ class Load:
             "reads": len(history.reads),
             "commits": sum(commit.confirmed for commit in history.commits),
             "looks": len(history.looks),
+            "answers": self.checker.answer_count,
             "seconds": round(time.monotonic() - self.started, 1),
         }
         return verdict

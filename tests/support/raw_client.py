@@ -23,6 +23,7 @@ from support.wire import (
     int32,
     int64,
     list_offsets,
+    metadata,
     produce,
     request,
     string,
@@ -167,6 +168,11 @@ class RawClient:
 
     # ---- topics ---------------------------------------------------------------------------------
 
+    def terms(self, topics: Sequence[str]) -> list[tuple[tuple[str, int], int]]:
+        """Of each partition of these topics the leader epoch, as this node knows it: Metadata v7."""
+        number = self.next_id()
+        return list(read_terms(self.connection.ask(metadata(topics, 7, number), number)))
+
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         settings = [string(name) + string(value) for name, value in (configs or {}).items()]
         one = string(topic) + int32(partitions) + int16(1) + array([]) + array(settings)
@@ -235,6 +241,28 @@ def read_produced(answer: Reader) -> int:
     if code:
         raise RequestFailed(f"produce to {topic}-{partition}", code)
     return offset
+
+
+def read_terms(answer: Reader) -> Iterator[tuple[tuple[str, int], int]]:
+    """Topic, partition and leader epoch in an answer to Metadata v7."""
+    answer.int32()
+    for _ in range(answer.int32()):
+        answer.int32()
+        answer.string()
+        answer.int32()
+        answer.take(max(0, answer.int16()))
+    answer.take(max(0, answer.int16()))
+    answer.int32()
+    for _ in range(answer.int32()):
+        answer.int16()
+        topic = answer.string()
+        answer.int8()
+        for _ in range(answer.int32()):
+            answer.int16()
+            index, _, term = answer.int32(), answer.int32(), answer.int32()
+            for _ in range(3):
+                answer.take(4 * answer.int32())
+            yield (topic, index), term
 
 
 def read_records(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -59,6 +59,7 @@ _MEMBERS_INTERVAL_S = 0.25
 _REPLACE_INTERVAL_S = 1.0
 _OWN_SEGMENT_BYTES = 16 * 1024 * 1024
 _HAND_OVER_S = 3.0
+_WRITTEN_WITHIN_S, _WRITTEN_POLL_S = 1.0, 0.002
 _FORWARD_TIMEOUT_S = 30.0
 _STRANGERS_S = 3.0
 
@@ -408,6 +409,9 @@ class Broker:
         await self.assignments.stop()
         await self.maintenance.stop()
         self.groups.stop()
+        # A snapshot is of the log's end. While leaders went on sending, that end would run away from every attempt.
+        self.host.stop()
+        await self._wait_written()
         for partition in self.partitions:
             try:
                 await self.maintenance.save_producers(partition, force=True)
@@ -415,11 +419,19 @@ class Broker:
                 log.warning("no snapshot of the producers of %r: %s", partition, error)
         for machine in self._machines():
             await self.maintenance.save_machine(machine)
-        self.host.stop()
         await self._close_network()
         for partition in self.partitions:
             partition.replica.stop()
         await self._close_logs()
+
+    async def _wait_written(self) -> None:
+        """Until what was received is on the disk; a while at most, for the disk may take no more."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _WRITTEN_WITHIN_S
+        while loop.time() < deadline:
+            if not any(partition.replica.is_busy for partition in self.partitions):
+                return
+            await asyncio.sleep(_WRITTEN_POLL_S)
 
     def abandon(self) -> None:
         """Take part in nothing any more, at once."""

@@ -72,6 +72,7 @@ class GroupHost:
         self._news_waiters: dict[asyncio.Future[None], None] = {}
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
         self._next_tick = 0.0
         self._tick_count = 0
 
@@ -82,6 +83,8 @@ class GroupHost:
         self._timer = self._loop.call_at(self._next_tick, self._tick)
 
     def stop(self) -> None:
+        """Tick no more, and hear no other node: the groups go on without this one."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -223,6 +226,8 @@ class GroupHost:
     # ---- peers ----------------------------------------------------------------------------------
 
     def on_group_message(self, peer: NodeId, group: GroupId, message: PeerMessage) -> None:
+        if self._is_stopped:
+            return
         partition = self._partitions.get(group)
         if partition is None:
             # The group may be so new that this node has not heard of it yet.

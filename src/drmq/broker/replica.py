@@ -25,6 +25,7 @@ from typing import Protocol
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
 from drmq.broker.incoming import IncomingSnapshot
 from drmq.broker.recent import RecentMemory
+from drmq.broker.rest import Rest
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
 from drmq.raft import (
     NO_INDEX,
@@ -52,8 +53,6 @@ from drmq.records import BatchHeader
 from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEntry, StorageError, Writer
 
 log = logging.getLogger("drmq.broker")
-
-_RESTART_DELAY_S_MAX = 2.0
 
 ReadDone = Callable[[LogIndex | None], None]
 """Takes the index at which a read is fresh, or None where another node has to be asked."""
@@ -180,8 +179,7 @@ class Replica:
         self._stopped = False
         self.failed_alone = False
         """Whether this member was a majority by itself when it failed."""
-        self._failures = 0
-        """How often in a row it has begun again without a batch coming through."""
+        self._rest = Rest()
         self.node: Node | None = None
 
     @property
@@ -256,7 +254,7 @@ class Replica:
 
     def campaign(self) -> None:
         """Try to lead, without waiting for a leader to be missed; nothing where it leads or tries already."""
-        if self.node is not None and self.node.role is Role.FOLLOWER:
+        if self.node is not None and self.node.role is Role.FOLLOWER and not self._rest.is_on:
             self.wake()
             self.node.campaign()
             self._host.mark_dirty(self)
@@ -289,7 +287,7 @@ class Replica:
     def receive(self, message: Message) -> None:
         """Act upon a peer's message. Raises `raft.ProtocolError`."""
         node = self.node
-        if node is None or message.target != self.member:
+        if node is None or message.target != self.member or self._rest.declines(message):
             return
         if isinstance(message, AppendRequest) and message.entries:
             message = AppendRequest(
@@ -325,7 +323,7 @@ class Replica:
         self._host.mark_dirty(self)
 
     def tick(self) -> None:
-        if self.node is not None:
+        if self.node is not None and not self._rest.is_on:
             self.node.tick()
             if self.node.has_ready:
                 self._host.mark_dirty(self)
@@ -538,7 +536,7 @@ class Replica:
         for _ in range(count):
             step = self._steps.popleft()
             if step.end_offset is not None:
-                self._failures = 0
+                self._rest.failures = 0
             if step.headers:
                 self._owner.on_appended(step.headers)
             if step.snapshot is not None:
@@ -662,9 +660,9 @@ class Replica:
         if is_final or self._is_half_installed or self._restarting or self._stopped:
             return
         self._restarting = True
-        self._failures += 1
-        # At once, the first time. A disk that stays full is not to be worn out with elections.
-        delay_s = 0.0 if self._failures == 1 else min(_RESTART_DELAY_S_MAX, 0.05 * 2 ** min(self._failures, 10))
+        self._rest.failures += 1
+        # Alone it would lead again at once, and write that down: a disk that stays full is not to be worn out with it.
+        delay_s = self._rest.length_s if self.failed_alone else 0.0
 
         def reload() -> object:
             # Behind everything that was queued on void offsets.
@@ -695,4 +693,6 @@ class Replica:
             old.log, self._ledger.base, self._ledger.entries, replaced or old.snapshot, self._host.recent_memory
         )
         self._owner.on_replica_restarted(done.result())
+        if not self.failed_alone:
+            self._rest.begin(self._host.call_later)
         self.start()

@@ -13,8 +13,9 @@ from drmq.raft import AppendAccepted, AppendRequest, Entry, EntryKind, LogIndex,
 from drmq.records import read_header, stamp
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch
+from support.desk_leader import Leader, receive
 from support.replica_desk import SELF, Desk
-from unit.broker.test_replica import GROUP, Leader, lead, receive
+from unit.broker.test_replica import GROUP, lead
 
 NO_LIMIT = 1 << 30
 MEGABYTE = 1 << 20

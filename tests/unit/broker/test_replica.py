@@ -6,24 +6,22 @@ The replica is driven by messages as a leader sends them, on a fake disk whose p
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from drmq.broker.entries import Batch, encode_trim
+from drmq.broker.entries import encode_trim
 from drmq.broker.producers import ProducerTable
 from drmq.broker.states import BASE_SNAPSHOT, INSTALL_SNAPSHOT
 from drmq.model import ApiError, ErrorCode, LeaderEpoch, NodeId, Offset
 from drmq.raft import (
     AppendAccepted,
     AppendRejected,
-    AppendRequest,
     Configuration,
     Entry,
     EntryKind,
     Heartbeat,
     LogIndex,
-    Message,
     PreVoteRequest,
     PreVoteResponse,
     Role,
@@ -37,85 +35,11 @@ from drmq.records import stamp
 from drmq.storage import LogFenced
 from drmq.testing.files import FakeFiles, PowerCut
 from support.batches import a_batch, a_header
+from support.desk_leader import Leader, Plain, answers, on_disk, plain, receive
 from support.replica_desk import SELF, TOPIC, Desk
 
 GROUP = (1, 2, 3)
 SEEDS = range(3)
-Plain = tuple[int, int, int, bytes]
-"""An entry, to compare: its indexes, its term and its bytes."""
-
-
-class Leader:
-    """Writes entries as a leader of one term would, and the messages that carry them."""
-
-    def __init__(self, node_id: int, term: int, log: Sequence[Entry] = ()) -> None:
-        self.node_id = NodeId(node_id)
-        self.term = Term(term)
-        self.log = list(log)
-        self.own(EntryKind.NOTHING, b"")
-
-    @property
-    def last_index(self) -> LogIndex:
-        return self.log[-1].index if self.log else LogIndex(0)
-
-    def own(self, kind: EntryKind, payload: bytes) -> Leader:
-        index = LogIndex(self.last_index + 1)
-        self.log.append(Entry(index, index, self.term, kind, payload, len(payload)))
-        return self
-
-    def batch(self, *values: bytes) -> Leader:
-        offset = sum(entry.index - entry.first + 1 for entry in self.log if len(entry.payload) > 60)
-        data = a_batch(values)
-        stamp(data, Offset(offset), LeaderEpoch(self.term))
-        first = LogIndex(self.last_index + 1)
-        last = LogIndex(self.last_index + len(values))
-        self.log.append(Entry(first, last, self.term, EntryKind.PAYLOAD, bytes(data), len(data)))
-        return self
-
-    def trim(self, offset: int) -> Leader:
-        return self.own(EntryKind.PAYLOAD, encode_trim(Offset(offset)))
-
-    def appends(self, start: int, commit: int = 0) -> AppendRequest:
-        """Everything from the entry at `start` on."""
-        before = [entry for entry in self.log if entry.index < start]
-        return AppendRequest(
-            self.node_id,
-            SELF,
-            self.term,
-            before[-1].index if before else LogIndex(0),
-            before[-1].term if before else Term(0),
-            tuple(self.log[len(before) :]),
-            LogIndex(commit),
-        )
-
-    def heartbeat(self, commit: int) -> Heartbeat:
-        return Heartbeat(self.node_id, SELF, self.term, LogIndex(commit), 0)
-
-
-def plain(entries: Sequence[Entry]) -> list[Plain]:
-    found = []
-    for entry in entries:
-        payload = entry.payload
-        data = payload.data if isinstance(payload, Batch) else payload
-        found.append((int(entry.first), int(entry.index), int(entry.term), bytes(data)))  # type: ignore[call-overload]
-    return found
-
-
-def on_disk(desk: Desk) -> list[Plain]:
-    entries = desk.replica.entries
-    assert entries.end_offset == desk.log.flushed_offset == desk.log.end_offset
-    start, end = entries.first_index, LogIndex(entries.last_index + 1)
-    return plain(entries.entries(start, end, 1 << 30, 1 << 30)) if start < end else []
-
-
-def receive(desk: Desk, *messages: Message) -> None:
-    for message in messages:
-        desk.replica.receive(message)
-        desk.turn()
-
-
-def answers(desk: Desk, kind: type) -> list[object]:
-    return [message for message in desk.sent if isinstance(message, kind)]
 
 
 # ---- following -------------------------------------------------------------------------------------
