@@ -96,6 +96,7 @@ def test_the_past_by_time(topics: Topics) -> None:
     assert topics.numbers(topic, startingTimestamp=first + 1, endingTimestamp=first + 2 * 3_600_000) == [1]
     each = json.dumps({topic: {"0": first + 22 * 3_600_000}})
     assert topics.numbers(topic, startingOffsetsByTimestamp=each) == [22, 23]
+    assert topics.numbers(topic, endingOffsetsByTimestamp=json.dumps({topic: {"0": first + 1}})) == [0]
     assert topics.numbers(topic, endingTimestamp="2030-01-01") == list(range(24))
     text = error_of(lambda: topics.numbers(topic, startingTimestamp="2030-01-01"))
     assert "no record of" in text
