@@ -4,9 +4,13 @@
 
 Every case starts from a good log of one to three batches. One of them is damaged, in its records before
 they are compressed or anywhere behind its checksum, and gets a fitting length and checksum again, so that the damage
-reaches the parser. Range, limits, aborted transactions and columns are drawn too. A difference between
-the builders, in a row, a byte or a word of an error, is a bug; so is any exception but `InvalidBatch`.
-The case is printed, and its seed replays it.
+reaches the parser. Range, limits, aborted transactions and columns are drawn too, and how much room the
+builder is told to expect. A difference between the builders, in a row, a byte or a word of an error, is a bug; so is
+any exception but `InvalidBatch`. The case is printed, and its seed replays it.
+
+The compiled builder gets the log as the Spark source does: inside a Fetch answer, received into memory that
+every answer shares. That memory is overwritten before the columns are looked at, so that a column which is a
+view of it would differ. Where pyarrow is installed, it must find the columns valid.
 
 Without a compiled decoder only the one in Python is compared with `drmq.records`, and the target says so.
 """
@@ -17,17 +21,22 @@ import argparse
 import random
 import sys
 import time
+from importlib.util import find_spec
 from typing import Any
 
 from fuzz_records import damage
 
+from drmq.client.connection import ReceiveMemory
 from drmq.columnar import Columns, iter_columns
+from drmq.columnar.arrow import record_batch
+from drmq.columnar.columns import Parts
 from drmq.columnar.implementation import choose
-from drmq.columnar.outcome import Builder
+from drmq.columnar.outcome import Added, Batch, Bounds, Builder, Place
 from drmq.model import ErrorCode, Offset, ProducerId
 from drmq.records import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
+    Buffer,
     Codec,
     InvalidBatch,
     Record,
@@ -39,26 +48,35 @@ from drmq.records import (
     read_header,
 )
 from drmq.records.header import HEADER, stamp_crc
+from drmq.wire import ApiKey, read_response, write_response
+from drmq.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 
-SIZE_MAX = 100_000
+SIZE_MAX = 500_000
+LARGE_SIZE = 50_000
+"""Of a value: two of them are more than the compiled builder treats as small, and get the room that it expects."""
+FETCH_VERSION = 13
 CASE_SECONDS_MAX = 2.0
 INT64_MAX = 2**63 - 1
 PRODUCERS = (-1, -1, 7, 8)
 TIMES = (-1, 0, 1_700_000_000_000, INT64_MAX // 1000 + 1, 2**62)
 NAMES = ("", "h", "größe", "名")
+HAS_ARROW = find_spec("pyarrow") is not None
+
+memory = ReceiveMemory(4 * 2**20)
 
 
 def good_batch(rng: random.Random, base: int) -> bytearray:
     control, producer = rng.random() < 0.1, rng.choice(PRODUCERS)
     key = rng.choice([b"\0\0\0\0", b"\0\0\0\1"]) if control else None
     records, offset, start_time = [], base, rng.choice(TIMES)
+    large = rng.randbytes(LARGE_SIZE) if rng.random() < 0.03 else b"abc" * rng.randrange(60)
     for number in range(rng.randrange(7)):
         records.append(
             Record(
                 Offset(offset),
                 start_time + number,
                 key or rng.choice([None, b"", b"key-%d" % number]),
-                rng.choice([None, b"", rng.randbytes(rng.randrange(30)), b"abc" * rng.randrange(60)]),
+                rng.choice([None, b"", rng.randbytes(rng.randrange(30)), large]),
                 tuple((rng.choice(NAMES), rng.choice([None, b"", b"x"])) for _ in range(rng.choice([0, 0, 1, 3]))),
             )
         )
@@ -127,8 +145,39 @@ def make_case(rng: random.Random) -> tuple[bytes, dict[str, Any]]:
     }
 
 
+class Expecting:
+    """A builder that is told to expect so many bytes, instead of about as many as the log has."""
+
+    bytes_expected = 0
+    builder: type[Builder]
+
+    def __init__(self, want_key: bool, want_value: bool, include_headers: bool, /) -> None:
+        self._builder = self.builder(want_key, want_value, include_headers)
+
+    @property
+    def row_count(self) -> int:
+        return self._builder.row_count
+
+    def add(self, body: Buffer, place: Place, batch: Batch, bounds: Bounds, /) -> Added:
+        return self._builder.add(body, place, batch, bounds._replace(bytes_expected=self.bytes_expected))
+
+    def finish(self) -> Parts:
+        return self._builder.finish()
+
+
+def received(log: bytes) -> memoryview:
+    """The log as a client has it: a part of an answer, in the memory of all answers."""
+    topic = FetchResponseTopic(topic_id=bytes(16), partitions=[FetchResponsePartition(records=log)])
+    frame = write_response(ApiKey.FETCH, FETCH_VERSION, 1, FetchResponse(responses=[topic]))[4:]
+    room = memory.take(len(frame))
+    room[:] = frame
+    _, answer = read_response(ApiKey.FETCH, FETCH_VERSION, room)
+    assert isinstance(answer, FetchResponse)
+    return memoryview(answer.responses[0].partitions[0].records or b"")
+
+
 def run(
-    builder: type[Builder], log: bytes, options: dict[str, Any]
+    builder: type[Builder], log: Buffer, options: dict[str, Any]
 ) -> tuple[list[Columns], tuple[ErrorCode, str] | None]:
     """All pieces, and the error that ended them."""
     pieces: list[Columns] = []
@@ -143,16 +192,24 @@ def run(
 def check_case(pure: type[Builder], compiled: type[Builder], log: bytes, options: dict[str, Any]) -> bool:
     """Whether the log could be read; raises if a promise is broken."""
     expected = run(pure, log, options)
-    found = run(compiled, log, options)
+    found = run(compiled, received(log), options)
+    memory.take(len(log))[:] = b"\xff" * len(log)
     assert found == expected, (found, expected)
     pieces, error = found
     for columns in pieces:
+        if HAS_ARROW:
+            record_batch(columns, topic="t", partition=0, names=known_names(columns)).validate(full=True)
         assert columns.row_count <= options["rows_max"]
         assert options["start_offset"] <= columns.next_offset <= options["end_offset"]
     if error is None and not options["aborted"]:
         offsets = [offset for columns in pieces for offset in numbers(columns.offsets)]
         assert offsets == known_offsets(log, options["start_offset"], options["end_offset"])
     return error is None
+
+
+def known_names(columns: Columns) -> list[str]:
+    varying = [name for name in ("key", "value", "headers") if getattr(columns, name) is not None]
+    return ["offset", "timestamp", "timestampType", *varying]
 
 
 def numbers(view: memoryview) -> list[int]:
@@ -177,6 +234,14 @@ def known_offsets(log: bytes, start: int, end: int) -> list[int]:
     return found
 
 
+def expecting(builder: type[Builder], rng: random.Random) -> type[Builder]:
+    """Mostly the builder itself, and sometimes one with an expectation that fits nothing."""
+    wrong = rng.choice([None, None, None, 0, 1, 70_000, 2**20])
+    if wrong is None:
+        return builder
+    return type("Expecting", (Expecting,), {"builder": builder, "bytes_expected": wrong})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20_000, help="how many cases")
@@ -188,10 +253,11 @@ def main() -> int:
         sys.stdout.write("no compiled decoder: only the one in Python is fuzzed\n")
     readable, slowest = 0, 0.0
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        log, options = make_case(random.Random(seed))
+        rng = random.Random(seed)
+        log, options = make_case(rng)
         started = time.perf_counter()
         try:
-            readable += check_case(pure, compiled, log, options)
+            readable += check_case(pure, expecting(compiled, rng), log, options)
             seconds = time.perf_counter() - started
             assert seconds < CASE_SECONDS_MAX, f"took {seconds:.1f} s"
         except BaseException:

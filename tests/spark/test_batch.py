@@ -96,6 +96,7 @@ def test_the_past_by_time(topics: Topics) -> None:
     assert topics.numbers(topic, startingTimestamp=first + 1, endingTimestamp=first + 2 * 3_600_000) == [1]
     each = json.dumps({topic: {"0": first + 22 * 3_600_000}})
     assert topics.numbers(topic, startingOffsetsByTimestamp=each) == [22, 23]
+    assert topics.numbers(topic, endingOffsetsByTimestamp=json.dumps({topic: {"0": first + 1}})) == [0]
     assert topics.numbers(topic, endingTimestamp="2030-01-01") == list(range(24))
     text = error_of(lambda: topics.numbers(topic, startingTimestamp="2030-01-01"))
     assert "no record of" in text
@@ -128,6 +129,7 @@ def test_only_some_columns(topics: Topics) -> None:
     topics.fill(topic, 5)
     frame = topics.read(topic, columns="offset, value")
     assert frame.columns == ["offset", "value"]
+    assert [field.nullable for field in frame.schema] == [False, True]
     assert [(row.offset, row.value) for row in frame.collect()] == [(i, str(i).encode()) for i in range(5)]
     assert topics.read(topic, columns="headers").collect()[0].headers is None
 
@@ -184,6 +186,27 @@ def test_only_the_errors_of_json_values(topics: Topics) -> None:
     topics.fill(topic, 3)
     frame = topics.read(topic, valueFormat="json", valueSchema="n int", columns="_error")
     assert all(row._error for row in frame.collect())
+
+
+def test_dates_of_json_values(topics: Topics) -> None:
+    """As everybody writes them; one that is none is a row with a reason."""
+    topic = topics.create()
+    values = [{"day": "2026-11-15", "more": [{"until": "2027-01-01"}]}, {"day": "15.11.2026"}, {"day": None}, {}]
+    frame = topics.spark.createDataFrame([(json.dumps(value),) for value in values], "value string").coalesce(1)
+    frame.write.format("drmq").options(**{"kafka.bootstrap.servers": topics.bootstrap, "topic": topic}).mode(
+        "append"
+    ).save()
+    read = topics.read(topic, valueFormat="json", valueSchema="day date, more array<struct<until: date>>")
+    rows = read.selectExpr("cast(value.day AS string) d", "cast(value.more[0].until AS string) u", "_error", "offset")
+    found = {row.offset: row for row in rows.collect()}
+    assert [(found[offset].d, found[offset].u) for offset in range(4)] == [
+        ("2026-11-15", "2027-01-01"),
+        (None, None),
+        (None, None),
+        (None, None),
+    ]
+    assert [found[offset]._error is None for offset in range(4)] == [True, False, True, True]
+    assert "15.11.2026" in found[1]._error
 
 
 def test_a_filter_before_spark(topics: Topics) -> None:

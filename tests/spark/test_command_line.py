@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,40 @@ def test_a_bounded_query_as_a_table(topics: Topics, orders: str) -> None:
     assert "Only the first 1 rows" in done.stderr
 
 
+def test_a_query_in_a_terminal(topics: Topics, orders: str) -> None:
+    """Whoever waits sees for what: Spark first, then the tasks. The answer is apart from it, and clean."""
+    query = f"select customer, count(*) n from topic('{orders}') group by 1 order by 1"
+    screen, terminal = pty.openpty()
+    shown = bytearray()
+
+    def watch() -> None:
+        # Reading fails when the last one who had the terminal has gone.
+        with contextlib.suppress(OSError):
+            while said := os.read(screen, 4096):
+                shown.extend(said)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "drmq", "sql", query, "--master", "local[2]", "-b", topics.bootstrap],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            text=True,
+            timeout=180,
+            env={**os.environ, "TERM": "xterm"},
+            check=False,
+        )
+    finally:
+        os.close(terminal)
+        watcher.join()
+        os.close(screen)
+    assert done.returncode == 0, shown
+    assert done.stdout.splitlines() == ["customer   n", "c0        10", "c1        10", "c2        10"]
+    assert shown.index(b"starting Spark") < shown.index(b"tasks")
+
+
 def test_a_query_that_cannot_be_answered(topics: Topics) -> None:
     """Before Spark starts, where that can be known."""
     done = drmq(topics, "sql", "select 1 from topic('nowhere')")
@@ -103,11 +140,18 @@ print("COUNTED", frame.count(), sys.argv[2:], spark._jvm.System.getProperty("jav
 
 def test_the_shell(topics: Topics, orders: str) -> None:
     """A session, and topics in one word."""
-    typed = f"print('COUNTED', topic('{orders}', filter='partition = 0').count())\nstream('{orders}').isStreaming\n"
+    typed = (
+        f"print('COUNTED', topic('{orders}', filter='partition = 0').count())\n"
+        f"stream('{orders}').isStreaming\n"
+        f"topic('{orders}', startingOffset='earliest').count()\n"
+    )
     done = drmq(topics, "spark", "shell", "--master", "local[2]", stdin=typed)
     assert done.returncode == 0, done.stderr
     assert "COUNTED 15" in done.stdout
     assert "True" in done.stdout
+    # A mistake is answered with its reason alone.
+    assert "`startingoffset` is not an option; perhaps `startingOffsets` is meant." in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_doctor(topics: Topics) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -90,6 +94,7 @@ def test_the_file_example(page_topics: Topics, spark: Any, monkeypatch: pytest.M
     query = run["query"]
     try:
         wait_until(lambda: bool(page_topics.read("totals").count() >= 2) or not query.isActive)
+        assert query.isActive, query.exception()
         rows = page_topics.read("totals").selectExpr("cast(key as string) k", "cast(value as string) v").collect()
         assert sorted((row.k or "", row.v) for row in rows) == [("", "TWO"), ("k1", "ONE")]
 
@@ -135,6 +140,80 @@ def test_a_bounded_query_as_lines(page_topics: Topics) -> None:
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 20
     assert {row["n"] for row in rows} < set(range(30))
+
+
+def typed(beginning: str) -> list[str]:
+    """The lines of the terminal example that begins like this."""
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    (found,) = [block for block in blocks if block.startswith(beginning)]
+    return str(found).splitlines()
+
+
+class Terminal:
+    """Runs lines as they are typed, in a place of its own, with `drmq` as the command of this Python."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.environment = {**os.environ, "PYTHON": sys.executable, "NO_COLOR": "1"}
+        for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "SPARK_LOCAL_IP"):
+            self.environment.pop(name, None)
+
+    def start(self, line: str) -> subprocess.Popen[str]:
+        words = ["sh", "-c", f'drmq() {{ "$PYTHON" -m drmq "$@"; }}; {line}']
+        log = (self.place / "log").open("a")
+        return subprocess.Popen(
+            words, cwd=self.place, env=self.environment, stdout=log, stderr=log, text=True, start_new_session=True
+        )
+
+    def run(self, line: str) -> str:
+        words = ["sh", "-c", f'drmq() {{ "$PYTHON" -m drmq "$@"; }}; {line}']
+        done = subprocess.run(
+            words, cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        return done.stdout
+
+
+def test_the_commands_of_the_first_part(tmp_path: Path) -> None:
+    """From `drmq up` to a query that goes on while a node is dead, as the page says to type it.
+
+    But for the ports, which are free ones here. Only one broker is named to the query.
+    """
+    terminal = Terminal(tmp_path)
+    up, *prepare, shell = typed("drmq up")
+    (submit,) = typed("drmq spark submit")
+    kill, produce, consume, lag, start = typed("drmq node kill")
+    assert (up, shell) == ("drmq up --nodes 3", "drmq spark shell")
+    (tmp_path / "orders.py").write_text(example("import os"))
+    terminal.run(f"{up} --port 0")
+    query = None
+    try:
+        nodes = json.loads((tmp_path / "drmq-local" / "cluster.json").read_text())["nodes"]
+        terminal.environment["DRMQ_BOOTSTRAP"] = nodes[0]["kafka"]
+        for line in prepare:
+            terminal.run(line)
+        query = terminal.start(submit)
+
+        def total(count: int) -> None:
+            def is_there() -> bool:
+                assert query is not None
+                assert query.poll() is None, (tmp_path / "log").read_text()[-3000:]
+                return len(terminal.run(consume).splitlines()) == count
+
+            wait_until(is_there)
+
+        total(1)
+        terminal.run(kill)
+        terminal.run(produce)
+        total(2)
+        assert '{"CUSTOMER": "BOB", "TOTAL": 4}' in terminal.run(consume)
+        wait_until(lambda: "0 records behind" in terminal.run(lag))
+        terminal.run(start)
+    finally:
+        if query is not None:
+            os.killpg(query.pid, signal.SIGKILL)
+            query.wait()
+        terminal.run("drmq down --force")
 
 
 # ---- claims ------------------------------------------------------------------------------------------

@@ -111,6 +111,20 @@ def test_latest_begins_at_the_end(topics: Topics, collect: Collect) -> None:
     found.wait_until(lambda: found.numbers == list(range(10, 15)))
 
 
+def test_a_stream_begins_at_a_time(topics: Topics, collect: Collect) -> None:
+    """For all partitions, or for each its own; where no record is that new, at the end if so asked."""
+    topic = topics.create(2, retention_ms="-1")
+    producer = Producer({"bootstrap.servers": topics.bootstrap})
+    for number in range(20):
+        producer.produce(topic, str(number), partition=number % 2, timestamp=1_700_000_000_000 + number * 1000)
+    assert producer.flush(30) == 0
+    since = topics.stream(topic, startingTimestamp="2023-11-14T22:13:35Z")
+    assert collect(values(since), checkpoint="since").finish().numbers == list(range(15, 20))
+    times = json.dumps({topic: {"0": 1_700_000_016_000, "1": 1_800_000_000_000}})
+    options = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}
+    assert collect(values(topics.stream(topic, **options)), checkpoint="each").finish().numbers == [16, 18]
+
+
 def test_a_batch_that_runs_again_reads_the_same(topics: Topics, collect: Collect, tmp_path: Path) -> None:
     """Without its mark of completion, the last batch is planned from the logged offsets alone.
 

@@ -108,7 +108,8 @@ class ReceiveMemory:
         if len(self._kept) < size:
             # The old one goes when its last view does. One page more, since a mapping need not begin with one.
             page_count = -(-size // _HUGE_PAGE_BYTES) + 1
-            self._kept = mmap.mmap(-1, page_count * _HUGE_PAGE_BYTES)
+            # Private: a process that is forked from this one has its own, and most systems have no huge pages to share.
+            self._kept = mmap.mmap(-1, page_count * _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 with suppress(OSError):  # A system without huge pages has the memory all the same.
                     self._kept.madvise(mmap.MADV_HUGEPAGE)

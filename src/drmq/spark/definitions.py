@@ -72,7 +72,7 @@ _ALL = (
     Definition(
         "timeoutMs",
         Use.READ | Use.WRITE,
-        "milliseconds",
+        "milliseconds, a day at most",
         "`60000`",
         "How long one call may go without any progress, retries included: a broker that restarts within it is "
         "waited for.",
@@ -129,8 +129,8 @@ _ALL = (
           "could. The row is there either way, with a null `value`."),
     _read("filter", "`offset >= 90 and key = 'DL'`", "none", "Only records that pass, decided before Spark sees them: "
           "comparisons of `topic`, `partition`, `offset`, `timestamp` and `key`, joined with `and`."),
-    _read("fetchBytes", "a number, or with `k`, `m`, `g`", "`4m`", "How much to ask a broker for at once. "
-          "`kafka.max.partition.fetch.bytes` is the same."),
+    _read("fetchBytes", "a number, or with `k`, `m`, `g`", "`4m`", "How much to ask a broker for at once, "
+          "64 MiB at most. `kafka.max.partition.fetch.bytes` is the same."),
     _write("topic", "a name", "the column `topic`", "Where to write; counts before the column `topic`."),
     _write("includeHeaders", "`true` or `false`", "`true`", "Whether a column `headers` is written."),
     Definition("checkpointLocation", Use.WRITE, "a path", "Spark's own", "Spark's, and only passed on to the sink."),

@@ -31,8 +31,11 @@ class Finding:
     remedy: str = ""
 
 
-def examine(bootstrap: str | None, timeout_s: float = 5.0) -> Iterator[Finding]:
-    """All findings, in the order in which one would mend them. The broker is asked if `bootstrap` is given."""
+def examine(bootstrap: str | None, timeout_s: float = 5.0, *, is_named: bool = True) -> Iterator[Finding]:
+    """All findings, in the order in which one would mend them. The broker is asked if `bootstrap` is given.
+
+    One that nobody named, and that does not answer, is no fault of Spark's: perhaps there is none yet.
+    """
     yield _python()
     yield _package("pyspark", "4.3.", "pyspark 4.3")
     yield _package("pyarrow", "", "pyarrow")
@@ -40,7 +43,7 @@ def examine(bootstrap: str | None, timeout_s: float = 5.0) -> Iterator[Finding]:
     yield from _interpreters()
     yield _data_source()
     if bootstrap is not None:
-        yield _broker(bootstrap, timeout_s)
+        yield _broker(bootstrap, timeout_s, FAILED if is_named else WARNING)
 
 
 def _python() -> Finding:
@@ -123,13 +126,13 @@ def _data_source() -> Finding:
     return Finding("data source", OK, "Spark finds `drmq` by itself")
 
 
-def _broker(bootstrap: str, timeout_s: float) -> Finding:
+def _broker(bootstrap: str, timeout_s: float, state_if_silent: str) -> Finding:
     try:
         with Admin(bootstrap, timeout_s=timeout_s) as admin:
             count = len(admin.describe_cluster().brokers)
             topics = sum(not topic.is_internal for topic in admin.topics.all())
     except ClientError as error:
         return Finding(
-            "broker", FAILED, error.message, error.advice or "Is a broker running there? `drmq up` starts one."
+            "broker", state_if_silent, error.message, error.advice or "Is a broker running there? `drmq up` starts one."
         )
     return Finding("broker", OK, f"{bootstrap} answers: {count} broker(s), {topics} topic(s)")

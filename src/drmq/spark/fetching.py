@@ -26,7 +26,7 @@ from drmq.client.errors import error_code
 from drmq.client.topics import Topics, leader_of, topic_refusal
 from drmq.model import NO_TOPIC_ID, ErrorCode, TopicId, TopicPartition, topic_id_text
 from drmq.records import iter_batches
-from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged
+from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged, in_words
 from drmq.spark.offsets import Range
 from drmq.wire.messages.fetch import (
     FetchRequest,
@@ -39,6 +39,10 @@ from drmq.wire.messages.fetch import (
 _BY_NAME_VERSION_MAX = 12
 _WAIT_MS = 500
 _BACKOFF_S, _BACKOFF_S_MAX = 0.05, 1.0
+_FETCH_BYTES_MAX = 64 << 20
+"""More at once is not faster, takes as much memory in every worker, and must stay well below what a client accepts
+as an answer."""
+
 _EMPTY_ANSWERS_MAX = 3
 """So many answers without a record, though the log goes on, and there is nothing left of the range."""
 
@@ -95,11 +99,11 @@ class Fetcher:
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
         self._read_committed = read_committed
-        self._fetch_bytes = fetch_bytes
+        self._fetch_bytes = min(fetch_bytes, _FETCH_BYTES_MAX)
         self._leaders: dict[TopicPartition, Connection] = {}
         self._ahead: _Ahead | None = None
         # An answer is as long as was asked for and its header, or one batch that is longer.
-        self._memory = ReceiveMemory(2 * fetch_bytes)
+        self._memory = ReceiveMemory(2 * self._fetch_bytes)
 
     def close(self) -> None:
         self._cluster.close()
@@ -134,7 +138,7 @@ class Fetcher:
             if reached is None:
                 if len(records) > 0:
                     # Brokers send at least one whole batch; one that does not is asked for more.
-                    fetch_bytes *= 2
+                    fetch_bytes = min(2 * fetch_bytes, _FETCH_BYTES_MAX)
                 empty_answers += 1
                 is_behind = self._is_behind(answer, part)
                 if is_behind and progress_deadline.left_s() <= 0:
@@ -220,7 +224,7 @@ class Fetcher:
                 elif code in _GONE:
                     self._check_topic(part, deadline)
                 elif code not in _MOVED:
-                    raise FetchFailed(str(failure))
+                    raise FetchFailed(in_words(failure))
             except ClientError as error:
                 failure = error
             self._forget_ahead()
@@ -228,7 +232,7 @@ class Fetcher:
             if deadline.left_s() <= backoff_s:
                 raise FetchFailed(
                     f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} "
-                    f"within {self._timeout_s:g} s: {failure} `timeoutMs` waits longer."
+                    f"within {self._timeout_s:g} s: {in_words(failure)} `timeoutMs` waits longer."
                 )
             time.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)

@@ -8,6 +8,8 @@ wrapper unnoticed: it can only add objects, never swallow the next one, because 
 open is followed by `}`; and an object too many shows in the numbers.
 
 A null value (a tombstone) and the value `null` are null without an error.
+
+Arrow takes dates from numbers only, and everybody writes them as text. So they are read as text and cast.
 """
 
 from __future__ import annotations
@@ -76,14 +78,27 @@ def _parse_all(values: Any, value_type: Any) -> Any:
         pa.BufferReader(text),
         read_options=pa_json.ReadOptions(use_threads=False, block_size=text.size + 1),
         parse_options=pa_json.ParseOptions(
-            explicit_schema=pa.schema([("i", pa.int64()), ("v", value_type)]),
+            explicit_schema=pa.schema([("i", pa.int64()), ("v", _dates_as_text(value_type))]),
             newlines_in_values=True,
             unexpected_field_behavior="ignore",
         ),
     )
     if not table.column("i").combine_chunks().equals(numbers):
         raise pa.ArrowInvalid("more than one JSON value")
-    parsed = table.column("v").combine_chunks()
+    parsed = table.column("v").combine_chunks().cast(value_type)
     # Spark trusts strings to be UTF-8; the parser lets other bytes pass.
     parsed.validate(full=True)
     return parsed
+
+
+def _dates_as_text(kind: Any) -> Any:
+    """The type with a string in place of each date."""
+    import pyarrow as pa
+
+    if pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_dates_as_text(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_dates_as_text(kind.value_type)))
+    return kind

@@ -25,6 +25,7 @@ T = TypeVar("T")
 EARLIEST, LATEST = -2, -1
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _INT64_MAX = 2**63 - 1
+_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     result = ReadOptions(
         bootstrap=given.bootstrap(),
         client_id=given.get("kafka.client.id", "drmq-spark", str),
-        timeout_s=given.get("timeoutMs", 60_000, _positive) / 1000,
+        timeout_s=given.get("timeoutMs", 60_000, _timeout_ms) / 1000,
         selection=_selection(given),
         start=_start(given, is_stream),
         end=Where("latest") if is_stream else _end(given),
@@ -145,7 +146,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     result = WriteOptions(
         bootstrap=given.bootstrap(),
         client_id=given.get("kafka.client.id", "drmq-spark", str),
-        timeout_s=given.get("timeoutMs", 60_000, _positive) / 1000,
+        timeout_s=given.get("timeoutMs", 60_000, _timeout_ms) / 1000,
         topic=given.get("topic", None, _name),
         include_headers=given.get("includeHeaders", True, _boolean),
         settings=given.kafka_settings(),
@@ -321,6 +322,12 @@ def _did_you_mean(name: str, known: Mapping[str, str] | set[str] | frozenset[str
 def _positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= _INT64_MAX):
         raise ValueError("allowed is a whole number above 0")
+    return int(text)
+
+
+def _timeout_ms(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _DAY_MS):
+        raise ValueError("allowed are milliseconds from 1 to 86400000, which is a day")
     return int(text)
 
 

@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from drmq.records import InvalidBatch
+from drmq.spark.errors import FetchFailed
 from drmq.spark.fetching import Fetcher
 from drmq.spark.offsets import Range
 from drmq.spark.options import ReadOptions
@@ -23,8 +25,14 @@ def read_range(options: ReadOptions, schema: Any, part: Range | None) -> Iterato
     if part is None:
         return
     shape = TableShape(options.table, schema, options.filter)
-    for fetched in fetcher_of(options).read(part, fail_on_data_loss=options.fail_on_data_loss):
-        yield from shape.batches(part, fetched)
+    try:
+        for fetched in fetcher_of(options).read(part, fail_on_data_loss=options.fail_on_data_loss):
+            yield from shape.batches(part, fetched)
+    except InvalidBatch as error:
+        raise FetchFailed(
+            f"Records of partition {part.partition} of `{part.topic}` are damaged: {error}. `drmq log verify` looks at "
+            "the broker's files; the option `filter` can leave these offsets out."
+        ) from None
 
 
 def fetcher_of(options: ReadOptions) -> Fetcher:

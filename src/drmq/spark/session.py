@@ -27,6 +27,23 @@ def check_installed() -> None:
             raise SetupError(f"The package {name} is not installed, and Spark needs it. {EXTRA_ADVICE}")
 
 
+def all_brokers(bootstrap: str, timeout_s: float = 5.0) -> str:
+    """The bootstrap servers and all other brokers of their cluster; the servers alone if none of them answers.
+
+    Every Python worker of a query asks a bootstrap server anew. Where only one is named, and that one dies, the others
+    are there and nobody finds them.
+    """
+    from drmq.client import Admin, ClientError
+
+    try:
+        with Admin(bootstrap, timeout_s=timeout_s) as admin:
+            found = [str(address) for address in admin.describe_cluster().brokers.values()]
+    except ClientError:
+        return bootstrap
+    named = [server.strip() for server in bootstrap.split(",")]
+    return ",".join([*named, *(server for server in found if server not in named)])
+
+
 def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables that Spark needs and that are not set, or not rightly. Raises `SetupError`."""
     given = os.environ if given is None else given

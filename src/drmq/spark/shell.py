@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import code
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from drmq.spark.session import spark_session
 
+_SETTINGS = {
+    "spark.log.level": "ERROR",
+    # What is tried at a prompt is small beside Spark's two hundred tasks for each sum.
+    "spark.sql.shuffle.partitions": "8",
+}
+
 
 def names(bootstrap: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What stands ready at the prompt. Starts the session."""
-    spark = spark_session("drmq shell", master=master, settings={"spark.log.level": "ERROR", **(settings or {})})
+    spark = spark_session("drmq shell", master=master, settings={**_SETTINGS, **(settings or {})})
 
     def topic(name: str, **options: object) -> Any:
         """A topic as a table, from its beginning to its end. Options as for `spark.read.format("drmq")`."""
@@ -43,9 +50,31 @@ def start_prompt(started: dict[str, Any], bootstrap: str) -> None:
     try:
         if sys.stdin.isatty() and _ipython(banner, started):
             return
-        code.interact(banner=banner, local=started, exitmsg="")
+        _Console(started).interact(banner=banner, exitmsg="")
     finally:
         started["spark"].stop()
+
+
+class _Console(code.InteractiveConsole):
+    """A prompt that answers a mistake with its reason, without the frames of Spark and Java around it."""
+
+    def showtraceback(self) -> None:
+        error = sys.exc_info()[1]
+        reason = None if error is None else reason_of(error)
+        if reason is None:
+            super().showtraceback()
+        else:
+            self.write(f"{reason}\n")
+
+
+def reason_of(error: BaseException) -> str | None:
+    """The words of this package in an error of Spark; None where there are none."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    found = re.findall(r"^drmq\.spark\.errors\.\w+: (.*?)(?=^ SQLSTATE|^\s*$|\Z)", str(error), re.MULTILINE | re.DOTALL)
+    return str(found[-1]).rstrip() if found else None
 
 
 def _ipython(banner: str, started: dict[str, Any]) -> bool:

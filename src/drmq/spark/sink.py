@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from drmq.spark.errors import OptionsError, WriteFailed
+from drmq.spark.errors import OptionsError, WriteFailed, plainly
 from drmq.spark.options import WriteOptions
 
 CHUNK_ROWS = 2_000
@@ -49,6 +49,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._columns = check_columns(schema, options)
         self._options = options
 
+    @plainly
     def write(self, iterator: Iterator[Any]) -> Written:
         return write_all(iterator, self._columns, self._options)
 
@@ -60,6 +61,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._columns = check_columns(schema, options)
         self._options = options
 
+    @plainly
     def write(self, iterator: Iterator[Any]) -> Written:
         return write_all(iterator, self._columns, self._options)
 
@@ -138,7 +140,9 @@ class _Sender:
         from confluent_kafka import KafkaException, Producer
 
         self._timeout_s = options.timeout_s
+        self._bootstrap = options.bootstrap
         self._failures: list[str] = []
+        self._first_advice = ""
         self._outstanding: deque[tuple[int, int]] = deque()
         """Rows and bytes of the chunks that were sent last, the oldest first."""
         settings: dict[str, Any] = {
@@ -167,11 +171,14 @@ class _Sender:
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
-            self._failures.append(f"{message.topic()}-{message.partition()}: {error.str()} ({error.name()})")
+            topic, partition = message.topic(), message.partition()
+            self._failures.append(f"{_place(topic, partition)}: {error.str()} ({error.name()})")
+            self._first_advice = self._first_advice or _advice(error.code(), topic, partition, self._bootstrap)
 
     def send(self, batches: Iterator[Any], columns: Sequence[str], topic: str | None) -> int:
         """The number of records, all of them acknowledged."""
         self._failures.clear()
+        self._first_advice = ""
         count = 0
         for batch in batches:
             for start in range(0, batch.num_rows, CHUNK_ROWS):
@@ -195,9 +202,7 @@ class _Sender:
         if self._failures:
             raise WriteFailed(
                 f"{len(self._failures)} records were not written within {self._timeout_s:g} s; the first: "
-                f"{self._failures[0]}. Is the broker there, and does the topic exist? `drmq status` and `drmq "
-                "topic ls` "
-                "tell; `timeoutMs` waits longer. Spark tries the task again, so records may be there twice."
+                f"{self._failures[0]}. {self._first_advice or _advice(None, '', None, self._bootstrap)}"
             )
 
     def _make_room(self, rows: int, size: int) -> None:
@@ -220,6 +225,18 @@ class _Sender:
     def _send_chunk(self, chunk: Any, columns: Sequence[str], topic: str | None) -> None:
         found: Mapping[str, list[Any]] = {name: chunk.column(name).to_pylist() for name in columns}
         topics = found.get("topic")
+        for partition in found.get("partition", ()):
+            if partition is not None and partition < 0:
+                raise WriteFailed(
+                    f"A row has {partition} in the column `partition`. Null leaves the choice to the key; others begin "
+                    "with 0."
+                )
+        for headers in found.get("headers", ()):
+            if headers and any(header is None or header["key"] is None for header in headers):
+                raise WriteFailed(
+                    "A row has a header without a name in the column `headers`, which Kafka does not know. Give it "
+                    "one, or leave it out."
+                )
         if topics is not None and None in topics:
             raise WriteFailed(
                 "A row has a null in the column `topic`, and the option `topic` is not set, so nothing says where "
@@ -253,7 +270,37 @@ class _Sender:
                     headers=[(header["key"], header["value"]) for header in headers] if headers else None,
                 )
             except KafkaException as error:
-                raise WriteFailed(f"A record for `{where}` was refused: {_text(error)}.") from None
+                code = error.args[0].code() if error.args and hasattr(error.args[0], "code") else None
+                raise WriteFailed(
+                    f"A record for {_place(where, partition)} was refused: {_text(error)}. "
+                    + _advice(code, where, partition, self._bootstrap)
+                ) from None
+
+
+def _advice(code: int | None, topic: str, partition: int | None, bootstrap: str) -> str:
+    """What to do about a record that was not written, by the code of librdkafka's error."""
+    from confluent_kafka import KafkaError
+
+    if code == KafkaError._UNKNOWN_PARTITION and partition is not None:
+        return (
+            f"`drmq topic describe {topic}` shows which partitions there are; null in the column `partition` leaves "
+            "the choice to the key."
+        )
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return (
+            "`kafka.message.max.bytes` (1000000 if it is not set) and the setting `max.message.bytes` of the topic "
+            "allow larger ones."
+        )
+    if code == KafkaError.TOPIC_EXCEPTION:
+        return "Names of topics are letters, digits, `.`, `_` and `-`."
+    return (
+        f"Is there a broker at {bootstrap}, and does the topic exist? `drmq status` and `drmq topic ls` tell; "
+        "`timeoutMs` waits longer. Spark tries the task again, so records may be there twice."
+    )
+
+
+def _place(topic: str, partition: int | None) -> str:
+    return f"`{topic}`" if partition is None or partition < 0 else f"partition {partition} of `{topic}`"
 
 
 def _text(error: Any) -> str:

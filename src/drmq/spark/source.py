@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from drmq.spark.errors import OptionsError, plainly, plainly_each
 from drmq.spark.options import ReadOptions, read_options, table_options, write_options
 from drmq.spark.table import check_user_schema, ddl
 
@@ -38,24 +39,31 @@ class DrmqDataSource(DataSource):
     def name(cls) -> str:
         return "drmq"
 
+    @plainly
     def schema(self) -> str:
         return ddl(table_options(self.options))
 
+    @plainly
     def reader(self, schema: Any) -> DataSourceReader:
         options = read_options(self.options, is_stream=False)
         check_user_schema(schema, options.table)
         return BatchReader(options, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        options = read_options(self.options, is_stream=True)
-        check_user_schema(schema, options.table)
+        try:
+            options = read_options(self.options, is_stream=True)
+            check_user_schema(schema, options.table)
+        except OptionsError as error:
+            return RefusedStream(error)
         return StreamReader(options, schema)
 
+    @plainly
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from drmq.spark.sink import BatchWriter
 
         return BatchWriter(write_options(self.options), schema, overwrite)
 
+    @plainly
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from drmq.spark.sink import StreamWriter
 
@@ -69,11 +77,13 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         from drmq.spark.planning import plan_batch
 
         return [InputPartition(part) for part in plan_batch(self._options)]
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from drmq.spark.reading import read_range
 
@@ -97,6 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._open = StreamProgress(self._options)
         return self._open
 
+    @plainly
     def initialOffset(self) -> dict[str, Any]:
         return self._progress.initial()
 
@@ -107,6 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.bytes_per_trigger_max)
         return ReadAllAvailable()
 
+    @plainly
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Mapping[str, Any]:
         # `Trigger.Once` asks for everything, whatever the options say.
         return self._progress.latest(start, is_limited=not isinstance(limit, ReadAllAvailable))
@@ -114,19 +126,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._progress.end_seen()
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         self._progress.stop_at_present_end()
 
+    @plainly
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         from drmq.spark.planning import plan_between
 
         return [InputPartition(part) for part in plan_between(self._options, start, end)]
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from drmq.spark.reading import read_range
 
         return read_range(self._options, self._schema, partition.value)
 
+    @plainly
     def commit(self, end: Mapping[str, Any]) -> None:
         self._progress.publish(end)
 
@@ -134,3 +150,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._open is not None:
             self._open.close()
             self._open = None
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream whose options cannot be used, which it says as soon as it is asked for anything.
+
+    Where `streamReader` itself raises, Spark 4.3 adds an error of its own, about a variable of its own, behind ours.
+    """
+
+    def __init__(self, error: OptionsError) -> None:
+        self._error = error
+
+    @plainly
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    @plainly
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Mapping[str, Any]:
+        raise self._error
+
+    @plainly
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    @plainly
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error
+
+    def stop(self) -> None:
+        """Nothing was started."""

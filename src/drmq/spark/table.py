@@ -26,19 +26,30 @@ _TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 
+_READABLE = frozenset(
+    {"string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal"}
+    | {"date", "timestamp", "timestamp_ntz"}
+)
+"""What a field of a JSON value can be, beside structs and arrays of these."""
+
 DECOMPRESSED_BYTES_MAX = 128 << 20
 """A batch that grows beyond this when it is decompressed is an attack or an accident, and fails the task."""
 
 
 def ddl(options: TableOptions) -> str:
-    """The schema in SQL, as Spark asks for it."""
-    return ", ".join(f"`{name}` {_type_of(name, options)}" for name in options.columns)
+    """The schema in SQL, as Spark asks for it.
+
+    As the type of a struct: Spark tries to read a type first, and if that fails for a mistake in `valueSchema`, it
+    tells of that and of nothing else.
+    """
+    return f"struct<{', '.join(f'`{name}`: {_type_of(name, options)}' for name in options.columns)}>"
 
 
 def _type_of(name: str, options: TableOptions) -> str:
     if options.value_format == "json":
         if name == "value":
-            return f"struct<{options.value_schema}>"
+            # The comment is for whoever reads Spark's complaint about it.
+            return f"struct</* the option valueSchema: */ {options.value_schema}>"
         if name == options.error_column:
             return "string"
     return _TYPES[name]
@@ -51,6 +62,8 @@ def check_user_schema(schema: Any, options: TableOptions) -> None:
     """
     expected = options.columns
     if tuple(schema.names) == expected:
+        if options.value_format == "json" and "value" in schema.names:
+            _check_value_type(schema["value"].dataType)
         if options.value_format == "raw":
             wrong = [
                 f"`{field.name}` is {field.dataType.simpleString()}, and must be {_plain(field.name)}"
@@ -66,6 +79,34 @@ def check_user_schema(schema: Any, options: TableOptions) -> None:
             f"{', '.join(expected)}. Leave it out, and use the option `columns` to choose among the columns."
         ]
     )
+
+
+def _check_value_type(value_type: Any) -> None:
+    """Refuse what cannot be read from JSON now: in a task each record would fail with the same reason."""
+    if not hasattr(value_type, "fields"):
+        raise OptionsError(
+            [f"The schema given with .schema(...): `value` is {value_type.simpleString()}, and must be a struct."]
+        )
+    wrong = sorted({kind for field in value_type.fields for kind in _unreadable(field.dataType)})
+    if wrong:
+        raise OptionsError(
+            [
+                f"`valueSchema` has {', '.join(wrong)}, which cannot be read from JSON here. Leave such fields out, or "
+                "read `value` as it is and parse it with Spark's `from_json`."
+            ]
+        )
+
+
+def _unreadable(data_type: Any) -> Iterator[str]:
+    """The types within this one that JSON values cannot be parsed as."""
+    kind = data_type.typeName()
+    if kind == "struct":
+        for field in data_type.fields:
+            yield from _unreadable(field.dataType)
+    elif kind == "array":
+        yield from _unreadable(data_type.elementType)
+    elif kind not in _READABLE:
+        yield data_type.simpleString()
 
 
 def _plain(name: str) -> str:

@@ -1,6 +1,8 @@
 """One connection: versions, deadlines, and peers that are not what they should be."""
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -165,3 +167,23 @@ def test_memory_that_is_too_small_or_too_large() -> None:
     assert large.obj is not second.obj
     assert memory.take(7 << 20).obj is second.obj
     assert len(memory.take(0)) == 0
+
+
+def test_memory_is_not_shared_with_a_forked_process() -> None:
+    """Spark forks its workers: what one receives must not appear under the hands of another."""
+    # In a process of its own: one that has threads, as this one has by now, should not be forked.
+    program = """
+import os
+from drmq.client.connection import ReceiveMemory
+
+room = ReceiveMemory(1 << 20).take(1000)
+room[:] = b"p" * len(room)
+child = os.fork()
+if child == 0:
+    room[:] = b"c" * len(room)
+    os._exit(7 if bytes(room) == b"c" * len(room) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert bytes(room) == b"p" * len(room), "the child wrote into the memory of its parent"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

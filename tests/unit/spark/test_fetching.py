@@ -139,6 +139,40 @@ def test_answers_are_received_into_the_same_memory(cluster: Cluster) -> None:
     fetcher.close()
 
 
+def test_no_more_is_asked_for_than_a_broker_may_answer(cluster: Cluster) -> None:
+    """However large `fetchBytes` is, and however often an answer was too small for a whole batch."""
+    sizes: list[int] = []
+
+    def fetch(request: Any) -> Any:
+        sizes.append(request.topics[0].partitions[0].partition_max_bytes)
+        return cluster.fetch(0, request)
+
+    cluster.brokers[0].answers[ApiKey.FETCH] = fetch
+    cluster.answers = [lambda number, offset: empty(records=batch(0, 2)[:30])] * 2
+    fetcher = Fetcher(
+        str(cluster.brokers[0].address), client_id="test", timeout_s=5, read_committed=True, fetch_bytes=1 << 40
+    )
+    assert [fetched.position for fetched in fetcher.read(PART, fail_on_data_loss=True)] == [0, 2, 4, 6, 8]
+    assert set(sizes) == {64 << 20}
+    fetcher.close()
+
+
+@pytest.mark.parametrize("read_committed", [True, False])
+def test_the_isolation_level_reaches_the_broker(cluster: Cluster, read_committed: bool) -> None:
+    levels: list[int] = []
+
+    def fetch(request: Any) -> Any:
+        levels.append(request.isolation_level)
+        return cluster.fetch(0, request)
+
+    cluster.brokers[0].answers[ApiKey.FETCH] = fetch
+    address = str(cluster.brokers[0].address)
+    fetcher = Fetcher(address, client_id="test", timeout_s=5, read_committed=read_committed, fetch_bytes=100)
+    assert len(list(fetcher.read(PART, fail_on_data_loss=True))) == 5
+    assert set(levels) == {int(read_committed)}
+    fetcher.close()
+
+
 def test_the_size_of_a_record_is_that_of_its_batch(cluster: Cluster) -> None:
     """Shared by all in it; 0 where nothing can be told, which is left to whoever reads the range."""
     fetcher = cluster.fetcher(timeout_s=0.3)

@@ -67,6 +67,8 @@ def test_all_problems_at_once() -> None:
         ("assign", "{}", "names no partition"),
         ("maxBytesPerTrigger", "lots", "512k or 64m"),
         ("maxTriggerDelay", "soon", "500ms, 30s"),
+        ("timeoutMs", "0", "milliseconds from 1 to 86400000"),
+        ("timeoutMs", "86400001", "milliseconds from 1 to 86400000"),
         ("isolationLevel", "none", "read_committed and read_uncommitted"),
         ("columns", "value,ofset", "`ofset`, which is not a column; perhaps `offset` is meant"),
         ("columns", "value,value", "twice"),
@@ -160,10 +162,11 @@ def test_any_value_of_any_option_is_taken_or_refused(name: str, value: str) -> N
 
 
 def test_the_schema_follows_the_options() -> None:
-    assert ddl(table_options({"columns": "offset,value"})) == "`offset` bigint not null, `value` binary"
-    assert "`headers` array<struct<key:string,value:binary>>" in ddl(table_options({"includeHeaders": "true"}))
+    assert ddl(table_options({"columns": "offset,value"})) == "struct<`offset`: bigint not null, `value`: binary>"
+    assert "`headers`: array<struct<key:string,value:binary>>" in ddl(table_options({"includeHeaders": "true"}))
     parsed = {"valueFormat": "json", "valueSchema": "a int, b string", "columns": "value,oops", "errorColumn": "oops"}
-    assert ddl(table_options(parsed)) == "`value` struct<a int, b string>, `oops` string"
+    value = "struct</* the option valueSchema: */ a int, b string>"
+    assert ddl(table_options(parsed)) == f"struct<`value`: {value}, `oops`: string>"
 
 
 # ---- writing -----------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ def bootstrap_option(function: Function) -> Function:
 
     def choose(context: click.Context, _parameter: click.Parameter, value: str | None) -> ClusterChoice:
         timeout_s = context.params.pop("timeout_s")
-        return ClusterChoice(value or os.environ.get("DRMQ_BOOTSTRAP") or DEFAULT_BOOTSTRAP, timeout_s)
+        named = value or os.environ.get("DRMQ_BOOTSTRAP")
+        return ClusterChoice(named or DEFAULT_BOOTSTRAP, timeout_s, is_named=bool(named))
 
     function = click.option(
         "--timeout",
@@ -62,7 +63,7 @@ def bootstrap_option(function: Function) -> Function:
 class ClusterChoice:
     """Which cluster a command talks to, and how patient it is."""
 
-    def __init__(self, bootstrap: str, timeout_s: float) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float, *, is_named: bool = True) -> None:
         from drmq.model.address import parse_bootstrap
 
         try:
@@ -71,6 +72,8 @@ class ClusterChoice:
             raise click.BadParameter(str(error), param_hint="--bootstrap") from None
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
+        self.is_named = is_named
+        """Whether somebody chose it; else it is the default."""
 
     def admin(self) -> Admin:
         """A client; close it."""

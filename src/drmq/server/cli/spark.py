@@ -33,7 +33,7 @@ def doctor(no_broker: bool, cluster: ClusterChoice, output: Output) -> int:
     """
     from drmq.spark.doctor import FAILED, examine
 
-    findings = list(examine(None if no_broker else cluster.bootstrap, cluster.timeout_s))
+    findings = list(examine(None if no_broker else cluster.bootstrap, cluster.timeout_s, is_named=cluster.is_named))
     if output.is_human:
         for finding in findings:
             click.echo(_line(finding))
@@ -71,10 +71,12 @@ _master_option = click.option(
 @bootstrap_option
 def shell(master: str | None, settings: tuple[str, ...], cluster: ClusterChoice) -> None:
     """Open a Python prompt with a session: `spark`, `topic(NAME)` and `stream(NAME)` are there."""
+    from drmq.spark.session import all_brokers
     from drmq.spark.shell import names, start_prompt
 
-    started = names(cluster.bootstrap, master, key_values(settings, "--conf"))
-    start_prompt(started, cluster.bootstrap)
+    bootstrap = all_brokers(cluster.bootstrap, cluster.timeout_s)
+    started = names(bootstrap, master, key_values(settings, "--conf"))
+    start_prompt(started, bootstrap)
 
 
 @spark.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -88,21 +90,23 @@ def submit(
 ) -> None:
     """Run a Python file with spark-submit, with Java, Python and the data source set.
 
-    Options for drmq stand before FILE, all after it goes to the file. The file finds the broker's
-    address in DRMQ_BOOTSTRAP.
+    Options for drmq stand before FILE, all after it goes to the file. The file finds the addresses of
+    the brokers in DRMQ_BOOTSTRAP.
     """
     from importlib.util import find_spec
     from pathlib import Path
 
-    from drmq.spark.session import environment
+    from drmq.spark.session import all_brokers, environment
 
-    variables = {**os.environ, **environment(), "DRMQ_BOOTSTRAP": cluster.bootstrap}
+    bootstrap = all_brokers(cluster.bootstrap, cluster.timeout_s)
+    variables = {**os.environ, **environment(), "DRMQ_BOOTSTRAP": bootstrap}
     found = find_spec("pyspark")
     assert found is not None, "environment() would have said so"
     assert found.origin is not None
     program = Path(found.origin).parent / "bin" / "spark-submit"
     command = [str(program), "--master", master or "local[*]"]
-    for name, value in key_values(settings, "--conf").items():
+    # Spark's own choice is a line for every step of every micro-batch, between which a file's own words are lost.
+    for name, value in {"spark.log.level": "WARN", **key_values(settings, "--conf")}.items():
         command += ["--conf", f"{name}={value}"]
     sys.stdout.flush()
     # In place of this process: signals, output and the exit code are then Spark's own.
