@@ -90,6 +90,7 @@ class Harness:
             self._join()
             self.settle()
         except BaseException:
+            self._be_silent()
             self.broker._pool.shutdown()
             self.loop.close()
             raise
@@ -124,6 +125,7 @@ class Harness:
     def crash(self) -> None:
         """The process is gone at once: nothing is saved, nobody is told. For a broker on `FakeFiles`."""
         assert self.files is not None
+        self._be_silent()
         self.files.cut_power()
         self._is_running = False
         for task in asyncio.all_tasks(self.loop):
@@ -133,6 +135,13 @@ class Harness:
         self.broker._pool.shutdown()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
+
+    def _be_silent(self) -> None:
+        """Nobody asks the tasks of a process that is gone how they ended. What they would say when they are collected,
+        in the middle of whatever test comes next, is of no use; and a traceback that is written while that test
+        parses source is more than CPython 3.11 can bear (https://github.com/python/cpython/issues/106905).
+        """
+        self.loop.set_exception_handler(lambda loop, context: None)
 
     # ---- time -----------------------------------------------------------------------------------
 
