@@ -61,6 +61,28 @@ MUTANTS = [
         5,
     ),
     Mutant(
+        "acknowledges before the sync of the journal",
+        "storage.journal",
+        "            self._files.sync(handle)\n",
+        "            pass\n",
+        5,
+    ),
+    Mutant(
+        "what was cut comes back from the journal",
+        "storage.segment_log",
+        "        self._leave_journal()\n        view = self._view\n",
+        "        view = self._view\n",
+        15,
+        kind="strands",
+    ),
+    Mutant(
+        "a start puts nothing back from the journal",
+        "storage.journal",
+        '            _put_back(files, f"{root}/{log}", entries)\n',
+        "            pass\n",
+        20,
+    ),
+    Mutant(
         "does not sync term and vote",
         "storage.ledger",
         "            self._files.write(self._file.handle, (record,), self._end)\n"
@@ -100,8 +122,8 @@ MUTANTS = [
         "storage.index",
         "    if len(body) != header.body_size or crc32c(body) != header.body_crc:\n        return None\n",
         "    body = body[: header.body_size].ljust(header.body_size, bytes(1))\n",
-        60,
-        19,
+        70,
+        58,
     ),
     Mutant(
         "a clock that jumps ahead expires everything",
@@ -192,7 +214,8 @@ MUTANTS = [
         "broker.partitions",
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
-        20,
+        45,
+        37,
         kind="installs",
     ),
     Mutant(
