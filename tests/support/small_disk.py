@@ -43,11 +43,14 @@ class SmallDisk:
             size = ballast.tell()
             for step in _STEPS:
                 while True:
+                    wanted = max(step, self.free_bytes - step)
                     try:
-                        os.posix_fallocate(ballast.fileno(), size, max(step, self.free_bytes - step))
+                        os.posix_fallocate(ballast.fileno(), size, wanted)
                     except OSError as error:
                         if error.errno != errno.ENOSPC:
                             raise
+                        if wanted > step:
+                            continue  # somebody has taken a part of it since we looked, and the rest is still there
                         break
                     size = os.fstat(ballast.fileno()).st_size
 
