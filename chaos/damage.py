@@ -7,7 +7,6 @@ identity or its metadata gets an empty disk from the scenario, as from an operat
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -18,9 +17,9 @@ from typing import NamedTuple
 from chaos.run import Run
 from drmq.records import HEADER_SIZE
 from drmq.server.segments import FoundBatch, read_batches
-from drmq.storage import OS_FILES, Journal
 from support.checked import Place
 from support.cluster import NodeProcess
+from support.journal import empty_journal
 from support.polling import eventually
 from support.raw_client import KAFKA_STORAGE_ERROR, RawClient, RequestFailed
 
@@ -113,7 +112,7 @@ def records_of_a_stopped_node(run: Run) -> None:
         node = run.cluster[node_id]
         if run.chance.random() < 0.5:
             run.kill(node_id)
-            empty_journal(node)
+            empty_journal(node.data_dir)
         else:
             run.say(f"stop {node_id} in order")
             node.terminate()
@@ -123,15 +122,6 @@ def records_of_a_stopped_node(run: Run) -> None:
         node.wait_ready(60)
         run.served()
         noticed(run, place, node_id, spot, said_before)
-
-
-def empty_journal(node: NodeProcess) -> None:
-    """Of a node that was killed: put back what its journal holds, as its next start would do first.
-
-    What is damaged after that is to be found by the logs themselves. The journal would put right what is so young.
-    """
-    directory_id = json.loads((node.data_dir / "drmq.json").read_text())["directory_id"]
-    Journal(OS_FILES, str(node.data_dir), directory_id).close()
 
 
 def records_of_a_running_node(run: Run) -> None:
@@ -246,7 +236,7 @@ def promises_damaged(run: Run) -> None:
     node_id = run.follower(place)
     node = run.cluster[node_id]
     run.kill(node_id)
-    empty_journal(node)
+    empty_journal(node.data_dir)
     sound = node.data_dir.with_name(f"{node.data_dir.name}.sound")
     for pattern, damage in cases:
         shutil.copytree(node.data_dir, sound)

@@ -297,10 +297,11 @@ def test_killed_from_outside(strace: str, tmp_path: Path, when: int) -> None:
 
 
 @contextmanager
-def injected(program: str, broker: BrokerProcess, path: Path, inject: str, output: Path) -> Iterator[None]:
-    """Let a system call on one file fail, in a broker that runs."""
+def injected(program: str, broker: BrokerProcess, paths: list[Path], inject: str, output: Path) -> Iterator[None]:
+    """Let a system call on these files fail, in a broker that runs."""
+    only = [word for path in paths for word in ("-P", str(path))]
     tracer = subprocess.Popen(
-        [program, "-f", "-qq", "-p", str(broker.pid), "-o", str(output), "-P", str(path), "-e", f"inject={inject}"],
+        [program, "-f", "-qq", "-p", str(broker.pid), "-o", str(output), *only, "-e", f"inject={inject}"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -323,7 +324,9 @@ def only_log(broker: BrokerProcess, topic: str, partition: int) -> Path:
 
 
 def test_failed_sync_fences_the_partition_until_a_restart(strace: str, tmp_path: Path) -> None:
-    """EIO from one fdatasync: that producer hears KAFKA_STORAGE_ERROR, readers and other partitions go on.
+    """EIO from the journal's fdatasync and then from the log's own: that producer hears KAFKA_STORAGE_ERROR.
+
+    Readers and other partitions go on.
 
     The kernel marks the pages as clean after the failure, so that a second sync would prove nothing: the
     partition takes nothing more until a restart has looked at what is really there.
@@ -335,7 +338,11 @@ def test_failed_sync_fences_the_partition_until_a_restart(strace: str, tmp_path:
                 assert client.produce("fence", [b"kept-%d" % number]) == number
         with (
             injected(
-                strace, broker, only_log(broker, "fence", 0), "fdatasync:error=EIO:when=1", tmp_path / "strace.txt"
+                strace,
+                broker,
+                [only_log(broker, "fence", 0), *broker.data_dir.glob("journal-*")],
+                "fdatasync:error=EIO",
+                tmp_path / "strace.txt",
             ),
             RawClient(broker.bootstrap) as client,
         ):
@@ -385,7 +392,7 @@ def test_failed_write_leaves_no_trace(strace: str, tmp_path: Path) -> None:
             injected(
                 strace,
                 broker,
-                only_log(broker, "write", 0),
+                [only_log(broker, "write", 0)],
                 "pwrite64,pwritev,pwritev2:error=EIO:when=1",
                 tmp_path / "strace.txt",
             ),

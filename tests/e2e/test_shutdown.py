@@ -19,6 +19,7 @@ from drmq.storage import LogOptions, SegmentLog
 from support.checked import History, Place
 from support.checked_clients import QUIET, IdempotentProducer
 from support.cluster import ClusterProcesses
+from support.journal import empty_journal
 from support.polling import eventually
 from support.ports import lasting_port
 from support.processes import BrokerProcess
@@ -284,6 +285,7 @@ def test_damaged_metadata_is_refused(broker: BrokerProcess) -> None:
     with RawClient(broker.bootstrap) as client:
         client.create_topic("kept", 1)
     broker.kill()
+    empty_journal(broker.data_dir)
     (path,) = (broker.data_dir / "internal").glob("*/0/*.log")
     data = bytearray(path.read_bytes())
     data[80] ^= 0x40
@@ -304,7 +306,23 @@ def killed(broker: BrokerProcess) -> BrokerProcess:
             for partition in (0, 1):
                 client.produce("damage", [b"%d " % number * 100], partition=partition)
     broker.kill()
+    empty_journal(broker.data_dir)
     return broker
+
+
+def test_damage_to_what_the_journal_still_has_is_put_right(broker: BrokerProcess) -> None:
+    """A segment that was damaged right after its node was killed: the start writes the same bytes there again."""
+    with RawClient(broker.bootstrap) as client:
+        client.create_topic("young", 1)
+        client.produce("young", [b"kept"])
+    broker.kill()
+    path = last_segment(broker, "young", 0)
+    sound = path.read_bytes()
+    path.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    broker.start().wait_ready()
+    with RawClient(broker.bootstrap) as client:
+        assert client.fetch_all("young") == {0: b"kept"}
+    assert path.read_bytes() == sound
 
 
 WHOLE = {number: b"%d " % number * 100 for number in range(10)}
