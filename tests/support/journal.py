@@ -13,5 +13,5 @@ def empty_journal(data_dir: Path) -> None:
 
     What is damaged after that is to be found by the logs themselves. The journal would put right what is so young.
     """
-    directory_id = json.loads((data_dir / "drmq.json").read_text())["directory_id"]
-    Journal(OS_FILES, str(data_dir), directory_id).close()
+    secret = json.loads((data_dir / "drmq.json").read_text())["journal_secret"]
+    Journal(OS_FILES, str(data_dir), secret).close()

@@ -142,7 +142,7 @@ class DiskLogs:
         self.location = directory.path
         self.directory_id = directory.directory_id
         directory.remove_deleted()
-        self.journal = Journal(files, directory.path, directory.directory_id, journal_bytes)
+        self.journal = Journal(files, directory.path, directory.journal_secret, journal_bytes)
 
     @property
     def cluster_id(self) -> str | None:

@@ -1,7 +1,8 @@
 """Two small files beside a log's segments: how far it is durable, and where it starts.
 
 `flushed` is overwritten in place after every successful sync of the log, and not synced itself.
-After `kill -9` it is exact. After a power cut it may be old, but it can never name more than was
+What only the journal has made durable is not in it: a start puts that back first, and notes it here.
+Then it is exact after `kill -9`. After a power cut it may be old, but it can never name more than was
 durable, because it is written after the sync. So it is a lower bound of what was promised: a bad
 batch below is corruption, a bad batch above is what a crash leaves. When it is unreadable, the
 bound is where the last segment begins, since a segment begins only after the one before was synced.

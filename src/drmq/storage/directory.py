@@ -1,7 +1,8 @@
 """The data directory of a node: who owns it, whose it is, and where each log lives in it.
 
     lock                 flock while a broker runs; holds its process id
-    drmq.json            format version, node id, directory id; cluster id and incarnation once they are known
+    drmq.json            format version, node id, directory id, the journal's secret; cluster id and incarnation once
+                         they are known
     journal-0, -1        what was appended last, for all logs (`journal`)
     topics/<name>.<id>/<partition>/     a log each; <name> is shortened to 80 characters, <id> tells
     internal/<name>/<partition>/        logs that belong to no topic
@@ -73,17 +74,22 @@ class DataDirectory:
         cluster_id: str | None = None,
         files: Files = OS_FILES,
         new_id: Callable[[], str] = lambda: secrets.token_hex(16),
+        new_secret: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         """Lock the directory and check that it is ours, or make it ours if it is new and empty.
 
         A new directory belongs to no cluster until `identify`, unless `cluster_id` is given; an old one is
-        refused if it belongs to another. `new_id` names a new directory. Raises a `DirectoryRefused`.
+        refused if it belongs to another. `new_id` names a new directory, and `new_secret` makes its secret.
+        Raises a `DirectoryRefused`.
         """
         self.path = path.rstrip("/") or "/"
         self.node_id = node_id
         self._files = files
         self._new_id = new_id
+        self._new_secret = new_secret
         self.directory_id = ""
+        self.journal_secret = ""
+        """Known to nobody else. The id is told to clients, who could make records of a journal with it."""
         self.cluster_id: str | None = None
         self.incarnation = 0
         self.starts = 0
@@ -134,6 +140,7 @@ class DataDirectory:
                 )
             self.cluster_id = cluster_id
             self.directory_id = self._new_id()
+            self.journal_secret = self._new_secret()
             self._describe(path)
             sync_ancestors(self._files, self.path)
             return
@@ -148,7 +155,9 @@ class DataDirectory:
         self.cluster_id = None if found["cluster_id"] is None else str(found["cluster_id"])
         self.directory_id = str(found["directory_id"])
         self.incarnation = int(str(found["incarnation"]))
+        self.journal_secret = str(found.get("journal_secret", ""))
         if found["format_version"] != FORMAT_VERSION:
+            self.journal_secret = self._new_secret()
             self._describe(path)
 
     def _count_start(self) -> int:
@@ -173,6 +182,7 @@ class DataDirectory:
             "format_version": FORMAT_VERSION,
             "node_id": self.node_id,
             "directory_id": self.directory_id,
+            "journal_secret": self.journal_secret,
             "cluster_id": self.cluster_id,
             "incarnation": self.incarnation,
         }
@@ -287,7 +297,8 @@ def _decode_description(path: str, data: bytes) -> dict[str, object]:
             "read any more; start with an empty directory"
         )
     checksum = fields.pop("checksum", None)
-    if checksum != _checksum(fields) or not fields.keys() >= _FIELDS:
+    has_secret = "journal_secret" in fields or fields["format_version"] < FORMAT_VERSION
+    if checksum != _checksum(fields) or not fields.keys() >= _FIELDS or not has_secret:
         raise DirectoryUnreadable(f"{path} is damaged: its checksum does not match; {advice}")
     return fields
 

@@ -94,16 +94,16 @@ class Record(NamedTuple):
 class Journal:
     """The journal of a data directory. `take` and `due` belong to the writer; `forget` may come from any thread."""
 
-    def __init__(self, files: Files, root: str, salt: str, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(self, files: Files, root: str, secret: str, file_bytes: int = FILE_BYTES) -> None:
         """Put back what the journal holds, and let it begin anew. Raises `DirectoryUnreadable`, `OSError`.
 
         A disk that does not take the first record keeps nobody from starting: then there is no journal this time.
 
-        `salt` is part of all checksums. No client knows it, so that none can make a record by its records.
+        `secret` is part of all checksums. No client knows it, so that none can make a record by its records.
         """
         self._files = files
         self._root = root
-        self.seed = seed_of(salt)
+        self.seed = seed_of(secret)
         self._file_bytes = file_bytes
         self._lock = Lock()
         self._failure: str | None = None
@@ -132,12 +132,14 @@ class Journal:
 
     def take(self, logs: Sequence[Log]) -> bool:
         """Make durable what these logs have appended; False if they must be flushed one by one."""
+        if self._failure is not None:
+            return False
         found = [(log, log.unflushed()) for log in logs]
         if sum(unflushed.size_bytes for _, unflushed in found) > TAKEN_BYTES_MAX:
             return False
         parts = _encode_entries([(self._key(log.name), unflushed) for log, unflushed in found])
         with self._lock:
-            if self._failure is not None or not self._make_room(parts):
+            if not self._make_room(parts):
                 return False
             # Before it is written: a record whose sync fails may be found all the same.
             for log, unflushed in found:
@@ -234,9 +236,9 @@ class Journal:
         return True
 
 
-def seed_of(salt: str) -> int:
+def seed_of(secret: str) -> int:
     """What the checksums of a journal begin with."""
-    return crc32c(salt.encode())
+    return crc32c(secret.encode())
 
 
 def _record_size(parts: Sequence[Buffer]) -> int:

@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from drmq.model import LeaderEpoch, Offset
 from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
@@ -34,6 +34,7 @@ from drmq.storage.checkpoint import Flushed, write_start
 from drmq.storage.epochs import EpochStart, EpochTable
 from drmq.storage.errors import AppendFailed, DiskFull, LogClosed, LogCorrupt, LogFenced, OffsetOutOfRange
 from drmq.storage.files import IOV_MAX, OS_FILES, Files, remove_tree
+from drmq.storage.journal import Journal
 from drmq.storage.log import LatestTime, LogOptions, StoredBatch, Unflushed
 from drmq.storage.recovery import START_NAME, Recovery, holds_segments, open_log
 from drmq.storage.segment import Segment
@@ -47,12 +48,6 @@ RELATIVE_OFFSET_MAX = 0xFFFF_FFFF
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Forgetful(Protocol):
-    """What a log needs of the journal (`journal.Journal`)."""
-
-    def forget(self, name: str) -> None: ...
-
-
 class SegmentLog:
     """A log in a directory of its own; implements `Log`."""
 
@@ -62,7 +57,7 @@ class SegmentLog:
         options: LogOptions | None = None,
         files: Files = OS_FILES,
         first_offset: int = 0,
-        journal: Forgetful | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """Open the log in `directory`, or create one that starts at `first_offset`. Raises `LogCorrupt`.
 

@@ -174,13 +174,26 @@ def test_a_directory_from_before_the_journal_is_taken_over() -> None:
     files = FakeFiles()
     DataDirectory("/d", ONE, "cluster", files).close()
     described = json.loads(files.content("/d/drmq.json"))
-    del described["checksum"]
+    del described["checksum"], described["journal_secret"]
     described["format_version"] = 2
     compact = json.dumps(described, sort_keys=True, separators=(",", ":")).encode()
     files.replace_content("/d/drmq.json", json.dumps(described | {"checksum": crc32c(compact)}).encode())
     assert DataDirectory("/d", ONE, "cluster", files).directory_id == described["directory_id"]
     # A DRMQ that knows nothing of the journal must refuse it from now on.
-    assert json.loads(files.content("/d/drmq.json"))["format_version"] == 3
+    taken_over = json.loads(files.content("/d/drmq.json"))
+    assert taken_over["format_version"] == 3
+    assert taken_over["journal_secret"]
+
+
+def test_a_directory_has_a_secret_that_is_not_its_public_id() -> None:
+    """The id is told to clients (DescribeQuorum). With it they could write records that pass for the journal's own."""
+    files = FakeFiles()
+    directory = DataDirectory("/d", ONE, files=files)
+    assert directory.journal_secret
+    assert directory.journal_secret != directory.directory_id
+    directory.close()
+    assert DataDirectory("/d", ONE, files=files).journal_secret == directory.journal_secret
+    assert DataDirectory("/e", ONE, files=files).journal_secret != directory.journal_secret
 
 
 def test_an_earlier_version_is_refused_in_clear_words() -> None:

@@ -28,7 +28,7 @@ from drmq.testing.files import FakeFiles, PowerCut
 from support.storage_samples import Batch, joined, read_all, row
 
 ROOT = "/data"
-SALT = "salt"
+SECRET = "secret"
 FILE_BYTES = 6 * PAGE_BYTES
 OPTIONS = LogOptions(segment_bytes=2048, index_interval_bytes=128)
 SEEDS = range(3)
@@ -40,7 +40,7 @@ class Shelf:
     def __init__(self, files: FakeFiles) -> None:
         self.files = files
         make_directories(files, ROOT)
-        self.journal = Journal(files, ROOT, SALT, FILE_BYTES)
+        self.journal = Journal(files, ROOT, SECRET, FILE_BYTES)
         self.logs: dict[str, SegmentLog] = {}
         self.appended: dict[str, list[Batch]] = {}
         self.flushed: dict[str, int] = {}
@@ -103,7 +103,7 @@ class Shelf:
 
     def check(self, disk: FakeFiles) -> None:
         """After a crash: each log has what was promised, and nothing else than what was appended last."""
-        journal = Journal(disk, ROOT, SALT, FILE_BYTES)
+        journal = Journal(disk, ROOT, SECRET, FILE_BYTES)
         for name in self.logs:
             if not disk.is_directory(f"{ROOT}/{name}"):
                 assert name in self.cut_maybe or self.flushed[name] == 0, name
@@ -180,7 +180,7 @@ def script_stops_and_starts(shelf: Shelf) -> None:
     shelf.append("b", 2)
     shelf.take("a", "b")
     shelf.close()
-    shelf.journal = Journal(shelf.files, ROOT, SALT, FILE_BYTES)
+    shelf.journal = Journal(shelf.files, ROOT, SECRET, FILE_BYTES)
     shelf.open("a", "b")
     shelf.truncate("b", 1)
     shelf.append("b", 3)
@@ -252,7 +252,7 @@ def test_putting_back_survives_a_power_cut_at_any_step_too(script: Script) -> No
             again = disk.after_power_cut(0)  # nothing has happened on it: the same once more
             again.crash_at = again.step + crash_at
             try:
-                Journal(again, ROOT, SALT, FILE_BYTES)
+                Journal(again, ROOT, SECRET, FILE_BYTES)
             except PowerCut:
                 shelf.check(again.after_power_cut(2))
             else:
@@ -389,12 +389,12 @@ def test_damage_to_the_journal_is_refused_and_damage_behind_its_end_is_none() ->
     # Page 0 is the record of the start, 1 to 3 are those of a.
     for page in (1, 2):
         with pytest.raises(DirectoryUnreadable, match=r"1 records of journal-0 and journal-1 are damaged.*removed"):
-            Journal(damaged(shelf, page), ROOT, SALT, FILE_BYTES)
+            Journal(damaged(shelf, page), ROOT, SECRET, FILE_BYTES)
     shelf.check(damaged(shelf, 4))
     disk = shelf.files.after_power_cut(0)
     disk.close(disk.open(f"{ROOT}/{FORGOTTEN_NAME}", create=True))
     with pytest.raises(DirectoryUnreadable, match=FORGOTTEN_NAME):
-        Journal(disk, ROOT, SALT, FILE_BYTES)
+        Journal(disk, ROOT, SECRET, FILE_BYTES)
 
 
 def test_a_log_that_is_shorter_than_the_journal_says_is_corrupt() -> None:
@@ -406,7 +406,7 @@ def test_a_log_that_is_shorter_than_the_journal_says_is_corrupt() -> None:
     assert shelf.take("a")
     disk = shelf.files.after_power_cut(0)
     disk.replace_content(f"{ROOT}/a/{0:020d}.log", b"")
-    journal = Journal(disk, ROOT, SALT, FILE_BYTES)
+    journal = Journal(disk, ROOT, SECRET, FILE_BYTES)
     with pytest.raises(LogCorrupt):
         SegmentLog(f"{ROOT}/a", OPTIONS, disk, journal=journal)
 
@@ -424,7 +424,7 @@ def test_damage_to_a_log_where_the_journal_has_the_same_bytes_is_mended() -> Non
 def test_a_record_made_by_a_client_is_no_record() -> None:
     """Bytes of a client lie in the journal, at places that it can guess: they must not pass for a record of ours."""
     other = Shelf(FakeFiles())
-    other.journal = Journal(other.files, ROOT, "another salt", FILE_BYTES)
+    other.journal = Journal(other.files, ROOT, "another secret", FILE_BYTES)
     other.open("a")
     other.append("a", 1)
     assert other.take("a")

@@ -397,12 +397,18 @@ def test_a_writer_that_is_held_can_be_stopped() -> None:
     assert log.flushed_offset == 10
 
 
-def test_with_a_journal_one_sync_is_for_all_logs() -> None:
+def journaled(names: str) -> tuple[FakeFiles, Recorder, Writer, list[SegmentLog]]:
+    """A writer without a thread, with a small journal and some logs."""
     files, events = FakeFiles(), Recorder()
     files.make_directory("/data")
     writer = Writer(events, sync_threads=1)
-    writer.journal = Journal(files, "/data", "salt", 5 * PAGE_BYTES)
-    logs = [SegmentLog(f"/data/{name}", None, files, journal=writer.journal) for name in "abc"]
+    writer.journal = Journal(files, "/data", "secret", 5 * PAGE_BYTES)
+    logs = [SegmentLog(f"/data/{name}", None, files, journal=writer.journal) for name in names]
+    return files, events, writer, logs
+
+
+def test_with_a_journal_one_sync_is_for_all_logs() -> None:
+    files, events, writer, logs = journaled("abc")
     before = files.counts["sync"]
     for log in logs:
         submit(writer, log, 0, 2)
@@ -413,11 +419,7 @@ def test_with_a_journal_one_sync_is_for_all_logs() -> None:
 
 
 def test_logs_are_synced_behind_the_journal_and_without_it_at_once() -> None:
-    files, events = FakeFiles(), Recorder()
-    files.make_directory("/data")
-    writer = Writer(events, sync_threads=1)
-    writer.journal = Journal(files, "/data", "salt", 5 * PAGE_BYTES)
-    first, second = (SegmentLog(f"/data/{name}", None, files, journal=writer.journal) for name in "ab")
+    files, events, writer, (first, second) = journaled("ab")
     submit(writer, first, 0, 1)
     writer.run_cycle()
     for number in range(20):
@@ -435,11 +437,7 @@ def test_logs_are_synced_behind_the_journal_and_without_it_at_once() -> None:
 
 
 def test_a_log_that_cannot_be_synced_behind_the_journal_is_reported_once() -> None:
-    files, events = FakeFiles(), Recorder()
-    files.make_directory("/data")
-    writer = Writer(events, sync_threads=1)
-    writer.journal = Journal(files, "/data", "salt", 5 * PAGE_BYTES)
-    first, second = (SegmentLog(f"/data/{name}", None, files, journal=writer.journal) for name in "ab")
+    files, events, writer, (first, second) = journaled("ab")
     submit(writer, first, 0, 1)
     files.fail("sync", errno.EIO, path_part="/data/a/")
     for number in range(20):

@@ -141,7 +141,7 @@ def durable_log(files: FakeFiles, root: str, log: str) -> dict[str, bytearray]:
     beside = files.durable_files(root)
     if not found or "drmq.json" not in beside:
         return found
-    seed = seed_of(json.loads(beside["drmq.json"])["directory_id"])
+    seed = seed_of(json.loads(beside["drmq.json"])["journal_secret"])
     records = [
         record
         for file, name in enumerate(JOURNAL_NAMES)

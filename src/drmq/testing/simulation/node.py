@@ -142,7 +142,11 @@ class SimulatedNode:
         async def live() -> None:
             try:
                 directory = DataDirectory(
-                    DATA_DIRECTORY, self.node_id, files=self.files, new_id=lambda: random.randbytes(16).hex()
+                    DATA_DIRECTORY,
+                    self.node_id,
+                    files=self.files,
+                    new_id=lambda: random.randbytes(16).hex(),
+                    new_secret=lambda: "simulated",
                 )
                 store = DiskLogs(directory, self.files, JOURNAL_BYTES)
                 surroundings = Surroundings(random, pool, make_writer, open_network)
