@@ -28,6 +28,7 @@ class FakeBroker:
         self.answers = answers
         self.versions = versions or {ApiKey(key): (api.version_min, api.version_max) for key, api in KNOWN_APIS.items()}
         self.seen: list[tuple[ApiKey, int]] = []
+        self.client_ids: set[str | None] = set()
         self._connections: list[socket.socket] = []
         self._is_awake = threading.Event()
         self._is_awake.set()
@@ -96,6 +97,7 @@ class FakeBroker:
         header = read_request_header(frame)
         key = ApiKey(header.api_key)
         self.seen.append((key, header.api_version))
+        self.client_ids.add(header.client_id)
         if key is ApiKey.API_VERSIONS:
             return self._answer_versions(header.api_version, header.correlation_id)
         response = self.answers[key](read_request(frame, header))

@@ -35,12 +35,18 @@ def read_range(options: ReadOptions, schema: Any, part: Range | None) -> Iterato
         ) from None
 
 
+def close_fetchers() -> None:
+    """Let go of the connections that are kept."""
+    while _fetchers:
+        _fetchers.popitem()[1].close()
+
+
 def fetcher_of(options: ReadOptions) -> Fetcher:
     """The fetcher of this process for these options, with its connections."""
     settings = (options.bootstrap, options.client_id, options.timeout_s, options.read_committed, options.fetch_bytes)
     key = (os.getpid(), *settings)
     if key not in _fetchers:
-        _fetchers.clear()
+        close_fetchers()
         _fetchers[key] = Fetcher(
             options.bootstrap,
             client_id=options.client_id,

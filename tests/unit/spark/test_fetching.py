@@ -12,6 +12,8 @@ from drmq.records import Record, encode_batch
 from drmq.spark.errors import DataLoss, FetchFailed, TopicChanged
 from drmq.spark.fetching import Fetcher, end_of_batches, topic_id_from_text
 from drmq.spark.offsets import Range
+from drmq.spark.options import read_options
+from drmq.spark.reading import close_fetchers, fetcher_of
 from drmq.wire import ApiKey
 from drmq.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from drmq.wire.messages.list_offsets import (
@@ -123,6 +125,16 @@ def test_a_range_is_read_once(cluster: Cluster) -> None:
     """From its start to its end, though batches begin before and end after."""
     assert cluster.read(Range("orders", PART.topic_id, 0, 3, 9)) == [3, 4, 5, 6, 7, 8, 9]
     assert cluster.asked == [(0, 3), (0, 4), (0, 6), (0, 8)]
+
+
+def test_brokers_see_the_name_that_was_given(cluster: Cluster) -> None:
+    given = {"kafka.bootstrap.servers": str(cluster.brokers[0].address), "subscribe": "orders"}
+    for more, name in [({}, "drmq-spark"), ({"kafka.client.id": "nightly-report"}, "nightly-report")]:
+        cluster.brokers[0].client_ids.clear()
+        fetcher = fetcher_of(read_options({**given, **more}, is_stream=False))
+        assert list(fetcher.read(PART, fail_on_data_loss=True))
+        assert cluster.brokers[0].client_ids == {name}
+    close_fetchers()
 
 
 def test_answers_are_received_into_the_same_memory(cluster: Cluster) -> None:
