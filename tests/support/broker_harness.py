@@ -91,7 +91,7 @@ class Harness:
             self.settle()
         except BaseException:
             self._be_silent()
-            self.broker._pool.shutdown()
+            self.broker._pools.shutdown()
             self.loop.close()
             raise
         self._is_running = True
@@ -132,7 +132,7 @@ class Harness:
             task.cancel()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.broker.writer.stop()
-        self.broker._pool.shutdown()
+        self.broker._pools.shutdown()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
 

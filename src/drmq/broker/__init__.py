@@ -10,7 +10,7 @@ the groups. `Membership` is the node's place among others, `Controller` what onl
 what the catalog's decisions mean for this node's files and groups, `TopicService` what clients ask of topics.
 
 Everything here runs on one event loop and owns what it touches; what blocks runs on the writer
-thread or on a small pool. What a request looks like on the wire is `drmq.kafka`'s business.
+thread or on small pools, one for each kind of work. What a request looks like on the wire is `drmq.kafka`'s business.
 
 The names below are imported when they are first used: the command line needs the options of a
 broker to explain them, and must not wait for the broker itself.

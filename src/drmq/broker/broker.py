@@ -30,6 +30,7 @@ from drmq.broker.maintenance import Maintenance
 from drmq.broker.membership import Buffer, Membership, NodeRemoved, Request
 from drmq.broker.metadata import METADATA_GROUP, METADATA_TOPIC, Metadata
 from drmq.broker.options import BrokerOptions, ClusterOptions
+from drmq.broker.part_options import group_options_of, raft_options_of, topic_defaults_of
 from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, StoppedPartition
 from drmq.broker.pending import durable
@@ -39,10 +40,9 @@ from drmq.broker.surroundings import Surroundings
 from drmq.broker.topics import TopicService
 from drmq.broker.writer_bridge import WriterBridge
 from drmq.catalog import Catalog, Topic, TopicDefaults, effective
-from drmq.groups import GroupOptions
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId, member_id, node_of
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
-from drmq.raft import RaftOptions, Refusal
+from drmq.raft import Refusal
 from drmq.records import find_timestamp
 from drmq.storage import StorageError
 from drmq.transport.peers import NO_LEADER, Network, NoNetwork, PeerError, PeerNetwork
@@ -85,23 +85,25 @@ class Broker:
         """Where clients are told to connect; set once the listener is bound."""
         self._surroundings = surroundings or Surroundings()
         self._random = self._surroundings.random
-        self._pool = self._surroundings.pool
+        self._pools = self._surroundings.pools
         self._bridge = WriterBridge(self._on_writer_crashed)
         self.writer = self._surroundings.make_writer(self._bridge)
         self.writer.journal = store.journal
         self.host = GroupHost(
             node_id,
             self.writer,
-            self._pool,
+            self._pools.followers,
             Random(self._random.getrandbits(64)),
-            _raft_options(self.options),
+            raft_options_of(self.options),
             self.options.tick_ms / 1000,
             self.options.reassignment_bytes_per_s,
         )
         self.metadata = Metadata(self.clock)
-        self.groups = GroupCoordinator(_group_options(self.options), self.clock, self._random)
-        self.partitions = PartitionTable(store, self.host, self.writer, self._pool, self.clock, self._machine_of)
-        self.topics = TopicService(self.metadata, self.host, _topic_defaults(self.options))
+        self.groups = GroupCoordinator(group_options_of(self.options), self.clock, self._random)
+        self.partitions = PartitionTable(
+            store, self.host, self.writer, self._pools.replicas, self.clock, self._machine_of
+        )
+        self.topics = TopicService(self.metadata, self.host, topic_defaults_of(self.options))
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
         self.controller = Controller(node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id)
         notes = store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
@@ -180,7 +182,7 @@ class Broker:
             self.host.stop()
             await self._close_network()
             self.writer.stop()
-            self._pool.shutdown()
+            self._pools.shutdown()
             self.store.close()
             raise
 
@@ -447,7 +449,7 @@ class Broker:
         await self.assignments.stop()
         await self._close_network()
         await asyncio.to_thread(self.writer.stop)
-        self._pool.shutdown()
+        self._pools.shutdown()
         self.store.close()
 
     async def _close_network(self) -> None:
@@ -465,7 +467,7 @@ class Broker:
 
     def _end_threads(self) -> None:
         self.writer.stop()
-        self._pool.shutdown()
+        self._pools.shutdown()
         self.store.close()
 
     def _on_writer_crashed(self, error: BaseException) -> None:
@@ -658,43 +660,14 @@ class Broker:
         return partition.start_offset
 
     async def blocking(self, function: Callable[[], T]) -> T:
-        """Run something that may wait for the disk, on the small pool for such work."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        """Run something for a client that may wait for the disk."""
+        return await asyncio.get_running_loop().run_in_executor(self._pools.clients, function)
 
     def new_topic_id(self) -> TopicId:
         return TopicId(self._random.randbytes(16))
 
     def _new_cluster_id(self) -> str:
         return base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
-
-
-def _raft_options(options: BrokerOptions) -> RaftOptions:
-    return RaftOptions(
-        election_timeout_ticks=max(3, options.election_timeout_ms // options.tick_ms),
-        heartbeat_ticks=max(1, options.raft_heartbeat_ms // options.tick_ms),
-    )
-
-
-def _topic_defaults(options: BrokerOptions) -> TopicDefaults:
-    return TopicDefaults(
-        max_message_bytes=options.message_bytes_max,
-        retention_ms=options.retention_ms,
-        retention_bytes=options.retention_bytes,
-        segment_bytes=options.segment_bytes,
-        segment_ms=options.segment_ms,
-        min_insync_replicas=options.min_insync_replicas,
-    )
-
-
-def _group_options(options: BrokerOptions) -> GroupOptions:
-    return GroupOptions(
-        session_timeout_ms_min=options.group_session_timeout_min_ms,
-        session_timeout_ms_max=options.group_session_timeout_max_ms,
-        initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
-        group_size_max=options.group_size_max,
-        offset_metadata_size_bytes_max=options.offset_metadata_bytes_max,
-        offsets_retention_ms=options.offsets_retention_ms,
-    )
 
 
 __all__ = ["METADATA_GROUP", "Broker"]

@@ -1,6 +1,6 @@
 """The replicas on this node, and the making and unmaking of their files.
 
-Everything that may block runs on the writer thread or a small pool; the table itself belongs to the
+Everything that may block runs on the writer thread or a small pool for replicas; the table itself belongs to the
 event loop. The writer's reports arrive here and go to the partition whose log they are about.
 
 A partition whose files cannot be opened (acknowledged bytes are damaged, or its directory is gone) is

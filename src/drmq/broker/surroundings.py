@@ -1,6 +1,6 @@
 """What a broker does not decide for itself: threads, chance, and the way to its peers.
 
-A node in a process has a writer thread, a small pool, the system's randomness and sockets. The simulator
+A node in a process has a writer thread, small pools, the system's randomness and sockets. The simulator
 hands in others, which do the same things in an order that follows from one seed.
 """
 
@@ -18,7 +18,9 @@ from drmq.transport.peers import Identity, Network, PeerHandler, PeerNetwork, Pe
 OpenNetwork = Callable[[Callable[[], Identity], PeerHandler, Clock, str, int], Awaitable[tuple[Network, int]]]
 """Listen for peers on a host and a port; the network, and the port that was bound."""
 
-_BLOCKING_THREADS = 4
+_CLIENT_THREADS = 4
+_FOLLOWER_THREADS = 2
+_REPLICA_THREADS = 4
 
 
 async def _open_sockets(
@@ -29,8 +31,26 @@ async def _open_sockets(
     return network, bound
 
 
-def _threads() -> Executor:
-    return ThreadPoolExecutor(_BLOCKING_THREADS, "drmq-blocking")
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Threads for what may wait for the disk and has no place in the order of a log's changes.
+
+    Whoever waits has a pool of their own, so that a thousand partitions that are being made, or a follower that lags,
+    cost a client nothing. What can wait in each is bounded by those who ask: connections by the requests that they may
+    have open, groups by one read for their followers, and replicas are made for one topic at a time.
+    """
+
+    clients: Executor = field(default_factory=lambda: ThreadPoolExecutor(_CLIENT_THREADS, "drmq-clients"))
+    """What clients ask to be read."""
+    followers: Executor = field(default_factory=lambda: ThreadPoolExecutor(_FOLLOWER_THREADS, "drmq-followers"))
+    """What replicas on other nodes have missed and the page cache does not have."""
+    replicas: Executor = field(default_factory=lambda: ThreadPoolExecutor(_REPLICA_THREADS, "drmq-replicas"))
+    """Making, opening and removing replicas of this node, and notes about them."""
+
+    def shutdown(self) -> None:
+        """Wait for what has begun, and end the threads."""
+        for pool in (self.clients, self.followers, self.replicas):
+            pool.shutdown()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +59,6 @@ class Surroundings:
 
     random: Random = field(default_factory=SystemRandom)
     """For ids that must never repeat, and for what must differ between nodes."""
-    pool: Executor = field(default_factory=_threads)
-    """For what may wait for the disk and has no place in the order of a log's changes."""
+    pools: Pools = field(default_factory=Pools)
     make_writer: Callable[[WriterEvents], Writer] = Writer
     open_network: OpenNetwork = _open_sockets

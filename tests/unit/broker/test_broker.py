@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from drmq.broker import StateUnreadable
 from drmq.broker.clock import ExpiryClock
-from drmq.model import ErrorCode
+from drmq.broker.logs import MemoryLogs
+from drmq.model import ErrorCode, TopicId
+from drmq.storage import Log, LogOptions
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch
 from support.broker_harness import DATA_DIRECTORY, Harness, LoopClock
+from support.polling import PATIENCE_S
 
 
 def test_topics_without_their_metadata_are_refused() -> None:
@@ -34,6 +40,38 @@ def test_a_stopped_broker_is_what_it_was() -> None:
         assert (topic.partition_count, dict(topic.configs)) == (2, {"retention.ms": "1000"})
         assert again.partition("t", 1).high_watermark == 2
         assert again.partition("t", 0).high_watermark == 0
+
+
+class SlowToMake(MemoryLogs):
+    """A disk that takes its time to make files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_make = threading.Event()
+        self.may_make.set()
+
+    def create_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
+        assert self.may_make.wait(PATIENCE_S)
+        return super().create_log(topic, topic_id, index, options)
+
+
+def test_clients_do_not_wait_for_replicas_that_are_being_made() -> None:
+    """As many as there are threads for it, and more, are stuck in the making."""
+    store = SlowToMake()
+    with Harness(store=store) as harness:
+        harness.create_topic("old")
+        harness.produce("old")
+        store.may_make.clear()
+        creating = harness.loop.create_task(harness.broker.topics.create("new", harness.broker.new_topic_id(), 20, {}))
+        harness.settle()
+        found = harness.run(
+            asyncio.wait_for(harness.broker.offset_at_time(harness.partition("old"), 0), PATIENCE_S / 2)
+        )
+        assert found is not None
+        assert found[0] == 0
+        assert not creating.done()
+        store.may_make.set()
+        assert harness.run(creating).partition_count == 20
 
 
 class TwoClocks:

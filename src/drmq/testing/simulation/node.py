@@ -15,7 +15,7 @@ from random import Random
 
 from drmq.broker import Broker, BrokerOptions, ClusterOptions, DiskLogs, PeerAddress
 from drmq.broker.states import INSTALL_SNAPSHOT
-from drmq.broker.surroundings import Surroundings
+from drmq.broker.surroundings import Pools, Surroundings
 from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
 from drmq.storage import DataDirectory, WriterEvents
@@ -149,7 +149,7 @@ class SimulatedNode:
                     new_secret=lambda: "simulated",
                 )
                 store = DiskLogs(directory, self.files, JOURNAL_BYTES)
-                surroundings = Surroundings(random, pool, make_writer, open_network)
+                surroundings = Surroundings(random, Pools(pool, pool, pool), make_writer, open_network)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
                 self.broker.host.raft_options = replace(
                     self.broker.host.raft_options, snapshot_chunk_bytes_max=self._chunk_bytes
