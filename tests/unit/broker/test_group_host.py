@@ -27,6 +27,7 @@ TICK_S = 1_000.0
 """Long enough that no real time counts."""
 TOPIC = Topic(TopicId(b"T" * 16), "orders", ())
 OPTIONS = RaftOptions()
+COPY_BYTES_PER_S = 1_000
 ASLEEP_TICKS = 40
 """Enough for an election and for sleep."""
 
@@ -50,7 +51,7 @@ class Place:
         self.node_id = NodeId(node_id)
         self.writer = Writer(self, sync_threads=1)
         self.host = GroupHost(
-            self.node_id, self.writer, InlinePool(), Random(node_id), OPTIONS, TICK_S, copy_bytes_per_s=1 << 30
+            self.node_id, self.writer, InlinePool(), Random(node_id), OPTIONS, TICK_S, COPY_BYTES_PER_S
         )
         self.host.network = cast(Network, self)
         self.table = PartitionTable(
@@ -447,3 +448,35 @@ def test_acks_come_once_the_last_replica_has_caught_up(room: Room) -> None:
     room.gone.discard(away)
     room.ticks(6)
     assert heard == [ErrorCode.NONE]
+
+
+def test_copies_for_new_members_go_no_faster_than_they_may(room: Room) -> None:
+    """One copy at a time is paid for with the time that its bytes may take; time without copies is not saved up."""
+    host = room.place(1).host
+    group = GroupId(TOPIC.topic_id, 0)
+    copies = [a_copy(LogIndex(number), 10 * int(TICK_S) * COPY_BYTES_PER_S) for number in range(1, 6)]
+
+    def send(few: Sequence[AppendRequest]) -> None:
+        for copy in few:
+            host.send_slowly(NodeId(2), group, copy)
+
+    def sent_of(few: Sequence[AppendRequest]) -> list[PeerMessage]:
+        room.call(lambda: send(few))
+        return room.place(1).sent
+
+    assert sent_of(copies[:3]) == copies[:1]
+    room.ticks(9)
+    assert room.place(1).sent == copies[:1]
+    room.ticks(2)
+    assert room.place(1).sent == copies[:2]
+    room.ticks(10)
+    assert room.place(1).sent == copies[:3]
+    room.ticks(100)
+    assert sent_of(copies[3:]) == copies[:4]
+    room.ticks(11)
+    assert room.place(1).sent == copies
+
+
+def a_copy(index: LogIndex, size_bytes: int) -> AppendRequest:
+    entry = Entry(index, index, Term(1), EntryKind.PAYLOAD, b"", size_bytes)
+    return AppendRequest(NodeId(1), NodeId(2), Term(1), LogIndex(index - 1), Term(1), (entry,), LogIndex(0))
