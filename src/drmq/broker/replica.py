@@ -26,6 +26,7 @@ from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, receive
 from drmq.broker.incoming import IncomingSnapshot
 from drmq.broker.recent import RecentMemory
 from drmq.broker.rest import Rest
+from drmq.broker.states import InstallationInDoubt
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
 from drmq.raft import (
     NO_INDEX,
@@ -518,7 +519,8 @@ class Replica:
             return  # of a life that is over
         error = done.exception()
         if error is not None:
-            self._fail(str(error), is_final=self.log.is_fenced or self._ledger.is_fenced)
+            is_final = self.log.is_fenced or self._ledger.is_fenced or isinstance(error, InstallationInDoubt)
+            self._fail(str(error), is_final=is_final)
             return
         position = self._steps.index(step)
         # It came after all batches before it were synced, whose own report may still be on its way.

@@ -25,7 +25,7 @@ from drmq.broker.producers import ProducerTable
 from drmq.model import DrmqError, Offset
 from drmq.raft import IndexRange, LogIndex, SnapshotMeta, Term, configuration_from_bytes, configuration_to_bytes
 from drmq.records import BatchHeader, Record, check_replicated_batch, decode_batch, encode_batch, iter_batches
-from drmq.storage import LedgerBase, Log, Snapshot
+from drmq.storage import LedgerBase, Log, Snapshot, StorageError
 
 if TYPE_CHECKING:
     from drmq.broker.partition import Partition
@@ -47,7 +47,26 @@ class StateUnreadable(DrmqError):
     """The broker's own state cannot be read, so it must not start: it would take itself for a new one."""
 
 
+class InstallationInDoubt(StorageError):
+    """A received state could not be kept for certain, and may be found by the next start all the same."""
+
+
 # ---- snapshots with their place in the log ------------------------------------------------------
+
+
+def keep_for_installation(snapshots: Snapshots, meta: SnapshotMeta, data: bytes) -> None:
+    """Store a received state, from which a start finishes what a crash has interrupted.
+
+    If that fails, it must not be there: entries may be acknowledged next, and the start would put it in their place.
+    """
+    try:
+        snapshots.save(INSTALL_SNAPSHOT, decode_trim(meta.data), pack_snapshot(meta, data))
+    except OSError as error:
+        try:
+            snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))
+        except OSError:
+            raise InstallationInDoubt(f"a received state was stored in part: {error.strerror}") from error
+        raise
 
 
 def pack_snapshot(meta: SnapshotMeta, body: bytes) -> bytes:
@@ -135,7 +154,7 @@ class MessageState:
         return True
 
     def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
-        self.snapshots.save(INSTALL_SNAPSHOT, decode_trim(meta.data), pack_snapshot(meta, data))
+        keep_for_installation(self.snapshots, meta, data)
         return ProducerTable.from_bytes(data)
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
@@ -275,7 +294,7 @@ class MachineState:
         return end == len(data)
 
     def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
-        self.snapshots.save(INSTALL_SNAPSHOT, decode_trim(meta.data), pack_snapshot(meta, data))
+        keep_for_installation(self.snapshots, meta, data)
         return _Loaded(meta, data)
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:

@@ -7,8 +7,9 @@ durable, because it is written after the sync. So it is a lower bound of what wa
 batch below is corruption, a bad batch above is what a crash leaves. When it is unreadable, the
 bound is where the last segment begins, since a segment begins only after the one before was synced.
 
-It also carries the mark of a clean shutdown. The mark is synced when it is set and cleared,
-and cleared before anything in the log changes.
+It also carries the mark of a clean shutdown, which is taken back durably before anything in the log changes. After a
+power cut it may be there again all the same, if a start that found no index for it has walked the log; then what was
+appended since is behind the position that it names.
 
 `start` is replaced atomically when records below an offset are removed, before they are. Files
 left below it are thus known to be unwanted, whichever of them a crash brought back.

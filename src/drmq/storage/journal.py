@@ -108,18 +108,14 @@ class Journal:
         self._lock = Lock()
         self._failure: str | None = None
         newest = replay(files, root, self.seed) or Record(0, 0, 0, 0, [])
-        self._handles = [OpenFile(files, files.open(f"{root}/{name}", create=True)) for name in JOURNAL_NAMES]
-        self._sizes = [files.size(file.handle) for file in self._handles]
         self._current, self._position, self._sequence = newest.file, newest.end, newest.sequence
         self._first_sequence = self._begun_sequence = 0
         """The first record that counts, and the first of the file in use."""
         self._present: list[dict[str, tuple[Log, Offset]]] = [{}, {}]
         """The logs that have entries in each file, and the offset up to which these make them durable."""
         self._forgotten: dict[str, int] = {}
-        if not self._begin_anew():
-            for name in JOURNAL_NAMES:
-                files.remove(f"{root}/{name}")
-            files.sync_directory(root)
+        if not self._open_files() or not self._begin_anew():
+            self._remove_files(newest.file)
 
     def close(self) -> None:
         """Leave nothing to put back, if all logs are synced."""
@@ -172,6 +168,21 @@ class Journal:
 
     # Inside
 
+    def _open_files(self) -> bool:
+        try:
+            paths = [f"{self._root}/{name}" for name in JOURNAL_NAMES]
+            self._handles = [OpenFile(self._files, self._files.open(path, create=True)) for path in paths]
+        except OSError as error:
+            self._give_up(error)
+            return False
+        self._sizes = [self._files.size(file.handle) for file in self._handles]
+        return True
+
+    def _give_up(self, error: OSError) -> None:
+        """What was synced before stays good. The logs hold the same bytes and are synced one by one from now on."""
+        self._failure = error.strerror or str(error)
+        _logger.error("%s: the journal is not used any more: %s", self._root, self._failure)
+
     def _key(self, name: str) -> str:
         """A log's place within the data directory, wherever that may be moved to."""
         return name[len(self._root) + 1 :]
@@ -214,13 +225,19 @@ class Journal:
             self._files.write(handle, [_HEAD.pack(_MAGIC, _VERSION, checksum) + body, *parts, zeros], self._position)
             self._files.sync(handle)
         except OSError as error:
-            # What was synced before stays good. The logs hold the same bytes and are synced one by one from now on.
-            self._failure = error.strerror or str(error)
-            _logger.error("%s: the journal is not used any more: %s", self._root, self._failure)
+            self._give_up(error)
             return False
         self._sizes[self._current] = file_end
         self._position = end
         return True
+
+    def _remove_files(self, newest: int) -> None:
+        """Leave no journal. A file without the newer one is a whole row of records, the newer one alone may not be."""
+        for file in (newest, 1 - newest):
+            path = f"{self._root}/{JOURNAL_NAMES[file]}"
+            if self._files.exists(path):
+                self._files.remove(path)
+                self._files.sync_directory(self._root)
 
     def _begin_anew(self) -> bool:
         """Durably make void all there is, by a record that is the first to count."""
@@ -339,8 +356,11 @@ def _put_back(files: Files, directory: str, entries: Sequence[Entry]) -> None:
     """Write a log's entries to their places."""
     flushed_file = FlushedFile(files, f"{directory}/{FLUSHED_NAME}")
     flushed = flushed_file.read()
-    if flushed is not None and flushed.is_clean:
-        return  # closed in order, so it has all of them
+    last = entries[-1]
+    if flushed is not None and flushed.is_clean and flushed.offset >= last.end_offset:
+        # Closed in order after these. One that was closed before them may still say so: that it was opened again may
+        # have been in a page that was never written.
+        return
     opened: dict[Offset, OpenFile | None] = {}
     for entry in entries:
         if entry.segment not in opened:
@@ -353,7 +373,6 @@ def _put_back(files: Files, directory: str, entries: Sequence[Entry]) -> None:
     for file in opened.values():
         if file is not None:
             files.sync(file.handle)
-    last = entries[-1]
     if flushed is None or flushed.offset < last.end_offset:
         # Who opens the log learns how far it was promised, whatever has become of its files.
         flushed_file.write(Flushed(False, last.end_offset, last.segment, last.position + len(last.data)))

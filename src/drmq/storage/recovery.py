@@ -11,9 +11,9 @@ are, unread. Only the last is walked. What the walk meets, and what it means:
   in a `.cut` file beside the segment and reported;
 - an end below the flushed offset: promised batches are missing. `LogCorrupt`.
 
-What remains is synced before the log is used: after `kill -9` the bytes are there, but only in the
-page cache. After a clean shutdown the index of the last segment is on disk too, and only what
-follows its last entry is walked.
+What remains beyond the flushed position is written again and synced before the log is used: after `kill -9` the bytes
+are there, but perhaps only in the page cache. After a clean shutdown the index of the last segment is on disk too, and
+only what follows its last entry is walked.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ FLUSHED_NAME = "flushed"
 START_NAME = "start"
 CUT_SUFFIX = ".cut"
 _DIGITS = 20
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def open_log(files: Files, directory: str, options: LogOptions, first_offset: Of
     if tail.end_offset < opened.start_offset:
         raise LogCorrupt(tail.path, tail.size_bytes, tail.end_offset, f"offset {opened.start_offset} is missing")
     if not recovery.was_clean:
-        _settle(files, directory, tail, flushed_file)
+        _settle(files, directory, tail, flushed, flushed_file)
     return opened
 
 
@@ -144,13 +145,23 @@ def _create(
     return OpenedLog([segment], first_offset, flushed_file, Recovery(True, 0, 0, None))
 
 
-def _settle(files: Files, directory: str, tail: Segment, flushed_file: FlushedFile) -> None:
-    """Make durable what was found, and the name it was found under."""
+def _settle(files: Files, directory: str, tail: Segment, flushed: Flushed | None, flushed_file: FlushedFile) -> None:
+    """Make durable what was found, and the name it was found under.
+
+    What is not known to be on the disk is written once more. Had a sync of it failed, the page cache would still show
+    it and take it for stored, and another sync alone would prove nothing.
+    """
+    position = flushed.position if flushed is not None and flushed.segment == tail.base_offset else 0
+    handle = tail.file.handle
     try:
-        files.sync(tail.file.handle)
+        while position < tail.size_bytes:
+            data = files.read(handle, min(_CHUNK_BYTES, tail.size_bytes - position), position)
+            files.write(handle, (data,), position)
+            position += len(data)
+        files.sync(handle)
         files.sync_directory(directory)
     except OSError as error:
-        raise LogFenced(tail.path, f"sync failed: {error.strerror}") from error
+        raise LogFenced(tail.path, f"what was found cannot be made durable: {error.strerror}") from error
     flushed_file.write(Flushed(False, tail.end_offset, tail.base_offset, tail.size_bytes))
 
 

@@ -212,9 +212,12 @@ class SegmentLog:
         return (DiskFull if error.errno in _FULL else AppendFailed)(self._directory, error)
 
     def _cut_partial(self, segment: Segment, position: int) -> None:
-        """Remove what a failed write left, before anything else is appended behind it."""
+        """Remove what a failed write left, before anything else is appended there. It must not come back either: after
+        a power cut it would stand behind what the journal puts back, or at the end of a segment that nobody walks.
+        """
         try:
             self._files.truncate(segment.file.handle, position)
+            self._files.sync(segment.file.handle)
         except OSError as error:
             raise self._fence(f"a failed write could not be undone: {error.strerror}") from error
 
@@ -425,6 +428,8 @@ class SegmentLog:
                 later.remove_files()
                 self._files.sync_directory(self._directory)
             cut.remove_index()
+            # Should it come back, it might fit what is appended now by its size, and lead readers astray.
+            self._files.sync_directory(self._directory)
             self._files.truncate(cut.file.handle, position)
             self._files.sync(cut.file.handle)
         except OSError as error:
@@ -503,7 +508,10 @@ class SegmentLog:
 
     def delete(self) -> None:
         if self._journal is not None:
-            self._journal.forget(self._directory)
+            with suppress(OSError):
+                # A full disk must not keep what is on it from being removed. Entries of a log that is gone go nowhere,
+                # and whoever makes another one here has them forgotten first.
+                self._journal.forget(self._directory)
         self.close(clean=False)
         aside, number = f"{self._directory}.deleted", 0
         while self._files.exists(aside):
