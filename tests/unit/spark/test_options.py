@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import pytest
@@ -131,6 +132,21 @@ def test_places_in_time_and_by_offset() -> None:
     for text in ("1767225600000", "2026-01-01T00:00:00Z", "2026-01-01", "2026-01-01T01:00:00+01:00"):
         at = read_options({**BASE, "startingTimestamp": text, "startingOffsets": "earliest"}, is_stream=False)
         assert at.start == Where("time", 1_767_225_600_000), text
+
+
+def test_a_time_without_a_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine in another zone too: driver and workers must not mean different moments."""
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    try:
+        assert time.timezone == 5 * 3600
+        for text in ("2026-01-01", "2026-01-01T00:00:00", "2026-01-01 00:00:00.000"):
+            options = {**BASE, "startingTimestamp": text, "endingTimestamp": text}
+            found = read_options(options, is_stream=False)
+            assert (found.start, found.end) == (Where("time", 1_767_225_600_000),) * 2, text
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(("text", "size"), [("1024", 1024), ("512k", 512 << 10), ("64m", 64 << 20), ("2GB", 2 << 30)])
