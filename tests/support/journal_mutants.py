@@ -9,8 +9,8 @@ MUTANTS = [
     Mutant(
         "journal: ack before its sync",
         "journal.py",
-        "            self._files.sync(handle)\n        except OSError as error:\n            # What",
-        "            pass\n        except OSError as error:\n            # What",
+        "            self._files.sync(handle)\n        except OSError as error:\n            self._give_up",
+        "            pass\n        except OSError as error:\n            self._give_up",
     ),
     Mutant(
         "journal: a file is begun anew though a log has only it",
@@ -105,8 +105,8 @@ MUTANTS = [
     Mutant(
         "journal: goes on after its sync has failed",
         "journal.py",
-        "            self._failure = error.strerror or str(error)\n",
-        "            self._failure = None\n",
+        "        self._failure = error.strerror or str(error)\n",
+        "        self._failure = None\n",
     ),
     Mutant(
         "journal: an end in order leaves entries",
@@ -167,5 +167,41 @@ MUTANTS = [
         "segment_log.py",
         "        if clean and self._fenced is None and not self._is_marked_clean:\n            self.sync()\n",
         "        if clean and self._fenced is None and not self._is_marked_clean:\n            self.flush()\n",
+    ),
+    Mutant(
+        "journal: believes an old mark of a clean stop",
+        "journal.py",
+        " and flushed.offset >= last.end_offset",
+        "",
+    ),
+    Mutant(
+        "journal: given up with the older file first",
+        "journal.py",
+        "for file in (newest, 1 - newest):",
+        "for file in (1 - newest, newest):",
+    ),
+    Mutant(
+        "journal: a log on a full disk cannot be deleted",
+        "segment_log.py",
+        "            with suppress(OSError):\n                # A full",
+        "            if True:\n                # A full",
+    ),
+    Mutant(
+        "journal: what a failed write left comes back",
+        "segment_log.py",
+        "            self._files.truncate(segment.file.handle, position)\n            self._files.sync(segment.file.handle)\n",
+        "            self._files.truncate(segment.file.handle, position)\n",
+    ),
+    Mutant(
+        "journal: what a failed sync left is only synced",
+        "recovery.py",
+        "            files.write(handle, (data,), position)\n",
+        "",
+    ),
+    Mutant(
+        "journal: the index of what was cut may come back",
+        "segment_log.py",
+        "            self._files.sync_directory(self._directory)\n            self._files.truncate",
+        "            self._files.truncate",
     ),
 ]

@@ -218,6 +218,48 @@ def test_a_disk_that_refuses_the_file_stops_no_transfer(caplog: pytest.LogCaptur
     assert "kept in memory only" in caplog.text
 
 
+@pytest.mark.parametrize("is_taken_back", [True, False])
+def test_a_snapshot_that_could_not_be_stored_does_not_come_back_over_later_entries(is_taken_back: bool) -> None:
+    """It has its name when the sync of the directory fails. A new leader has all entries, which are acknowledged; a
+    start that found the snapshot would put it in their place. If it cannot be taken back, nothing is acknowledged.
+    """
+    files = FakeFiles()
+    desk = Desk(files, members=GROUP)
+    sender = Sender()
+    position = sender.offer(desk)
+    while position + PART_BYTES < len(sender.data):
+        position = sender.send_part(desk, position)
+    for _ in range(1 if is_taken_back else 2):
+        files.fail("sync_directory", errno.EIO, path_part=INCOMING.rpartition("/")[0])
+    desk.replica.receive(SnapshotChunk(NodeId(2), SELF, Term(5), sender.meta, position, sender.data[position:], True))
+    desk.work()
+
+    own = [Entry(LogIndex(index), LogIndex(index), Term(4), EntryKind.NOTHING, b"", 0) for index in range(1, 20)]
+    later = AppendRequest(NodeId(3), SELF, Term(6), LogIndex(0), Term(0), (*own, *entries_of(20, 62)), LogIndex(81))
+    for _ in range(2):
+        desk.replica.receive(later)
+        desk.work()
+        desk.wait()
+    acked = [message.match for message in desk.sent if isinstance(message, AppendAccepted)]
+    assert bool(acked) == is_taken_back
+    for disk in (files.after_kill(), *map(files.after_power_cut, range(10))):
+        assert restarted(disk).replica.entries.last_index in ({81} if is_taken_back else {0, 60})
+
+
+def entries_of(first: int, count: int) -> list[Entry]:
+    """Batches of one record each, from offset 0 on."""
+    made = []
+    for number in range(count):
+        data = a_batch((b"x",))
+        stamp(data, Offset(number), LeaderEpoch(4))
+        made.append(
+            Entry(
+                LogIndex(first + number), LogIndex(first + number), Term(4), EntryKind.PAYLOAD, bytes(data), len(data)
+            )
+        )
+    return made
+
+
 def test_a_damaged_snapshot_is_forgotten_and_sent_from_the_beginning() -> None:
     sender = Sender(data=a_table()[:-1])
     desk, position = half_way(sender)

@@ -6,14 +6,15 @@ the script ends before the cut. For each cut, several seeds decide what becomes 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from drmq.model import Offset
-from drmq.storage import Log, LogOptions, SegmentLog, SnapshotStore
+from drmq.storage import DiskFull, Log, LogFenced, LogOptions, SegmentLog, SnapshotStore
 from drmq.testing.files import FakeFiles, PowerCut
-from support.storage_samples import Batch, joined, read_all, row
+from support.storage_samples import Batch, batch, joined, read_all, row
 
 OPTIONS = LogOptions(segment_bytes=1024, index_interval_bytes=128)
 PATH = "/data/topics/log"
@@ -207,3 +208,57 @@ def test_a_snapshot_is_there_whole_or_not_at_all() -> None:
                 assert found.offset in (saved, saved + 1)
                 assert found.payload == b"state %d" % found.offset * 100
     assert crash_at > 10
+
+
+def test_what_a_failed_sync_left_is_not_taken_for_stored() -> None:
+    """The process is restarted, not the machine: the page cache shows the batch, and takes it for written."""
+    for seed in range(20):
+        files = FakeFiles()
+        log = SegmentLog(PATH, OPTIONS, files)
+        log.append(row(0, 1))
+        log.flush()
+        log.append(row(1, 1))
+        files.fail("sync", path_part=".log")
+        with pytest.raises(LogFenced):
+            log.flush()
+        again = files.after_kill()
+        log = SegmentLog(PATH, OPTIONS, again)
+        assert log.flushed_offset == 2
+        assert SegmentLog(PATH, OPTIONS, again.after_power_cut(seed)).end_offset == 2
+
+
+def test_what_a_failed_write_left_is_not_at_the_end_of_a_sealed_segment() -> None:
+    """Nobody walks that one at the start. Who reads it would meet bytes behind its last batch."""
+    for seed in range(20):
+        files = FakeFiles()
+        log = SegmentLog(PATH, OPTIONS, files)
+        log.append(row(0, 2))
+        log.flush()
+        files.fail("write", errno.ENOSPC, path_part=".log", partial_bytes=50)
+        with pytest.raises(DiskFull):
+            log.append(row(2, 1))
+        log.roll()
+        log.append(row(2, 1))
+        log.flush()
+        assert read_all(SegmentLog(PATH, OPTIONS, files.after_power_cut(seed))) == joined(row(0, 2) + row(2, 1))
+
+
+def test_an_index_of_what_was_cut_does_not_come_back() -> None:
+    """What is appended then has the same end and size, and its batches are at other places."""
+    options = LogOptions(index_interval_bytes=64)
+    new = [batch(offset, size=size, seed=2) for offset, size in enumerate((200, 60, 40))]
+    for seed in range(20):
+        files = FakeFiles()
+        log = SegmentLog(PATH, options, files)
+        log.append([batch(offset, size=size, seed=1) for offset, size in enumerate((60, 200, 40))])
+        log.close()
+        for name in files.list(PATH):
+            handle = files.open(f"{PATH}/{name}")
+            files.sync(handle)
+            files.close(handle)
+        files.sync_directory(PATH)
+        log = SegmentLog(PATH, options, files)
+        log.truncate_suffix(Offset(0))
+        log.append(new)
+        log.close()
+        assert read_all(SegmentLog(PATH, options, files.after_power_cut(seed)), max_bytes=1) == joined(new)

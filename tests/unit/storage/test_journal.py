@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 
 import pytest
 
 from drmq.model import Offset
-from drmq.storage import DirectoryUnreadable, Journal, LogCorrupt, LogOptions, SegmentLog
+from drmq.storage import DirectoryUnreadable, DiskFull, Journal, LogCorrupt, LogFenced, LogOptions, SegmentLog
 from drmq.storage.files import make_directories
 from drmq.storage.journal import (
     FORGOTTEN_NAME,
@@ -355,6 +356,125 @@ def test_a_full_disk_keeps_nobody_from_starting() -> None:
     shelf.append("a", 1)
     assert not shelf.take("a")
     shelf.check(files.after_power_cut(0))
+
+
+def test_a_journal_that_cannot_be_made_keeps_nobody_from_starting() -> None:
+    for name in JOURNAL_NAMES:
+        files = FakeFiles()
+        files.make_directory(ROOT)
+        files.fail("create", errno.ENOSPC, path_part=name)
+        shelf = Shelf(files)
+        shelf.open("a")
+        shelf.append("a", 1)
+        assert not shelf.take("a")
+        shelf.check(files.after_power_cut(0))
+
+
+@pytest.mark.parametrize("changes_later", range(1, 7))
+def test_a_journal_that_is_given_up_is_so_at_every_step(changes_later: int) -> None:
+    """After a crash both files count. The start puts all back, finds no room for its first record, removes the files,
+    and ends in the middle of that: what is left of the journal is no reason to refuse the directory.
+    """
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    while shelf.journal._current == 0 or not shelf.journal._present[0]:
+        shelf.append("a", 1)
+        assert shelf.journal.take([shelf.logs["a"]])
+        shelf.flushed["a"] = shelf.logs["a"].flushed_offset
+    for seed in range(10):
+        disk = shelf.files.after_kill()
+        disk.fail("write", errno.ENOSPC, path_part="journal")
+        disk.crash_near("journal", changes_later)
+        with suppress(PowerCut):
+            Journal(disk, ROOT, SECRET, FILE_BYTES)
+        shelf.check(disk.after_kill())
+        shelf.check(disk.after_power_cut(seed))
+
+
+def test_a_full_disk_does_not_keep_a_log_from_being_deleted() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.append("a", 20)
+    assert shelf.take("a")
+    shelf.files.capacity_bytes = 1
+    shelf.logs["a"].delete()
+    assert not shelf.files.exists(f"{ROOT}/a")
+    shelf.files.capacity_bytes = 1 << 30
+    shelf.appended["a"], shelf.flushed["a"] = [], 0
+    shelf.open("a")
+    shelf.append("a", 1)
+    shelf.take("a")
+    for seed in SEEDS:
+        shelf.check(shelf.files.after_power_cut(seed))
+
+
+def closed_in_order() -> FakeFiles:
+    """A log of two batches and its journal after a clean stop, with the mark of it on the disk."""
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.append("a", 2)
+    assert shelf.take("a")
+    shelf.close()
+    mark = shelf.files.open(f"{ROOT}/a/flushed")
+    shelf.files.sync(mark)
+    shelf.files.close(mark)
+    return shelf.files
+
+
+def index_lost(files: FakeFiles, seed: int) -> FakeFiles:
+    """The power goes after the stop, and with it the index, which was not synced: the start walks the log."""
+    return files.after_power_cut(seed)
+
+
+def killed_while_the_mark_is_taken_back(files: FakeFiles, seed: int) -> FakeFiles:
+    shelf = Shelf(files)
+    shelf.open("a")
+    files.crash_near("/a/flushed", 1)
+    with pytest.raises(PowerCut):
+        shelf.append("a", 1)
+    return files.after_kill()
+
+
+def taking_the_mark_back_fails(files: FakeFiles, seed: int) -> FakeFiles:
+    shelf = Shelf(files)
+    shelf.open("a")
+    files.fail("sync", path_part="/a/flushed")
+    with pytest.raises(LogFenced):
+        shelf.append("a", 1)
+    return files.after_kill()
+
+
+@pytest.mark.parametrize("accident", [index_lost, killed_while_the_mark_is_taken_back, taking_the_mark_back_fails])
+def test_an_old_mark_of_a_clean_stop_hides_nothing(accident: Callable[[FakeFiles, int], FakeFiles]) -> None:
+    """The mark is on the disk, a start has taken it back in memory only, and appends since then are in the journal."""
+    for seed in range(40):
+        files = accident(closed_in_order(), seed)
+        shelf = Shelf(files)
+        shelf.open("a")
+        assert shelf.logs["a"].flushed_offset == 2
+        shelf.append("a", 3)
+        assert shelf.journal.take([shelf.logs["a"]])
+        disk = files.after_power_cut(seed)
+        journal = Journal(disk, ROOT, SECRET, FILE_BYTES)
+        assert SegmentLog(f"{ROOT}/a", OPTIONS, disk, journal=journal).end_offset == 5
+
+
+def test_what_a_failed_write_left_does_not_follow_what_the_journal_puts_back() -> None:
+    """The disk is full within the third batch. Another leader's, of the same size, comes to the place of the first."""
+    refused, kept = row(1, 3, epoch=1, seed=7), row(1, 1, epoch=2, seed=8)
+    for seed in range(40):
+        files = FakeFiles()
+        shelf = Shelf(files)
+        shelf.open("a")
+        shelf.append("a", 1, size=40)
+        shelf.logs["a"].sync()
+        files.fail("write", errno.ENOSPC, path_part="/a/", partial_bytes=2 * len(refused[0][1]) + 10)
+        with pytest.raises(DiskFull):
+            shelf.logs["a"].append(refused)
+        shelf.logs["a"].append(kept)
+        shelf.appended["a"] += kept
+        shelf.take("a")
+        shelf.check(files.after_power_cut(seed))
 
 
 def test_a_log_whose_own_sync_fails_keeps_what_the_journal_has() -> None:
