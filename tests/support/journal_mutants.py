@@ -63,14 +63,14 @@ MUTANTS = [
     Mutant(
         "journal: what is put back is not synced",
         "journal.py",
-        "            files.sync(file.handle)\n    last",
-        "            pass\n    last",
+        "            files.sync(file.handle)\n    if flushed",
+        "            pass\n    if flushed",
     ),
     Mutant(
         "journal: a start does not begin it anew",
         "journal.py",
-        "        if not self._begin_anew():\n            for",
-        "        if False:\n            for",
+        "if not self._open_files() or not self._begin_anew():",
+        "if not self._open_files():",
     ),
     Mutant(
         "journal: a start overwrites what counts",

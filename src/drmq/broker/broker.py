@@ -644,7 +644,7 @@ class Broker:
         searched, up_to = partition.log, partition.high_watermark
 
         def search() -> tuple[Offset, int] | None:
-            latest = searched.latest_time()
+            latest = searched.latest_time(up_to)
             if latest.base_offset < 0:
                 return None
             batch = searched.batch_at_time(latest.timestamp, up_to)

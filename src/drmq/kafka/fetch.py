@@ -232,7 +232,9 @@ class ParkedFetch:
                     raise NotCached
                 data = found  # type: ignore[assignment]
         except OffsetOutOfRange:
-            return _failed(entry, ErrorCode.OFFSET_OUT_OF_RANGE, partition), 0
+            # A follower may have removed it meanwhile, or not have it yet: only the leader knows that it is not there.
+            code = ErrorCode.OFFSET_OUT_OF_RANGE if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return _failed(entry, code, partition), 0
         except LogCorrupt as error:
             self._server.on_storage_error(partition, error)
             return _failed(entry, ErrorCode.KAFKA_STORAGE_ERROR, partition), 0

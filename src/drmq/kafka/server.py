@@ -98,7 +98,7 @@ class KafkaServer:
 
     async def close(self) -> None:
         """Take no more requests, answer those in flight, close all connections."""
-        self.listener.stop_accepting()
+        await self.listener.stop_accepting()
         for parked in [one for fetches in self._fetches.values() for one in fetches]:
             parked.finish()
         for connection in [connection for connection, waiting in self._parked.items() if waiting]:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from drmq.model import LeaderEpoch, Offset
+from drmq.model import NO_TIMESTAMP, LeaderEpoch, Offset
 from drmq.storage.epochs import EpochStart, EpochTable
 
 _MAGIC = b"DMQI"
@@ -83,6 +83,11 @@ class SparseIndex:
         """The position of the last entry at or below `offset`; 0 if there is none."""
         entry = bisect_right(self.offsets, offset - self.base_offset, 0, len(self.positions))
         return self.positions[entry - 1] if entry else 0
+
+    def time_before(self, offset: Offset) -> int:
+        """The largest time of all batches before the last entry at or below `offset`."""
+        entry = bisect_right(self.offsets, offset - self.base_offset, 0, len(self.positions))
+        return self.times[entry - 1] if entry else NO_TIMESTAMP
 
     def after_offset(self, offset: Offset, default: int) -> int:
         """The position of the first entry at or above `offset`."""

@@ -129,8 +129,8 @@ class Log(Protocol):
         Older than all known: (`epoch`, start of the first known). No epoch known: (-1, -1).
         """
 
-    def latest_time(self) -> LatestTime:
-        """The largest record timestamp and the batch that holds it; may read index files."""
+    def latest_time(self, up_to: Offset | None = None) -> LatestTime:
+        """The largest record timestamp, below `up_to` if given, and the first batch that holds it; may read files."""
 
     def append(self, batches: Sequence[tuple[BatchHeader, Buffer]]) -> None:
         """Write stamped batches, the first at `end_offset` and each at the end of the one before.

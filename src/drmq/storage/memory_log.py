@@ -85,10 +85,11 @@ class MemoryLog:
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
         return self.epochs.end_of(epoch, self.end_offset)
 
-    def latest_time(self) -> LatestTime:
+    def latest_time(self, up_to: Offset | None = None) -> LatestTime:
+        end = self.end_offset if up_to is None else up_to
         best = LatestTime(NO_TIMESTAMP, Offset(-1))
         for header, _ in self._all():
-            if header.max_timestamp > best.timestamp:
+            if header.base_offset < end and header.max_timestamp > best.timestamp:
                 best = LatestTime(header.max_timestamp, header.base_offset)
         return best
 

@@ -37,7 +37,7 @@ from drmq.storage.errors import LogCorrupt
 from drmq.storage.files import Files, OpenFile
 from drmq.storage.index import HEADER_SIZE as INDEX_HEADER_SIZE
 from drmq.storage.index import IndexHeader, SparseIndex, Summary, decode_body, decode_header, encode
-from drmq.storage.log import StoredBatch
+from drmq.storage.log import LatestTime, StoredBatch
 from drmq.storage.spans import Spans
 from drmq.storage.walk import BadBatch, check, walk
 
@@ -188,13 +188,7 @@ class Segment:
         if self.max_timestamp_offset < end_offset:
             result.max_timestamp, result.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
             return result
-        last = len(result.index) - 1
-        result.max_timestamp = result.index.times[last]
-        for _, header in self._walk(result.index.positions[last], position):
-            result.max_timestamp = max(result.max_timestamp, header.max_timestamp)
-        found = self.find_time(result.max_timestamp, end_offset)
-        if found is not None:
-            result.max_timestamp_offset = found.base_offset
+        result.max_timestamp, result.max_timestamp_offset = self.latest_time(end_offset)
         return result
 
     # Loading what is known of a sealed segment
@@ -408,6 +402,18 @@ class Segment:
             if header.max_timestamp >= timestamp:
                 return header
         return None
+
+    def latest_time(self, up_to: Offset) -> LatestTime:
+        """The largest timestamp below `up_to`, and the first batch that has it. Others may append meanwhile."""
+        self.load()
+        last = Offset(up_to - 1)
+        newest = self.index.time_before(last)
+        for _, header in self._walk(self.index.before_offset(last), self.size_bytes):
+            if header.base_offset >= up_to:
+                break
+            newest = max(newest, header.max_timestamp)
+        found = self.find_time(newest, up_to)
+        return LatestTime(newest, found.base_offset) if found is not None else LatestTime(NO_TIMESTAMP, _NO_OFFSET)
 
     def batch(self, header: BatchHeader) -> StoredBatch:
         """The batch that this header belongs to, verified."""

@@ -143,8 +143,9 @@ class SegmentLog:
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
         return self.epochs.end_of(epoch, self._end_offset)
 
-    def latest_time(self) -> LatestTime:
-        return self._ask(View.latest_time)
+    def latest_time(self, up_to: Offset | None = None) -> LatestTime:
+        end = self._end_offset if up_to is None else up_to
+        return self._ask(lambda view: view.latest_time(end))
 
     # Appending
 

@@ -39,13 +39,18 @@ class View:
             self.sealed_epochs = sealed
         return sealed.with_batches(self.segments[-1].epochs)
 
-    def latest_time(self) -> LatestTime:
-        """The largest timestamp and its batch."""
+    def latest_time(self, up_to: Offset) -> LatestTime:
+        """The largest timestamp below `up_to`, and its batch."""
         best = LatestTime(-1, Offset(-1))
         for segment in self.segments:
-            segment.load_summary()
-            if segment.max_timestamp > best.timestamp:
-                best = LatestTime(segment.max_timestamp, segment.max_timestamp_offset)
+            if segment.base_offset >= up_to or segment.size_bytes == 0:
+                break
+            if segment is self.segments[-1] or segment.end_offset > up_to:
+                found = segment.latest_time(up_to)
+            else:
+                segment.load_summary()
+                found = LatestTime(segment.max_timestamp, segment.max_timestamp_offset)
+            best = max(best, found, key=lambda each: each.timestamp)
         return best
 
     def batch_at_time(self, timestamp: int, start: Offset, up_to: Offset) -> StoredBatch | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from drmq.transport.accepting import stop_accepting
 from drmq.transport.buffers import BufferPool
 from drmq.transport.connection import Connection, FrameHandler, Pause
 from drmq.transport.limits import ListenerOptions
@@ -66,14 +67,14 @@ class Listener:
         if self._server is not None:
             await self._server.start_serving()
 
-    def stop_accepting(self) -> None:
+    async def stop_accepting(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_accepting(self._server)
 
     async def close(self, drain_timeout_s: float = 5.0) -> None:
         """Take no more requests, let those in flight be answered, then close what is left."""
         self._is_closing = True
-        self.stop_accepting()
+        await self.stop_accepting()
         for connection in self.connections:
             connection.pause(Pause.SHUTDOWN)
         deadline = asyncio.get_running_loop().time() + drain_timeout_s

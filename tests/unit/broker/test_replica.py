@@ -35,6 +35,7 @@ from drmq.records import stamp
 from drmq.storage import LogFenced
 from drmq.testing.files import FakeFiles, PowerCut
 from support.batches import a_batch, a_header
+from support.broker_harness import Harness
 from support.desk_leader import Leader, Plain, answers, on_disk, plain, receive
 from support.replica_desk import SELF, TOPIC, Desk
 
@@ -543,6 +544,22 @@ def test_a_leader_serves_only_once_it_has_committed_something_of_its_own_term() 
     desk.work()
     assert (before, partition.may_read) == (False, True)
     assert desk.announced == [partition]
+
+
+def test_the_newest_time_is_that_of_committed_records() -> None:
+    """A newer batch is on the leader's disk alone: nobody may be told of it, nor be told that there is none."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    lead(desk)
+    partition, node = desk.partition, desk.replica.node
+    assert node is not None
+    partition.append(a_batch([b"a", b"b"], timestamp_ms=1_000), 5_000)
+    desk.work()
+    receive(desk, AppendAccepted(NodeId(2), SELF, Term(partition.leader_epoch), node.last_index))
+    partition.append(a_batch([b"c"], timestamp_ms=2_000), 5_000)
+    desk.work()
+    assert (partition.high_watermark, partition.log.end_offset) == (2, 3)
+    with Harness() as harness:
+        assert harness.run(harness.broker.max_time(partition)) == (0, 1_000)
 
 
 def lead(desk: Desk) -> None:

@@ -191,6 +191,8 @@ def test_the_latest_time_names_the_batch_that_holds_it(log: Log) -> None:
     assert log.latest_time() == (99, 1)
     times(log, [100])
     assert log.latest_time() == (100, 44)
+    for up_to, expected in [(44, (99, 1)), (2, (99, 1)), (1, (10, 0)), (0, (-1, -1))]:
+        assert log.latest_time(Offset(up_to)) == expected
 
 
 def test_truncation_removes_the_batches_from_an_offset_on(log: Log) -> None:

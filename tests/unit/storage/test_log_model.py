@@ -147,6 +147,10 @@ class LogMachine(RuleBasedStateMachine):
         newest = self.log.latest_time()
         if self.batches:
             assert newest.timestamp >= max(header.max_timestamp for header, _ in self.batches)
+            for up_to in {self.batches[0][0].next_offset, self.batches[-1][0].base_offset}:
+                below = [header.max_timestamp for header, _ in self.batches if header.base_offset < up_to]
+                assert self.log.latest_time(up_to).timestamp >= max(below, default=-1)
+                assert self.log.latest_time(up_to).base_offset < up_to
 
 
 class SegmentLogMachine(LogMachine):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from drmq.transport import Connection, Listener, ListenerOptions
 
@@ -46,6 +48,19 @@ def test_a_request_is_answered() -> None:
         writer.write(frame(100) * 2)
         assert await reader.readexactly(208) == frame(100) * 2
         writer.close()
+
+    run(ListenerOptions(), scenario)
+
+
+def test_who_comes_in_the_moment_of_closing_is_closed_too() -> None:
+    """The connection is accepted in the turn of the loop before the one in which the listener closes."""
+
+    async def scenario(listener: Listener, port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as late:
+            await asyncio.sleep(0)
+            await asyncio.create_task(listener.close(drain_timeout_s=0.1))
+            with suppress(ConnectionResetError):
+                assert late.recv(1) == b""
 
     run(ListenerOptions(), scenario)
 

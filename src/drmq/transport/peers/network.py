@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec
 
 from drmq.model import GroupId, NodeId
+from drmq.transport.accepting import stop_accepting
 from drmq.transport.connection import Buffer
 from drmq.transport.peers.errors import PeerUnavailable
 from drmq.transport.peers.hello import refusal_of
@@ -30,7 +31,6 @@ log = logging.getLogger("drmq.transport.peers")
 _BACKLOG = 256
 _CLOSE_TIMEOUT_S = 1.0
 _REFUSALS_MAX = 1_000
-_TURNS_TO_ACCEPT = 5
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -87,26 +87,13 @@ class PeerNetwork:
             self._ending.update(link.stop("this node shuts down"))
         for stream in list(self.streams.open):
             stream.close("this node shuts down")
-        await self._stop_accepting()
+        if self._server is not None:
+            await stop_accepting(self._server)
         # The streams give up by themselves when their peers do not read.
         await self.streams.wait_closed(_CLOSE_TIMEOUT_S)
         await asyncio.gather(*self._ending, return_exceptions=True)
         if self._server is not None:
             await self._server.wait_closed()
-
-    async def _stop_accepting(self) -> None:
-        """Let nobody in any more, and lose nobody who is at the door.
-
-        A connection that was accepted gets to us in a few turns of the loop, and is closed then. Were its server closed
-        in between, asyncio would forget it and leave it open (https://github.com/python/cpython/issues/109564).
-        """
-        if self._server is None:
-            return
-        for listening in self._server.sockets:
-            self.loop.remove_reader(listening.fileno())
-        for _ in range(_TURNS_TO_ACCEPT):
-            await asyncio.sleep(0)
-        self._server.close()
 
     def _make_stream(self) -> Stream:
         return Stream(Inbound(self), self.streams)
