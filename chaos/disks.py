@@ -1,4 +1,4 @@
-"""Disks that lose their power, are full, slow or empty: K1, K4, K5, K6, K10, and F12 with a power cut."""
+"""Disks that lose their power, lie, are full, slow or empty: K1, K3, K4, K5, K6, K10, and F12 with a power cut."""
 
 from __future__ import annotations
 
@@ -35,6 +35,28 @@ def power_cut_on_all(run: Run) -> None:
         run.load.wait_loaded(run.chance.randrange(10, 100))
         run.cut_power(*run.cluster.ids)
         run.start(*run.cluster.ids)
+        run.whole()
+
+
+def lying_disk(run: Run) -> None:
+    """The disk of one node says "synced" and stores nothing for a while; then the power goes. The others have it all.
+
+    The node has forgotten what it has acknowledged, and maybe a vote. Were the others gone too, that would be lost: the
+    guide says so. They are not, so nothing is, and the node takes part again.
+    """
+    for _ in range(2):
+        place = run.place()
+        node_id = run.leader(place) if run.chance.random() < 0.5 else run.follower(place)
+        run.say(f"from now on the disk of {node_id} stores nothing")
+        run.cluster[node_id].pause()
+        run.disks[node_id].copy()
+        run.cluster[node_id].resume()
+        run.load.wait_loaded(run.chance.randrange(100, 400))
+        run.say(f"power cut on {node_id}")
+        run.cluster[node_id].kill()
+        run.disks[node_id].cut()
+        run.served()
+        run.start(node_id)
         run.whole()
 
 

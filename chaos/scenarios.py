@@ -55,6 +55,7 @@ SCENARIOS = [
     Scenario("F15-started-with-a-wrong-clock", wall_clocks.started_with_a_wrong_clock, "clock"),
     Scenario("K1-power-cut-on-one", disks.power_cut_on_one, "power"),
     Scenario("K1-power-cut-on-all", disks.power_cut_on_all, "power"),
+    Scenario("K3-lying-disk", disks.lying_disk, "power"),
     Scenario("K4-failed-sync", disks.failed_sync, "strace"),
     Scenario("K5-disk-full-on-follower", disks.disk_full_on_follower, "small-disk"),
     Scenario("K5-disk-full-on-leader", disks.disk_full_on_leader, "small-disk"),

@@ -221,6 +221,12 @@ class Scene:
                     f"n{replica.node_id}@{state.term} restarts: vote={f'n{vote}' if vote else None} "
                     f"log={replica.storage.last_index}@{replica.storage.term_at(replica.storage.last_index)}"
                 )
+            case "lose":
+                replica = self.replica(plain[0])
+                replica.storage.truncate_from(LogIndex(int(named["from"])))
+                replica.storage.commit = min(replica.storage.commit, replica.storage.last_index)
+            case "notice":
+                self.node(plain[0]).on_member_restarted(NodeId(int(plain[1])))
             case "compact":
                 self.compact(self.replica(plain[0]), named.get("keep"))
             case "damage":

@@ -281,10 +281,22 @@ class GroupHost:
         before, self._boots[hello.node_id] = self._boots.get(hello.node_id), hello.boot_id
         if before is not None and before != hello.boot_id:
             self.wake_members(hello.node_id)
+            self._tell_of_restart(hello.node_id)
         if self.network is not None:
             own = [self._notice(partition) for partition in self if partition.is_serving]
             if own:
                 self.network.notify(hello.node_id, own)
+
+    def _tell_of_restart(self, node_id: NodeId) -> None:
+        """Have the groups that are led here ask the members on a node again what they hold."""
+        for partition in self._partitions.values():
+            node = partition.replica.node
+            if node is None or not partition.is_leader:
+                continue
+            for member in node.configuration.members:
+                if node_of(member) == node_id:
+                    node.on_member_restarted(member)
+                    self.mark_dirty(partition.replica)
 
     def on_peer_down(self, node_id: NodeId) -> None:
         self.wake_members(node_id)

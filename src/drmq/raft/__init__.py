@@ -31,6 +31,7 @@ The interface, for a driver
     node.transfer_leadership(target)
     node.campaign()                              where waiting for a timeout is pointless
     node.on_leader_lost()                        the leader's process is gone: wait for it no longer
+    node.on_member_restarted(member)             its process is another one: it must show again what it has
     node.take_ready() -> Ready                   when node.has_ready
 
     node.on_persisted(number)                    all that Ready `number`, and those before it, had to persist

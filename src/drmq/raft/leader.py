@@ -303,10 +303,20 @@ class Leader:
             return
         if progress.on_silence():
             progress.paused = False
-            if progress.state is ProgressState.PROBE or progress.in_flight_count == 0:
+            has_more = progress.next <= self._state.log.last_index
+            if has_more and (progress.state is ProgressState.PROBE or progress.in_flight_count == 0):
                 self._replication_due = True
             else:
                 self._send_append(message.sender, progress, with_entries=False)
+
+    def on_member_restarted(self, node_id: NodeId) -> None:
+        """A follower's process is another one. Its disk may have less than it has said, if that lies."""
+        progress = self.progress.get(node_id)
+        if progress is None or progress.state is ProgressState.SNAPSHOT or progress.match == NO_INDEX:
+            return
+        progress.forget()
+        self._send_append(node_id, progress, with_entries=False)
+        self._replication_due = True
 
     def on_own_log_durable(self) -> None:
         """More of our own log is on our own disk."""

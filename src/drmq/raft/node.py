@@ -243,6 +243,15 @@ class Node:
             state.leader_id = None
             state.hasten_election()
 
+    def on_member_restarted(self, node_id: NodeId) -> None:
+        """The driver has seen that a member's process is another one than before: what it holds, it must show again.
+
+        A disk that keeps its word has all of it. One that lies, or was put back to an earlier state, does not, and the
+        member would be sent nothing of that any more. A mistake costs one question.
+        """
+        if self._leader is not None:
+            self._leader.on_member_restarted(node_id)
+
     def propose(self, payloads: Sequence[Payload], spans: Sequence[int] | None = None) -> LogIndex:
         """Append payloads, in order, and give the first index. Raises a `Refusal`.
 

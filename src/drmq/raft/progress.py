@@ -9,6 +9,7 @@
     any -> snapshot       the next entry is in the snapshot
     snapshot -> replicate the snapshot is installed
     snapshot -> probe     the driver could not read it
+    replicate -> probe    the follower's process is another one: what it holds, it must show again
 
 The *window* holds what was sent and not answered: the last index and the size of each message. It bounds
 messages and bytes, so a stuck follower costs its leader a known amount of memory and no more.
@@ -35,8 +36,8 @@ class ProgressState(Enum):
 class Progress:
     """One follower in the eyes of its leader. Owned by the `Leader`; soft state.
 
-    Always true: `match < next`; only `match` says what the follower holds, and it never falls; the window is
-    empty except in `replicate`.
+    Always true: `match < next`; only `match` says what the follower holds, and while its process lives it never falls;
+    the window is empty except in `replicate`.
     """
 
     __slots__ = (
@@ -139,6 +140,12 @@ class Progress:
     def become_probe(self) -> None:
         """Begin again to find out where the logs meet."""
         self._become(ProgressState.PROBE, LogIndex(self.match + 1))
+
+    def forget(self) -> None:
+        """Count nothing that the follower has shown so far, and ask first whether it still has all of that."""
+        next_index = LogIndex(self.match + 1)
+        self.match = NO_INDEX
+        self._become(ProgressState.PROBE, next_index)
 
     def become_snapshot(self, sending: SnapshotSending) -> None:
         """Send no entries until the follower has the snapshot."""

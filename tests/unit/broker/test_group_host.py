@@ -282,6 +282,27 @@ def test_a_node_that_comes_back_as_another_process_wakes_its_groups(room: Room) 
     assert not room.place(1).is_asleep
 
 
+def test_a_member_that_comes_back_as_another_process_shows_again_what_it_has(room: Room) -> None:
+    """Its disk may have lied. The leader counts nothing of it before it has answered, and then all of it."""
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    leader = room.leader
+    other = next(node for node in (1, 2, 3) if node != leader.node_id)
+    node = leader.partition.replica.node
+    assert node is not None
+
+    def greet(boot_id: bytes) -> int:
+        identity = Identity("cluster", NodeId(other), 0, 1, boot_id, "host", 1)
+        leader.host.on_peer_up(Hello.of(identity, ConnectionKind.HEARTBEAT, leader.node_id))
+        return node.progress()[MemberId(NodeId(other))].match
+
+    assert room.call(lambda: greet(b"first")) == node.last_index
+    assert room.call(lambda: greet(b"second")) == 0
+    assert node.progress()[MemberId(NodeId(other))].match == node.last_index
+    room.ticks(ASLEEP_TICKS)
+    assert leader.is_asleep
+
+
 def test_who_is_told_to_sleep_too_early_says_so(room: Room) -> None:
     room.make_group()
     room.ticks(ASLEEP_TICKS)
