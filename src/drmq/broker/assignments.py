@@ -101,7 +101,7 @@ class Assignments:
             self._worker = asyncio.ensure_future(self._work())
 
     def _shard_count(self) -> int:
-        offsets = self._metadata.catalog.topics.get(CONSUMER_OFFSETS)
+        offsets = self._metadata.committed_catalog.topics.get(CONSUMER_OFFSETS)
         return 0 if offsets is None else offsets.partition_count
 
     async def settled(self) -> None:
@@ -132,7 +132,8 @@ class Assignments:
             await self._table.in_pool(self._note_made)
 
     async def _bring_and_remove(self, topic_id: TopicId) -> None:
-        catalog = self._metadata.catalog
+        # Read late, for facts that came meanwhile count as well; but only those that will not be taken back.
+        catalog = self._metadata.committed_catalog
         topic = catalog.topics_by_id.get(topic_id)
         if topic is None:
             if topic_id in catalog.deleted:
@@ -222,7 +223,7 @@ class Assignments:
             if is_to_lead:
                 # The first of the replicas is to lead. Nobody has to wait for a leader that never was.
                 partition.replica.campaign()
-        if topic.topic_id not in self._metadata.catalog.topics_by_id:
+        if topic.topic_id not in self._metadata.committed_catalog.topics_by_id:
             # Deleted meanwhile. Whoever noticed that found nothing here to remove.
             self._waiting[topic.topic_id] = None
 
@@ -281,7 +282,7 @@ class Assignments:
     async def replace_lost(self) -> None:
         """One round: where a copy on this node is of no use, ask for leave to begin another one."""
         for group in sorted(self._lost):
-            topic = self._metadata.catalog.topics_by_id.get(group.topic_id)
+            topic = self._metadata.committed_catalog.topics_by_id.get(group.topic_id)
             slot = self._table.slots(group.topic_id).get(group.partition)
             if topic is None or slot is None:
                 self._lost.discard(group)
@@ -304,10 +305,10 @@ class Assignments:
 
     def _note_former(self, partition: Partition) -> None:
         """On a leader: whose name has changed is not in sync, though its last word was that it is."""
-        assignment = self._metadata.catalog.assignment(partition.group)
+        assignment = self._metadata.committed_catalog.assignment(partition.group)
         node = partition.replica.node
         if assignment is not None and node is not None:
-            current = self._metadata.catalog.members(assignment, assignment.hosts)
+            current = self._metadata.committed_catalog.members(assignment, assignment.hosts)
             former = node.configuration.voters - frozenset[NodeId](current)
             if former != partition.former_members:
                 partition.former_members = former
@@ -315,8 +316,9 @@ class Assignments:
 
     async def change_members(self) -> None:
         """One round: take the next step wherever this node leads and the members are not the right ones."""
-        catalog = self._metadata.catalog
+        catalog = self._metadata.committed_catalog
         active = catalog.active_reassignment()
+        through = []
         for group in sorted(self._unsettled):
             self._unsettled.discard(group)
             topic = catalog.topics_by_id.get(group.topic_id)
@@ -327,12 +329,14 @@ class Assignments:
             if assignment.target is not None:
                 self._unsettled.add(group)
                 if _has_members(slot, catalog.members(assignment, assignment.target)):
-                    await self.on_reassigned(group, assignment.moves)
+                    through.append((group, assignment.moves))
                     continue
             # One that has to wait for a node goes back to where it was meanwhile: a replica that is down is of no use.
             wanted = assignment.planned if group == active else assignment.replicas
             if not self._step(slot, catalog.members(assignment, wanted)):
                 self._unsettled.add(group)
+        for group, moves in through:
+            await self.on_reassigned(group, moves)
 
     def _step(self, partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
         """Whether the group has the members that it should have; if not, a step towards them has been tried."""

@@ -77,6 +77,17 @@ class Catalog:
         self._hosted: dict[NodeId, dict[GroupId, None]] = {}
         self._firsts: Counter[NodeId] = Counter()
 
+    def copy(self) -> Catalog:
+        """The catalog as it is now, which what is replayed later does not change."""
+        copied = Catalog()
+        copied.cluster_id, copied.next_producer_id = self.cluster_id, self.next_producer_id
+        copied.brokers, copied.former_brokers = self.brokers.copy(), self.former_brokers.copy()
+        copied.topics, copied.topics_by_id = self.topics.copy(), self.topics_by_id.copy()
+        copied.deleted, copied.reassignments = self.deleted.copy(), self.reassignments.copy()
+        copied._hosted = {node: groups.copy() for node, groups in self._hosted.items()}
+        copied._firsts = self._firsts.copy()
+        return copied
+
     # ---- questions ------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
