@@ -326,7 +326,8 @@ class Broker:
         return {
             "cluster_id": self.catalog.cluster_id,
             "incarnation": broker.incarnation,
-            "offset": self.metadata.next_offset,
+            # Of everything that any node can have acted upon. What is decided beyond may never be committed.
+            "offset": self.metadata.applied_offset,
         }
 
     def _on_lead(self) -> None:

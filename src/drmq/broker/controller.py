@@ -94,8 +94,10 @@ class Controller:
         self._heard_ms[node_id] = self._clock.monotonic_ms()
         self._metadata.append(facts)
         self._metadata.append(self._catalog.unfence(node_id))
+        # Another process may claim the same id meanwhile. Its incarnation is its own.
+        registered = self._catalog.broker(node_id)
         await self._metadata.committed(f"the registration of node {node_id}")
-        return self._catalog.broker(node_id)
+        return registered
 
     # ---- copies that are lost -------------------------------------------------------------------
 

@@ -200,3 +200,45 @@ def test_what_a_start_finds_is_committed() -> None:
     machine.reset()
     machine.replay(*created("first", 1))
     assert machine.committed.topics.keys() == {"first"}
+
+
+# ---- registrations ---------------------------------------------------------------------------------
+
+
+def fields(directory_id: str) -> dict[str, object]:
+    return {
+        "directory_id": directory_id,
+        "host": "h",
+        "port": 1,
+        "peer_host": "h",
+        "peer_port": 2,
+        "rack": None,
+        "roles": ["broker"],
+        "starts": 1,
+        "boot_id": directory_id,
+    }
+
+
+def test_a_registration_is_answered_with_what_it_decided_not_with_what_came_after_it(
+    harness: Harness, held: Held
+) -> None:
+    """Two fresh disks claim to be node 2. Each is another incarnation, and none is told that of the other."""
+    controller = harness.broker.controller
+    held.hold_writer()
+    asked = [harness.loop.create_task(controller.register(NodeId(2), fields(name))) for name in ("0a", "0b")]
+    harness.run(asyncio.sleep(0))
+    held.let_writer_go()
+    answers = [harness.run(task) for task in asked]
+    assert [(answer.directory_id, answer.incarnation) for answer in answers] == [("0a", 0), ("0b", 1)]
+
+
+def test_a_node_that_registers_does_not_wait_for_facts_that_may_never_be_committed(
+    harness: Harness, held: Held
+) -> None:
+    """It would wait for ever: a new controller's log is shorter."""
+    broker, metadata = harness.broker, harness.broker.metadata
+    known = broker.catalog.broker(NodeId(1))
+    committed = metadata.applied_offset
+    held.hold_writer()
+    metadata.append(broker.catalog.reserve_producer_ids(1))
+    assert broker._registered(known)["offset"] == committed
