@@ -214,8 +214,13 @@ class Assignments:
         members = {partition.group: partition.replica.member for partition, _ in brought}
         self._lost -= members.keys()
         if not members.items() <= self._made.items():
-            self._made |= members
-            await self._table.in_pool(self._note_made)
+            noted_before, self._made = self._made, self._made | members
+            try:
+                await self._table.in_pool(self._note_made)
+            except (StorageError, OSError) as error:
+                self._made = noted_before
+                await self._put_away(topic, [partition for partition, _ in brought], error)
+                return
         for partition, is_to_lead in brought:
             if topic.name == CONSUMER_OFFSETS:
                 self._groups.add_shard(partition)
@@ -226,6 +231,17 @@ class Assignments:
         if topic.topic_id not in self._metadata.committed_catalog.topics_by_id:
             # Deleted meanwhile. Whoever noticed that found nothing here to remove.
             self._waiting[topic.topic_id] = None
+
+    async def _put_away(self, topic: Topic, brought: Sequence[Partition], why: Exception) -> None:
+        """What is made cannot be noted, so it must not take part. It is tried again: no room for the note, perhaps."""
+        for partition in brought:
+            try:
+                await self._table.put_away(partition)
+            except (StorageError, OSError) as error:
+                log.warning("%r was not closed cleanly: %s", partition, error)
+            reason = f"that {topic.name}-{partition.index} is on this node cannot be noted: {why}; it is tried again"
+            self._table.publish_stopped(topic, partition.index, reason)
+            asyncio.get_running_loop().call_later(_RETRY_S, self._retry, topic.topic_id, partition.index)
 
     def _retry(self, topic_id: TopicId, index: int) -> None:
         if isinstance(self._table.slots(topic_id).get(index), StoppedPartition):
