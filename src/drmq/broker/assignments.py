@@ -24,7 +24,7 @@ from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, Slot, StoppedPartition
 from drmq.broker.states import StateUnreadable
 from drmq.catalog import Assignment, Topic, TopicConfig
-from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId
+from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, life_of
 from drmq.model.names import CONSUMER_OFFSETS
 from drmq.raft import NotCaughtUp, Refusal
 from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
@@ -153,10 +153,10 @@ class Assignments:
                     is_here = False
                 if not is_here:
                     brought.append(self._bring(topic, index, assignment, config))
-            elif isinstance(slots.get(index), StoppedPartition):
-                await self._remove_stopped(topic, index)
-            elif is_here:
+            elif isinstance(slots.get(index), Partition):
                 await self._remove(GroupId(topic_id, index))
+            elif is_here or self._was_left(topic, index):
+                await self._remove_closed(topic, index)
             elif not self._has_files(topic, index):
                 self._made.pop(GroupId(topic_id, index), None)
         if brought:
@@ -260,8 +260,18 @@ class Assignments:
         except (StorageError, OSError) as error:
             log.warning("the files of %r, which has moved away or is deleted, are still there: %s", partition, error)
 
-    async def _remove_stopped(self, topic: Topic, index: int) -> None:
-        """Give up a replica that could not be opened. Were its files kept, it could not be opened either later."""
+    def _was_left(self, topic: Topic, index: int) -> bool:
+        """Whether files that are here were to be removed before, and the disk refused.
+
+        Only where the catalog tells of a move after the one by which they came. Should it be older than they are
+        (somebody has put an old metadata log back), they may be all there is.
+        """
+        made = self._made.get(GroupId(topic.topic_id, index))
+        latest = life_of(self._table.member) + topic.partitions[index].moves
+        return made is not None and life_of(made) < latest and self._has_files(topic, index)
+
+    async def _remove_closed(self, topic: Topic, index: int) -> None:
+        """Give up a replica that is not open. Were damaged files kept, it could not be opened either later."""
         group = GroupId(topic.topic_id, index)
         self._table.withdraw(group)
         try:

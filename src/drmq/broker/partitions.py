@@ -256,8 +256,10 @@ class PartitionTable:
             partition.replica.ledger.close()
             partition.log.delete()
 
-        await self.on_writer(partition, delete)
-        self._by_log.pop(partition.log, None)
+        try:
+            await self.on_writer(partition, delete)
+        finally:
+            self._by_log.pop(partition.log, None)
 
     async def retire(self, partition: Partition) -> None:
         """Put the files of a withdrawn partition, which are damaged, out of the way."""
