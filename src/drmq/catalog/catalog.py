@@ -155,6 +155,12 @@ class Catalog:
             missing += down
         return tuple(missing)
 
+    @property
+    def default_replication_factor(self) -> int:
+        """How many replicas a topic gets now that asks for none in particular."""
+        usable = sum(broker.takes_replicas for broker in self.brokers.values())
+        return max(1, min(REPLICATION_FACTOR_DEFAULT, usable))
+
     def loads(self) -> dict[NodeId, Load]:
         """How much each broker keeps."""
         return {node: Load(len(self._hosted.get(node, ())), self._firsts[node]) for node in self.brokers}
@@ -621,8 +627,7 @@ class Catalog:
     def _placed(self, partition_count: int, replication_factor: int) -> list[list[NodeId]]:
         brokers = list(self.brokers.values())
         if replication_factor == -1:
-            usable = sum(broker.takes_replicas for broker in brokers)
-            replication_factor = max(1, min(REPLICATION_FACTOR_DEFAULT, usable))
+            replication_factor = self.default_replication_factor
         if replication_factor < 1:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
