@@ -6,14 +6,17 @@ import asyncio
 import errno
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from drmq.broker.metadata import CatalogMachine
 from drmq.catalog import TopicCreated, encode_fact
+from drmq.kafka import delete_topics
 from drmq.model import ApiError, ErrorCode, NodeId, TopicId, node_of
 from drmq.raft import Configuration
 from drmq.testing.files import FakeFiles
+from drmq.wire.messages.delete_topics import DeleteTopicsRequest
 from support.broker_harness import Harness
 
 
@@ -153,6 +156,64 @@ def test_members_change_by_committed_facts_only(harness: Harness, held: Held) ->
     wait_until(harness, lambda: metadata.applied_offset == metadata.next_offset)
     harness.run(broker.assignments.change_members())
     assert [node_of(member) for member in node.configuration.learners] == [2]
+
+
+# ---- refusals --------------------------------------------------------------------------------------
+
+
+def outcome(harness: Harness, task: asyncio.Task[Any]) -> ErrorCode:
+    harness.run(asyncio.wait([task]))
+    error = task.exception()
+    if error is None:
+        return ErrorCode.NONE
+    assert isinstance(error, ApiError)
+    return error.code
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["the-disk-refuses", "the-disk-takes-it"])
+def test_a_name_is_not_taken_before_its_topic_is_committed(
+    harness: Harness, files: FakeFiles, held: Held, is_refused: bool
+) -> None:
+    topics = harness.broker.topics
+    held.hold_writer()
+    first, second = (
+        harness.loop.create_task(topics.create("orders", harness.broker.new_topic_id(), 1, {})) for _ in range(2)
+    )
+    harness.run(asyncio.sleep(0.01))
+    assert not first.done()
+    assert not second.done()
+    if is_refused:
+        refuse_facts(files)
+    held.let_writer_go()
+    stored = ErrorCode.KAFKA_STORAGE_ERROR if is_refused else ErrorCode.NONE
+    assert outcome(harness, first) is stored
+    assert outcome(harness, second) is (stored if is_refused else ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["the-disk-refuses", "the-disk-takes-it"])
+def test_nobody_is_told_that_a_topic_is_gone_before_that_is_committed(
+    harness: Harness, files: FakeFiles, held: Held, is_refused: bool
+) -> None:
+    harness.create_topic("orders")
+    held.hold_writer()
+
+    async def delete() -> list[Any]:
+        return (
+            await delete_topics.handle(harness._context(1, "test"), DeleteTopicsRequest(topic_names=["orders"]))
+        ).responses
+
+    first, second = (harness.loop.create_task(delete()) for _ in range(2))
+    harness.run(asyncio.sleep(0.01))
+    assert not first.done()
+    assert not second.done()
+    if is_refused:
+        refuse_facts(files)
+    held.let_writer_go()
+    codes = [harness.run(task)[0].error_code for task in (first, second)]
+    if is_refused:
+        assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    else:
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 # ---- the two catalogs ------------------------------------------------------------------------------
