@@ -24,7 +24,7 @@ from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, Slot, StoppedPartition
 from drmq.broker.states import StateUnreadable
 from drmq.catalog import Assignment, Topic, TopicConfig
-from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId
+from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, life_of
 from drmq.model.names import CONSUMER_OFFSETS
 from drmq.raft import NotCaughtUp, Refusal
 from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
@@ -101,7 +101,7 @@ class Assignments:
             self._worker = asyncio.ensure_future(self._work())
 
     def _shard_count(self) -> int:
-        offsets = self._metadata.catalog.topics.get(CONSUMER_OFFSETS)
+        offsets = self._metadata.committed_catalog.topics.get(CONSUMER_OFFSETS)
         return 0 if offsets is None else offsets.partition_count
 
     async def settled(self) -> None:
@@ -132,7 +132,8 @@ class Assignments:
             await self._table.in_pool(self._note_made)
 
     async def _bring_and_remove(self, topic_id: TopicId) -> None:
-        catalog = self._metadata.catalog
+        # Read late, for facts that came meanwhile count as well; but only those that will not be taken back.
+        catalog = self._metadata.committed_catalog
         topic = catalog.topics_by_id.get(topic_id)
         if topic is None:
             if topic_id in catalog.deleted:
@@ -152,10 +153,10 @@ class Assignments:
                     is_here = False
                 if not is_here:
                     brought.append(self._bring(topic, index, assignment, config))
-            elif isinstance(slots.get(index), StoppedPartition):
-                await self._remove_stopped(topic, index)
-            elif is_here:
+            elif isinstance(slots.get(index), Partition):
                 await self._remove(GroupId(topic_id, index))
+            elif is_here or self._was_left(topic, index):
+                await self._remove_closed(topic, index)
             elif not self._has_files(topic, index):
                 self._made.pop(GroupId(topic_id, index), None)
         if brought:
@@ -213,8 +214,13 @@ class Assignments:
         members = {partition.group: partition.replica.member for partition, _ in brought}
         self._lost -= members.keys()
         if not members.items() <= self._made.items():
-            self._made |= members
-            await self._table.in_pool(self._note_made)
+            noted_before, self._made = self._made, self._made | members
+            try:
+                await self._table.in_pool(self._note_made)
+            except (StorageError, OSError) as error:
+                self._made = noted_before
+                await self._put_away(topic, [partition for partition, _ in brought], error)
+                return
         for partition, is_to_lead in brought:
             if topic.name == CONSUMER_OFFSETS:
                 self._groups.add_shard(partition)
@@ -222,9 +228,20 @@ class Assignments:
             if is_to_lead:
                 # The first of the replicas is to lead. Nobody has to wait for a leader that never was.
                 partition.replica.campaign()
-        if topic.topic_id not in self._metadata.catalog.topics_by_id:
+        if topic.topic_id not in self._metadata.committed_catalog.topics_by_id:
             # Deleted meanwhile. Whoever noticed that found nothing here to remove.
             self._waiting[topic.topic_id] = None
+
+    async def _put_away(self, topic: Topic, brought: Sequence[Partition], why: Exception) -> None:
+        """What is made cannot be noted, so it must not take part. It is tried again: no room for the note, perhaps."""
+        for partition in brought:
+            try:
+                await self._table.put_away(partition)
+            except (StorageError, OSError) as error:
+                log.warning("%r was not closed cleanly: %s", partition, error)
+            reason = f"that {topic.name}-{partition.index} is on this node cannot be noted: {why}; it is tried again"
+            self._table.publish_stopped(topic, partition.index, reason)
+            asyncio.get_running_loop().call_later(_RETRY_S, self._retry, topic.topic_id, partition.index)
 
     def _retry(self, topic_id: TopicId, index: int) -> None:
         if isinstance(self._table.slots(topic_id).get(index), StoppedPartition):
@@ -243,8 +260,18 @@ class Assignments:
         except (StorageError, OSError) as error:
             log.warning("the files of %r, which has moved away or is deleted, are still there: %s", partition, error)
 
-    async def _remove_stopped(self, topic: Topic, index: int) -> None:
-        """Give up a replica that could not be opened. Were its files kept, it could not be opened either later."""
+    def _was_left(self, topic: Topic, index: int) -> bool:
+        """Whether files that are here were to be removed before, and the disk refused.
+
+        Only where the catalog tells of a move after the one by which they came. Should it be older than they are
+        (somebody has put an old metadata log back), they may be all there is.
+        """
+        made = self._made.get(GroupId(topic.topic_id, index))
+        latest = life_of(self._table.member) + topic.partitions[index].moves
+        return made is not None and life_of(made) < latest and self._has_files(topic, index)
+
+    async def _remove_closed(self, topic: Topic, index: int) -> None:
+        """Give up a replica that is not open. Were damaged files kept, it could not be opened either later."""
         group = GroupId(topic.topic_id, index)
         self._table.withdraw(group)
         try:
@@ -281,7 +308,7 @@ class Assignments:
     async def replace_lost(self) -> None:
         """One round: where a copy on this node is of no use, ask for leave to begin another one."""
         for group in sorted(self._lost):
-            topic = self._metadata.catalog.topics_by_id.get(group.topic_id)
+            topic = self._metadata.committed_catalog.topics_by_id.get(group.topic_id)
             slot = self._table.slots(group.topic_id).get(group.partition)
             if topic is None or slot is None:
                 self._lost.discard(group)
@@ -304,10 +331,10 @@ class Assignments:
 
     def _note_former(self, partition: Partition) -> None:
         """On a leader: whose name has changed is not in sync, though its last word was that it is."""
-        assignment = self._metadata.catalog.assignment(partition.group)
+        assignment = self._metadata.committed_catalog.assignment(partition.group)
         node = partition.replica.node
         if assignment is not None and node is not None:
-            current = self._metadata.catalog.members(assignment, assignment.hosts)
+            current = self._metadata.committed_catalog.members(assignment, assignment.hosts)
             former = node.configuration.voters - frozenset[NodeId](current)
             if former != partition.former_members:
                 partition.former_members = former
@@ -315,8 +342,9 @@ class Assignments:
 
     async def change_members(self) -> None:
         """One round: take the next step wherever this node leads and the members are not the right ones."""
-        catalog = self._metadata.catalog
+        catalog = self._metadata.committed_catalog
         active = catalog.active_reassignment()
+        through = []
         for group in sorted(self._unsettled):
             self._unsettled.discard(group)
             topic = catalog.topics_by_id.get(group.topic_id)
@@ -327,12 +355,14 @@ class Assignments:
             if assignment.target is not None:
                 self._unsettled.add(group)
                 if _has_members(slot, catalog.members(assignment, assignment.target)):
-                    await self.on_reassigned(group, assignment.moves)
+                    through.append((group, assignment.moves))
                     continue
             # One that has to wait for a node goes back to where it was meanwhile: a replica that is down is of no use.
             wanted = assignment.planned if group == active else assignment.replicas
             if not self._step(slot, catalog.members(assignment, wanted)):
                 self._unsettled.add(group)
+        for group, moves in through:
+            await self.on_reassigned(group, moves)
 
     def _step(self, partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
         """Whether the group has the members that it should have; if not, a step towards them has been tried."""

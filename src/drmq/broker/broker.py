@@ -137,7 +137,7 @@ class Broker:
         machine.on_lead = self._on_lead
         self.partitions.on_role = self.assignments.on_role
         self.partitions.on_trimmed = self.maintenance.on_trimmed
-        self.groups.deleted_topics = lambda: set(self.catalog.deleted.values()) - self.catalog.topics.keys()
+        self.groups.deleted_topics = self._deleted_topics
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name])
         self.topics.stopped = self._why_stopped
         self.partitions.on_damage = self.assignments.on_damaged
@@ -326,7 +326,8 @@ class Broker:
         return {
             "cluster_id": self.catalog.cluster_id,
             "incarnation": broker.incarnation,
-            "offset": self.metadata.next_offset,
+            # Of everything that any node can have acted upon. What is decided beyond may never be committed.
+            "offset": self.metadata.applied_offset,
         }
 
     def _on_lead(self) -> None:
@@ -366,6 +367,11 @@ class Broker:
             # A restarted node meets topics again that are deleted by now, and would take files for lost that it has
             # removed itself.
             self._past |= topics
+
+    def _deleted_topics(self) -> set[str]:
+        """Of which a group's offsets may go: a topic whose deletion comes to nothing needs them."""
+        catalog = self.metadata.committed_catalog
+        return set(catalog.deleted.values()) - catalog.topics.keys()
 
     def _why_stopped(self, group: GroupId) -> str | None:
         slot = self.partitions.slots(group.topic_id).get(group.partition)

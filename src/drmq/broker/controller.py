@@ -94,17 +94,25 @@ class Controller:
         self._heard_ms[node_id] = self._clock.monotonic_ms()
         self._metadata.append(facts)
         self._metadata.append(self._catalog.unfence(node_id))
+        # Another process may claim the same id meanwhile. Its incarnation is its own.
+        registered = self._catalog.broker(node_id)
         await self._metadata.committed(f"the registration of node {node_id}")
-        return self._catalog.broker(node_id)
+        return registered
 
     # ---- copies that are lost -------------------------------------------------------------------
 
     def check_majority_without(self, node_id: NodeId, group: GroupId, topic: Topic) -> None:
-        """Refuse to give up a copy that the others may need: they must be a majority, in sync, and up."""
-        replicas = topic.partitions[group.partition].replicas
+        """Refuse to give up a copy that the others may need: they must be a majority, in sync, and up.
+
+        The leader's last word may be older than the last copy that was given up. So it counts for those members only
+        that the catalog knows, which has the next copy under another name as soon as one is given up.
+        """
+        assignment = topic.partitions[group.partition]
+        replicas = assignment.replicas
         notice = self._host.leaders.get(group)
-        in_sync = () if notice is None else notice.in_sync
-        sound = [other for other in in_sync if other != node_id and (other == self._node_id or self._is_up(other))]
+        in_sync = () if notice is None else notice.members_in_sync
+        others = [other for other in replicas if other != node_id and (other == self._node_id or self._is_up(other))]
+        sound = frozenset[NodeId](self._catalog.members(assignment, others)).intersection(in_sync)
         if len(sound) * 2 <= len(replicas):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,

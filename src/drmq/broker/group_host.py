@@ -191,7 +191,7 @@ class GroupHost:
         ]
         if node.configuration.votes(node.node_id):
             in_sync.append(node.node_id)
-        if partition.set_in_sync(tuple(sorted(map(node_of, in_sync)))) and partition.is_serving:
+        if partition.set_in_sync(tuple(sorted(in_sync, key=node_of))) and partition.is_serving:
             self.announce(partition)
         if partition.config.min_insync_replicas > 1:
             partition.update_acked()
@@ -321,7 +321,7 @@ class GroupHost:
 
     def _notice(self, partition: Partition) -> LeaderNotice:
         return LeaderNotice(
-            partition.group, partition.leader_epoch, self.node_id, partition.notice_version, partition.in_sync
+            partition.group, partition.leader_epoch, self.node_id, partition.notice_version, partition.members_in_sync
         )
 
     def on_notices(self, notices: Iterable[LeaderNotice]) -> None:

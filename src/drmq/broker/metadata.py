@@ -1,8 +1,10 @@
 """The catalog on its log: cluster metadata as a replicated state machine.
 
 Every node replays the metadata log, so every node can answer questions about the cluster by itself. The node that
-leads the log is the controller: it alone appends. What follows from a fact on a node (files made, files removed)
-is done when the fact is committed, never before.
+leads the log is the controller: it alone appends, and its catalog says at once what it has decided, so that its next
+decision fits. Decisions may come to nothing, though: the disk refuses them, or another node leads before a majority
+has them. What follows from a fact on a node (files made, files removed, members changed) is done by
+`committed_catalog`, which runs ahead of nothing and never goes back.
 """
 
 from __future__ import annotations
@@ -34,6 +36,18 @@ class CatalogMachine:
         self.on_lead: Callable[[], None] = lambda: None
         self.on_follow: Callable[[], None] = lambda: None
         self._touched: set[TopicId] = set()
+        self._was_applied = False
+        self._kept: Catalog | None = None
+
+    @property
+    def committed(self) -> Catalog:
+        """What committed facts say, and nothing else. Read it at once: it is another one when more is committed."""
+        return self.catalog if self._kept is None else self._kept
+
+    def keep_committed(self) -> None:
+        """The catalog is about to say more than is committed."""
+        if self._kept is None:
+            self._kept = self.catalog.copy()
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         fact = decode_fact(value or b"{}")
@@ -44,12 +58,16 @@ class CatalogMachine:
 
     def reset(self) -> None:
         self._touched.update(self.catalog.topics_by_id)
+        if self._kept is None and self._was_applied:
+            # What follows begins with an old snapshot, and this node may have acted upon what it had.
+            self._kept = self.catalog
         self.catalog = Catalog()
 
     def snapshot(self) -> Iterable[KeyValue]:
         return map(encode_fact, self.catalog.snapshot())
 
     def on_applied(self) -> None:
+        self._was_applied, self._kept = True, None
         touched, self._touched = self._touched, set()
         self.on_changed(touched)
 
@@ -68,7 +86,13 @@ class Metadata:
 
     @property
     def catalog(self) -> Catalog:
+        """On the controller: with what it has decided and is not committed yet."""
         return self.machine.catalog
+
+    @property
+    def committed_catalog(self) -> Catalog:
+        """For whoever removes, gives up or promises something because of a fact."""
+        return self.machine.committed
 
     @property
     def is_controller(self) -> bool:
@@ -93,6 +117,7 @@ class Metadata:
             return
         if not self.is_controller:
             raise self.not_controller()
+        self.machine.keep_committed()
         try:
             self.log.append([encode_fact(fact) for fact in facts], self._clock.wall_ms())
         except ApiError as error:

@@ -127,6 +127,7 @@ class Partition:
         "leader",
         "leader_epoch",
         "log",
+        "members_in_sync",
         "next_offset",
         "notice_version",
         "producers",
@@ -167,9 +168,11 @@ class Partition:
         self.is_serving = False
         """Whether this is a leader that knows what is committed."""
         self.in_sync: tuple[NodeId, ...] = ()
+        """On the leader: the nodes that have, or soon will have, all of the log."""
+        self.members_in_sync: tuple[NodeId, ...] = ()
+        """Who these are in the group."""
         self.former_members: frozenset[NodeId] = frozenset()
         """Members of the group that the catalog knows by other names now: what they had is lost, or moved away."""
-        """On the leader: the nodes that have, or soon will have, all of the log."""
         self.notice_version = 0
         self.next_offset = log.end_offset
         self.high_watermark = log.start_offset
@@ -373,7 +376,8 @@ class Partition:
         if self.is_leader and not was_leader:
             self.next_offset = self.replica.queued_offset
             self.is_serving = False
-            self.in_sync = () if self.leader is None else (self.leader,)
+            self.members_in_sync = (self.replica.member,)
+            self.in_sync = (node_of(self.replica.member),)
         elif was_leader and not self.is_leader:
             self._stop_leading(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._count_uncommitted()
@@ -383,7 +387,7 @@ class Partition:
     def _stop_leading(self, code: ErrorCode) -> None:
         """Whatever was appended here may be committed by the next leader, or not."""
         self.is_leader = self.is_serving = False
-        self.in_sync = ()
+        self.in_sync = self.members_in_sync = ()
         self._count_uncommitted()
         for waiters in (self._write_waiters, self._ack_waiters):
             while waiters:
@@ -437,12 +441,13 @@ class Partition:
         if self._ack_waiters:
             _release(self._ack_waiters, self.acked_offset)
 
-    def set_in_sync(self, in_sync: tuple[NodeId, ...]) -> bool:
+    def set_in_sync(self, members: tuple[NodeId, ...]) -> bool:
         """On the leader: who keeps up; True if that is news."""
-        if in_sync == self.in_sync:
+        if members == self.members_in_sync:
             return False
-        self.in_sync = in_sync
-        if len(in_sync) < self.config.min_insync_replicas:
+        self.members_in_sync = members
+        self.in_sync = tuple(map(node_of, members))
+        if len(members) < self.config.min_insync_replicas:
             # Appended, and perhaps committed, but not on as many replicas as were asked for.
             while self._ack_waiters:
                 self._ack_waiters.popleft()[1](ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

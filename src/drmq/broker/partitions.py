@@ -240,6 +240,15 @@ class PartitionTable:
         slot.close()
         return slot
 
+    async def put_away(self, partition: Partition) -> None:
+        """Close the files of a partition that was never served. They stay."""
+
+        def close() -> None:
+            partition.replica.ledger.close()
+            partition.log.close()
+
+        await self.on_writer(partition, close)
+
     async def remove(self, partition: Partition) -> None:
         """Delete the files of a withdrawn partition."""
 
@@ -247,8 +256,10 @@ class PartitionTable:
             partition.replica.ledger.close()
             partition.log.delete()
 
-        await self.on_writer(partition, delete)
-        self._by_log.pop(partition.log, None)
+        try:
+            await self.on_writer(partition, delete)
+        finally:
+            self._by_log.pop(partition.log, None)
 
     async def retire(self, partition: Partition) -> None:
         """Put the files of a withdrawn partition, which are damaged, out of the way."""

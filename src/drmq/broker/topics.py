@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from drmq.broker.group_host import GroupHost
 from drmq.broker.metadata import Metadata
@@ -51,15 +52,16 @@ class TopicService:
         """Create a topic and wait until it can be used. Raises `ApiError`."""
         self._check_controller()
         catalog = self._metadata.catalog
-        facts = catalog.create_topic(
-            name,
-            topic_id,
-            partition_count,
-            configs,
-            internal=internal,
-            replication_factor=replication_factor,
-            replicas=replicas,
-        )
+        async with self.certain_refusals():
+            facts = catalog.create_topic(
+                name,
+                topic_id,
+                partition_count,
+                configs,
+                internal=internal,
+                replication_factor=replication_factor,
+                replicas=replicas,
+            )
         if validate_only:
             created = facts[0]
             assert isinstance(created, TopicCreated)
@@ -73,8 +75,9 @@ class TopicService:
     async def delete(self, topic: Topic) -> None:
         """Delete a topic: gone for clients when this returns, its disk space freed soon after."""
         self._check_controller()
-        if topic.topic_id not in self._metadata.catalog.topics_by_id:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is gone already")
+        async with self.certain_refusals():
+            if topic.topic_id not in self._metadata.catalog.topics_by_id:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is gone already")
         await self._commit(self._metadata.catalog.delete_topic(topic), f"the deletion of topic {topic.name!r}")
         self.on_deleted(topic)
         log.info("deleted topic %s", topic.name)
@@ -89,7 +92,8 @@ class TopicService:
     ) -> None:
         """Raise a topic's partitions to `partition_count`. Raises `ApiError` with nothing changed."""
         self._check_controller()
-        facts = self._metadata.catalog.add_partitions(name, partition_count, replicas)
+        async with self.certain_refusals():
+            facts = self._metadata.catalog.add_partitions(name, partition_count, replicas)
         if validate_only:
             return
         before = self._metadata.catalog.topic(name).partition_count
@@ -99,18 +103,32 @@ class TopicService:
     async def set_configs(self, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace all of a topic's settings."""
         self._check_controller()
-        await self._change_configs(name, self._metadata.catalog.set_configs(name, configs), validate_only)
+        async with self.certain_refusals():
+            facts = self._metadata.catalog.set_configs(name, configs)
+        await self._change_configs(name, facts, validate_only)
 
     async def change_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """Change single settings of a topic; None returns one to its default."""
         self._check_controller()
-        await self._change_configs(name, self._metadata.catalog.change_configs(name, changes), validate_only)
+        async with self.certain_refusals():
+            facts = self._metadata.catalog.change_configs(name, changes)
+        await self._change_configs(name, facts, validate_only)
 
     async def _change_configs(self, name: str, facts: list[Fact], validate_only: bool) -> None:
         if not validate_only:
             await self._commit(facts, f"the settings of {name!r}")
+
+    @asynccontextmanager
+    async def certain_refusals(self) -> AsyncIterator[None]:
+        """A refusal may rest on what is decided and not committed. So it is heard when that is, like any answer."""
+        try:
+            yield
+        except ApiError:
+            self._check_controller()
+            await self._metadata.committed("what the answer rests on")
+            raise
 
     def _check_controller(self) -> None:
         """First of all: the catalog of another node may be behind, and its refusals wrong."""

@@ -77,6 +77,17 @@ class Catalog:
         self._hosted: dict[NodeId, dict[GroupId, None]] = {}
         self._firsts: Counter[NodeId] = Counter()
 
+    def copy(self) -> Catalog:
+        """The catalog as it is now, which what is replayed later does not change."""
+        copied = Catalog()
+        copied.cluster_id, copied.next_producer_id = self.cluster_id, self.next_producer_id
+        copied.brokers, copied.former_brokers = self.brokers.copy(), self.former_brokers.copy()
+        copied.topics, copied.topics_by_id = self.topics.copy(), self.topics_by_id.copy()
+        copied.deleted, copied.reassignments = self.deleted.copy(), self.reassignments.copy()
+        copied._hosted = {node: groups.copy() for node, groups in self._hosted.items()}
+        copied._firsts = self._firsts.copy()
+        return copied
+
     # ---- questions ------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
@@ -143,6 +154,12 @@ class Catalog:
         if len(down) * 2 >= len(assignment.replicas):
             missing += down
         return tuple(missing)
+
+    @property
+    def default_replication_factor(self) -> int:
+        """How many replicas a topic gets now that asks for none in particular."""
+        usable = sum(broker.takes_replicas for broker in self.brokers.values())
+        return max(1, min(REPLICATION_FACTOR_DEFAULT, usable))
 
     def loads(self) -> dict[NodeId, Load]:
         """How much each broker keeps."""
@@ -610,8 +627,7 @@ class Catalog:
     def _placed(self, partition_count: int, replication_factor: int) -> list[list[NodeId]]:
         brokers = list(self.brokers.values())
         if replication_factor == -1:
-            usable = sum(broker.takes_replicas for broker in brokers)
-            replication_factor = max(1, min(REPLICATION_FACTOR_DEFAULT, usable))
+            replication_factor = self.default_replication_factor
         if replication_factor < 1:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from drmq.broker import Broker, BrokerOptions, ListenerOptions
 from drmq.catalog import DEFINITIONS, ConfigDefinition, ConfigType, Topic, TopicDefaults, default_texts
+from drmq.model.names import CONSUMER_OFFSETS
 
 
 class ConfigSource(IntEnum):
@@ -150,13 +151,28 @@ def _facts(broker: Broker) -> Iterator[ConfigEntry]:
     """What is not an option but is asked for as if it were."""
     host, port = broker.advertised
     static, default = ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
+    factor = broker.catalog.default_replication_factor
+    offsets = broker.catalog.topics.get(CONSUMER_OFFSETS)
+    offsets_factor = factor if offsets is None else len(offsets.partitions[0].planned)
     for name, config_type, value, source, doc in (
         ("advertised.listeners", ConfigType.STRING, f"PLAINTEXT://{host}:{port}", static, "Where clients connect."),
         ("broker.id", ConfigType.INT, str(broker.node_id), static, "This node's id."),
         ("node.id", ConfigType.INT, str(broker.node_id), static, "This node's id."),
         ("log.dirs", ConfigType.STRING, broker.store.location, static, "The data directory."),
-        ("default.replication.factor", ConfigType.INT, "1", default, "Replicas of a new topic: there is one node."),
-        ("offsets.topic.replication.factor", ConfigType.INT, "1", default, "Replicas of `__consumer_offsets`."),
+        (
+            "default.replication.factor",
+            ConfigType.INT,
+            str(factor),
+            default,
+            "Replicas of a new topic that asks for none in particular: three, or as many as there are brokers up.",
+        ),
+        (
+            "offsets.topic.replication.factor",
+            ConfigType.INT,
+            str(offsets_factor),
+            default,
+            "Replicas of `__consumer_offsets`, as it is or as it would be made now.",
+        ),
         ("delete.topic.enable", ConfigType.BOOLEAN, "true", default, "Topics can be deleted."),
     ):
         yield ConfigEntry(name, config_type, doc, read_only=True, synonyms=(Synonym(name, value, source),))

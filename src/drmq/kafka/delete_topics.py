@@ -39,7 +39,8 @@ async def _delete(broker: Broker, entry: DeleteTopicsRequestTopic, count: int) -
     try:
         if count > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the topic is in the request {count} times")
-        topic = _find(broker, entry)
+        async with broker.topics.certain_refusals():
+            topic = _find(broker, entry)
         await broker.topics.delete(topic)
     except ApiError as error:
         return DeleteTopicsResponseTopic(entry.name, entry.topic_id, error.code, error.message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,7 @@ from drmq.model import ApiError, ErrorCode, GroupId, NodeId, member_id
 from drmq.raft import Configuration
 from drmq.testing.files import FakeFiles, PowerCut
 from support.broker_harness import DATA_DIRECTORY, Harness
+from support.other_nodes import add_node, append
 
 METADATA = f"{DATA_DIRECTORY}/internal/__cluster_metadata/0"
 
@@ -181,12 +183,59 @@ def test_a_stopped_partition_that_moves_away_takes_its_files_along(harness: Harn
     with Harness(disk) as again:
         assert "ledger" in stopped_reason(again)
         broker = again.broker
-        again.run(broker.assignments._remove_stopped(broker.catalog.topic("orders"), 0))
+        again.run(broker.assignments._remove_closed(broker.catalog.topic("orders"), 0))
         assert not disk.is_directory(path)
         again.run(broker.partitions.in_pool(broker.assignments._note_made))
         again.close()
     with Harness(disk.after_kill()) as anew:
         assert anew.partition("orders").high_watermark == 0
+
+
+def move_away(harness: Harness, files: FakeFiles) -> None:
+    """A partition goes to another node, and its files here cannot be removed."""
+    created = harness.create_topic("orders", 2)
+    harness.produce("orders", 0)
+    harness.produce("orders", 1)
+    add_node(harness, 2)
+    catalog = harness.broker.catalog
+    append(harness, catalog.start_reassignment(created, 0, [NodeId(2)]))
+    files.fail("rename", errno.EIO, path_part="orders")
+    append(harness, catalog.finish_reassignment(catalog.topic("orders"), 0))
+    harness.run(harness.broker.assignments.settled())
+    assert files.is_directory(path_of(harness))
+
+
+def test_files_that_could_not_be_removed_go_when_their_topic_is_looked_at_again(
+    harness: Harness, files: FakeFiles
+) -> None:
+    move_away(harness, files)
+    group = GroupId(harness.broker.catalog.topic("orders").topic_id, 0)
+    assert group in harness.broker.assignments._made
+    append(harness, harness.broker.catalog.change_configs("orders", {"segment.ms": "500"}))
+    harness.run(harness.broker.assignments.settled())
+    assert not files.is_directory(path_of(harness))
+    assert group not in harness.broker.assignments._made
+    assert harness.produce("orders", 1) == 1
+
+
+def test_files_that_could_not_be_removed_go_at_the_next_start(harness: Harness, files: FakeFiles) -> None:
+    move_away(harness, files)
+    path = path_of(harness)
+    harness.close()
+    disk = files.after_kill()
+    with Harness(disk) as again:
+        assert not disk.is_directory(path)
+        assert again.produce("orders", 1) == 1
+
+
+def test_files_that_are_newer_than_the_catalog_stay(harness: Harness, files: FakeFiles) -> None:
+    """They came by a move that the catalog does not know: its log was put back from a backup."""
+    move_away(harness, files)
+    group = GroupId(harness.broker.catalog.topic("orders").topic_id, 0)
+    harness.broker.assignments._made[group] = member_id(NodeId(1), 9)
+    append(harness, harness.broker.catalog.change_configs("orders", {"segment.ms": "500"}))
+    harness.run(harness.broker.assignments.settled())
+    assert files.is_directory(path_of(harness))
 
 
 # ---- the power goes --------------------------------------------------------------------------------

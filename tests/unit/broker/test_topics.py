@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from drmq.model import ApiError, ErrorCode
+from drmq.model.names import CONSUMER_OFFSETS
 from drmq.testing.files import FakeFiles
 from drmq.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -123,6 +125,44 @@ def test_partitions_that_could_not_be_added_leave_the_others_alone(harness: Harn
     harness.run(harness.broker.assignments.settled())
     harness.settle()
     assert harness.produce("orders", 2) == harness.produce("orders", 3) == 0
+
+
+def test_a_refused_note_of_what_was_made_stops_new_partitions_only_for_a_while(
+    harness: Harness, files: FakeFiles
+) -> None:
+    """Without the note they must not take part: were their files lost, nobody would know that there were any."""
+    harness.create_topic("orders", 2)
+    harness.produce("orders", 1)
+    files.fail("write", errno.ENOSPC, path_part="made")
+    with pytest.raises(ApiError, match="cannot be used") as caught:
+        harness.run(harness.broker.topics.add_partitions("orders", 4))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "No space left" in caught.value.message
+    assert harness.produce("orders", 1) == 1
+    assert [is_usable(harness, "orders", index) for index in range(4)] == [True, True, False, False]
+    harness.advance(3_000)
+    harness.run(harness.broker.assignments.settled())
+    harness.settle()
+    assert [harness.produce("orders", index) for index in range(4)] == [0, 2, 0, 0]
+    opened = Counter(path for path, _ in files._open.values() if "/orders." in path)
+    assert set(opened.values()) == {1}
+    harness.close()
+    with Harness(files.after_kill()) as again:
+        assert [again.partition("orders", index).high_watermark for index in range(4)] == [1, 3, 1, 1]
+
+
+def test_a_deletion_overtakes_partitions_that_wait_for_their_note(harness: Harness, files: FakeFiles) -> None:
+    offsets_topic_id = harness.broker.catalog.topic(CONSUMER_OFFSETS).topic_id
+    files.fail("write", errno.ENOSPC, path_part="made")
+    with pytest.raises(ApiError):
+        harness.create_topic("orders", 2)
+    harness.run(harness.broker.topics.delete(harness.broker.catalog.topic("orders")))
+    harness.run(harness.broker.assignments.settled())
+    assert topic_directories(files) == []
+    harness.advance(3_000)
+    harness.run(harness.broker.assignments.settled())
+    assert topic_directories(files) == []
+    assert {group.topic_id for group in harness.broker.assignments._made} == {offsets_topic_id}
 
 
 def test_of_two_who_create_the_same_name_one_is_refused(harness: Harness, files: FakeFiles) -> None:

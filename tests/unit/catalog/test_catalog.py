@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 
 import pytest
@@ -397,6 +398,23 @@ def test_facts_and_snapshots_rebuild_the_state(operations: list[tuple[object, ..
         for value in log[log_after:]:
             from_snapshot.replay(decode_fact(value))
         assert state(from_snapshot) == state(live)
+
+
+@given(HISTORIES, st.integers(0, 40))
+def test_a_copy_is_not_changed_by_what_comes_later(operations: list[tuple[object, ...]], cut: int) -> None:
+    catalog = Catalog()
+    copied, then = catalog.copy(), state(Catalog())
+    for number, operation in enumerate(operations, 1):
+        if number == cut:
+            copied, then = catalog.copy(), deepcopy(state(catalog))
+            assert vars(copied) == vars(catalog)
+        try:
+            facts = carry_out(catalog, number, operation)
+        except ApiError:
+            continue
+        play(catalog, facts)
+    assert state(copied) == then
+    check_consistency(copied)
 
 
 @given(HISTORIES, st.randoms(use_true_random=False))

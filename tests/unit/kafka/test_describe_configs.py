@@ -10,7 +10,8 @@ from drmq.broker import BrokerOptions
 from drmq.catalog import DEFINITIONS, ConfigType
 from drmq.kafka.config_entries import ConfigSource
 from drmq.kafka.config_resources import ResourceType
-from drmq.model import ErrorCode
+from drmq.model import ErrorCode, NodeId
+from drmq.model.names import CONSUMER_OFFSETS
 from drmq.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
@@ -18,6 +19,7 @@ from drmq.wire.messages.describe_configs import (
     DescribeConfigsResponseResult,
 )
 from support.broker_harness import NODE, Harness
+from support.other_nodes import add_node, append
 
 
 def describe(
@@ -66,6 +68,26 @@ def test_synonyms_go_from_the_topic_over_the_node_to_the_default() -> None:
         inherited = named(describe(harness, ResourceType.TOPIC, "bills", include_synonyms=True))["retention.ms"]
         assert (inherited.value, inherited.config_source) == ("5000", ConfigSource.STATIC_BROKER)
         assert synonyms(inherited) == synonyms(own)[1:]
+
+
+def test_replication_factors_are_those_of_the_cluster_as_it_is(harness: Harness) -> None:
+    """A tool that reads them and asks for as many must not be refused."""
+
+    def factors() -> tuple[str | None, str | None]:
+        configs = named(describe(harness, ResourceType.BROKER, str(NODE)))
+        return configs["default.replication.factor"].value, configs["offsets.topic.replication.factor"].value
+
+    assert factors() == ("1", "1")
+    add_node(harness, 2)
+    assert factors() == ("2", "1")
+    for node_id in (3, 4):
+        add_node(harness, node_id)
+    assert factors() == ("3", "1")
+    offsets = harness.broker.catalog.topic(CONSUMER_OFFSETS)
+    append(harness, harness.broker.catalog.start_reassignment(offsets, 0, [NODE, NodeId(2), NodeId(3)]))
+    assert factors() == ("3", "3")
+    append(harness, harness.broker.catalog.fence(NodeId(2)) + harness.broker.catalog.fence(NodeId(3)))
+    assert factors() == ("2", "3")
 
 
 def test_keys_choose_among_the_settings_and_unknown_ones_are_passed_over(harness: Harness) -> None:

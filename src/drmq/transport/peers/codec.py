@@ -299,10 +299,10 @@ def encode_notices(notices: Sequence[LeaderNotice]) -> bytes:
     """The head of a frame with news of leaders."""
     parts = []
     for notice in notices:
-        count = len(notice.in_sync)
+        count = len(notice.members_in_sync)
         assert count <= _IN_SYNC_COUNT_MAX, notice
         parts.append(_NOTICE.pack(*notice.group, notice.term, notice.leader, notice.version, count))
-        parts.append(_numbers(count).pack(*notice.in_sync))
+        parts.append(_numbers(count).pack(*notice.members_in_sync))
     return b"".join(parts)
 
 

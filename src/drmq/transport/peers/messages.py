@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from drmq.model import GroupId, MemberId, NodeId
+from drmq.model import GroupId, MemberId, NodeId, node_of
 from drmq.raft import AppendRequest, LogIndex, Message, SnapshotChunk, Term
 
 PROTOCOL_VERSION = 1
@@ -85,7 +85,13 @@ class LeaderNotice:
     leader: NodeId
     """A node, not a member; `NO_LEADER` if there is none."""
     version: int
-    in_sync: tuple[NodeId, ...]
+    members_in_sync: tuple[NodeId, ...]
+    """Members, not nodes: a node that has given up its copy is not in sync because its former self was."""
+
+    @property
+    def in_sync(self) -> tuple[NodeId, ...]:
+        """The nodes that keep up."""
+        return tuple(map(node_of, self.members_in_sync))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ A mutant whose text is no longer in the source is reported too: adapt it.
 
 Not here, because it cannot be told from correct code: a coordinator that was deposed and does not go back to what is
 committed. What it decided alone is either committed by its successor after all, or its log is cut, and cutting the log
-makes the state anew as well. Nor one that takes too long to find, and has a test of its own in
-`tests/unit/storage/test_snapshots.py`: a snapshot that was removed comes back after a power cut, as its removal was
-not synced.
+makes the state anew as well. Nor two that take too long to find, and have tests of their own: a snapshot that was
+removed comes back after a power cut, as its removal was not synced (`tests/unit/storage/test_snapshots.py`); and a
+controller removes files for what it decided and is not committed (`tests/unit/broker/test_uncommitted_facts.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,305 @@
+"""The controller's catalog runs ahead of what is committed. Nothing is given up for what may never have been."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from drmq.broker.metadata import CatalogMachine
+from drmq.catalog import TopicCreated, encode_fact
+from drmq.kafka import delete_topics
+from drmq.model import ApiError, ErrorCode, NodeId, TopicId, node_of
+from drmq.raft import Configuration
+from drmq.testing.files import FakeFiles
+from drmq.wire.messages.delete_topics import DeleteTopicsRequest
+from support.broker_harness import Harness
+
+
+@pytest.fixture
+def files() -> FakeFiles:
+    return FakeFiles()
+
+
+@pytest.fixture
+def harness(files: FakeFiles) -> Iterator[Harness]:
+    with Harness(files) as harness:
+        yield harness
+
+
+class Held:
+    """Threads of a broker that stand still until they are let go."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
+        self._writer = threading.Event()
+        self._replicas = threading.Event()
+
+    def hold_writer(self) -> None:
+        """Nothing gets to a log: what is appended is not committed."""
+        is_held = threading.Event()
+
+        def hold() -> None:
+            is_held.set()
+            self._writer.wait()
+
+        broker = self._harness.broker
+        broker.writer.run(broker.metadata.log.partition.log, hold)
+        is_held.wait()
+
+    def hold_replicas(self) -> None:
+        """No partition is made: whoever is about to make one waits."""
+        replicas = self._harness.broker._pools.replicas
+        for _ in range(replicas._max_workers):  # type: ignore[attr-defined]
+            replicas.submit(self._replicas.wait)
+
+    def let_writer_go(self) -> None:
+        self._writer.set()
+
+    def let_replicas_go(self) -> None:
+        self._replicas.set()
+
+
+@pytest.fixture
+def held(harness: Harness) -> Iterator[Held]:
+    held = Held(harness)
+    yield held
+    held.let_replicas_go()
+    held.let_writer_go()
+
+
+def wait_until(harness: Harness, is_so: Callable[[], bool]) -> None:
+    for _ in range(5_000):
+        if is_so():
+            return
+        harness.run(asyncio.sleep(0.001))
+    raise AssertionError("it did not come")
+
+
+def refuse_facts(files: FakeFiles) -> None:
+    """The disk takes no more of the metadata log, be it there or in the journal; once."""
+    files.fail("write", errno.ENOSPC, path_part="__cluster_metadata")
+    files.fail("write", errno.ENOSPC, path_part="journal")
+
+
+def test_files_outlive_a_deletion_that_is_never_committed(harness: Harness, files: FakeFiles, held: Held) -> None:
+    """The worker comes to a topic late, for the sake of an earlier fact. A deletion that was decided meanwhile and is
+    not committed is nothing to act upon."""
+    broker = harness.broker
+    orders = harness.create_topic("orders")
+    harness.produce("orders", values=[b"acknowledged"])
+    before = harness.partition("orders")
+    held.hold_replicas()
+    other = harness.loop.create_task(broker.topics.create("other", broker.new_topic_id(), 1, {}))
+    wait_until(harness, lambda: broker.assignments._worker is not None)
+    harness.run(broker.topics.change_configs("orders", {"retention.ms": "100000000"}))
+    assert orders.topic_id in broker.assignments._waiting
+
+    held.hold_writer()
+    deletion = harness.loop.create_task(broker.topics.delete(broker.catalog.topic("orders")))
+    wait_until(harness, lambda: "orders" not in broker.catalog.topics)
+    held.let_replicas_go()
+    wait_until(harness, lambda: orders.topic_id not in broker.assignments._waiting)
+    harness.run(asyncio.sleep(0.01))
+    refuse_facts(files)
+    held.let_writer_go()
+    with pytest.raises(ApiError) as caught:
+        harness.run(deletion)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+    harness.advance(60_000)
+    wait_until(harness, lambda: broker.is_controller and broker.assignments._worker is None)
+    harness.run(asyncio.wait([other]))
+    assert "orders" in broker.catalog.topics
+    assert harness.partition("orders") is before
+    assert before.config.retention_ms == 100_000_000
+    assert harness.produce("orders") == 1
+    harness.close()
+    with Harness(files.after_kill()) as again:
+        assert again.partition("orders").high_watermark == 2
+
+
+def test_offsets_outlive_a_deletion_that_is_never_committed(harness: Harness, files: FakeFiles, held: Held) -> None:
+    """A shard that begins to lead drops the offsets of deleted topics: of those whose deletion is certain."""
+    broker = harness.broker
+    harness.create_topic("orders")
+    held.hold_writer()
+    deletion = harness.loop.create_task(broker.topics.delete(broker.catalog.topic("orders")))
+    wait_until(harness, lambda: "orders" not in broker.catalog.topics)
+    assert broker.groups.deleted_topics() == set()
+    held.let_writer_go()
+    harness.run(deletion)
+    assert broker.groups.deleted_topics() == {"orders"}
+
+
+def test_members_change_by_committed_facts_only(harness: Harness, held: Held) -> None:
+    """The next move may have the same number. Whoever came with this one would be taken for part of that one."""
+    broker, metadata = harness.broker, harness.broker.metadata
+    created = harness.create_topic("orders")
+    partition = harness.partition("orders")
+    facts = broker.catalog.register_broker(NodeId(2), "0002", host="h", port=1, peer_host="h", peer_port=2)
+    harness.call(lambda: metadata.append(facts))
+    held.hold_writer()
+    harness.run(asyncio.sleep(0))
+    metadata.append(broker.catalog.start_reassignment(created, 0, [NodeId(1), NodeId(2)]))
+    broker.assignments.on_role(partition)
+    harness.run(broker.assignments.change_members())
+    node = partition.replica.node
+    assert node is not None
+    assert node.configuration == Configuration.of([NodeId(1)])
+
+    held.let_writer_go()
+    wait_until(harness, lambda: metadata.applied_offset == metadata.next_offset)
+    harness.run(broker.assignments.change_members())
+    assert [node_of(member) for member in node.configuration.learners] == [2]
+
+
+# ---- refusals --------------------------------------------------------------------------------------
+
+
+def outcome(harness: Harness, task: asyncio.Task[Any]) -> ErrorCode:
+    harness.run(asyncio.wait([task]))
+    error = task.exception()
+    if error is None:
+        return ErrorCode.NONE
+    assert isinstance(error, ApiError)
+    return error.code
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["the-disk-refuses", "the-disk-takes-it"])
+def test_a_name_is_not_taken_before_its_topic_is_committed(
+    harness: Harness, files: FakeFiles, held: Held, is_refused: bool
+) -> None:
+    topics = harness.broker.topics
+    held.hold_writer()
+    first, second = (
+        harness.loop.create_task(topics.create("orders", harness.broker.new_topic_id(), 1, {})) for _ in range(2)
+    )
+    harness.run(asyncio.sleep(0.01))
+    assert not first.done()
+    assert not second.done()
+    if is_refused:
+        refuse_facts(files)
+    held.let_writer_go()
+    stored = ErrorCode.KAFKA_STORAGE_ERROR if is_refused else ErrorCode.NONE
+    assert outcome(harness, first) is stored
+    assert outcome(harness, second) is (stored if is_refused else ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["the-disk-refuses", "the-disk-takes-it"])
+def test_nobody_is_told_that_a_topic_is_gone_before_that_is_committed(
+    harness: Harness, files: FakeFiles, held: Held, is_refused: bool
+) -> None:
+    harness.create_topic("orders")
+    held.hold_writer()
+
+    async def delete() -> list[Any]:
+        return (
+            await delete_topics.handle(harness._context(1, "test"), DeleteTopicsRequest(topic_names=["orders"]))
+        ).responses
+
+    first, second = (harness.loop.create_task(delete()) for _ in range(2))
+    harness.run(asyncio.sleep(0.01))
+    assert not first.done()
+    assert not second.done()
+    if is_refused:
+        refuse_facts(files)
+    held.let_writer_go()
+    codes = [harness.run(task)[0].error_code for task in (first, second)]
+    if is_refused:
+        assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    else:
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+# ---- the two catalogs ------------------------------------------------------------------------------
+
+
+def created(name: str, number: int) -> tuple[bytes, bytes]:
+    return encode_fact(TopicCreated(TopicId(bytes([number]) * 16), name, [[NodeId(1)]], {}))
+
+
+def test_the_committed_catalog_stays_until_what_was_decided_is_committed() -> None:
+    machine = CatalogMachine()
+    machine.replay(*created("first", 1))
+    machine.on_applied()
+    assert machine.committed is machine.catalog
+    machine.keep_committed()
+    machine.replay(*created("second", 2))
+    machine.keep_committed()
+    machine.replay(*created("third", 3))
+    assert machine.committed.topics.keys() == {"first"}
+    assert machine.catalog.topics.keys() == {"first", "second", "third"}
+    machine.on_applied()
+    assert machine.committed is machine.catalog
+
+
+def test_the_committed_catalog_does_not_go_back_to_a_snapshot() -> None:
+    """A state that is made anew begins with a snapshot: older than what this node may have acted upon."""
+    machine = CatalogMachine()
+    machine.replay(*created("first", 1))
+    machine.replay(*created("second", 2))
+    machine.on_applied()
+    machine.reset()
+    machine.replay(*created("first", 1))
+    assert machine.committed.topics.keys() == {"first", "second"}
+    heard: list[set[TopicId]] = []
+    machine.on_changed = heard.append
+    machine.replay(*created("second", 2))
+    machine.on_applied()
+    assert machine.committed is machine.catalog
+    assert len(heard[0]) == 2
+
+
+def test_what_a_start_finds_is_committed() -> None:
+    """There is nothing older that this process has acted upon."""
+    machine = CatalogMachine()
+    machine.reset()
+    machine.replay(*created("first", 1))
+    assert machine.committed.topics.keys() == {"first"}
+
+
+# ---- registrations ---------------------------------------------------------------------------------
+
+
+def fields(directory_id: str) -> dict[str, object]:
+    return {
+        "directory_id": directory_id,
+        "host": "h",
+        "port": 1,
+        "peer_host": "h",
+        "peer_port": 2,
+        "rack": None,
+        "roles": ["broker"],
+        "starts": 1,
+        "boot_id": directory_id,
+    }
+
+
+def test_a_registration_is_answered_with_what_it_decided_not_with_what_came_after_it(
+    harness: Harness, held: Held
+) -> None:
+    """Two fresh disks claim to be node 2. Each is another incarnation, and none is told that of the other."""
+    controller = harness.broker.controller
+    held.hold_writer()
+    asked = [harness.loop.create_task(controller.register(NodeId(2), fields(name))) for name in ("0a", "0b")]
+    harness.run(asyncio.sleep(0))
+    held.let_writer_go()
+    answers = [harness.run(task) for task in asked]
+    assert [(answer.directory_id, answer.incarnation) for answer in answers] == [("0a", 0), ("0b", 1)]
+
+
+def test_a_node_that_registers_does_not_wait_for_facts_that_may_never_be_committed(
+    harness: Harness, held: Held
+) -> None:
+    """It would wait for ever: a new controller's log is shorter."""
+    broker, metadata = harness.broker, harness.broker.metadata
+    known = broker.catalog.broker(NodeId(1))
+    committed = metadata.applied_offset
+    held.hold_writer()
+    metadata.append(broker.catalog.reserve_producer_ids(1))
+    assert broker._registered(known)["offset"] == committed
