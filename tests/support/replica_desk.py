@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from drmq.broker import DiskLogs, LogStore, MemoryLogs, Partition
+from drmq.broker.copies import CopyTurns
 from drmq.broker.group_host import GroupHost
 from drmq.broker.partitions import PartitionTable
 from drmq.broker.recent import RecentMemory
@@ -23,7 +24,7 @@ from drmq.broker.replica import Replica
 from drmq.broker.states import Machine
 from drmq.catalog import Topic, TopicConfig, TopicDefaults, effective
 from drmq.model import ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
-from drmq.raft import AppendRequest, Message, RaftOptions
+from drmq.raft import Message, RaftOptions
 from drmq.storage import DataDirectory, Log, StorageError, Writer
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch
@@ -82,6 +83,7 @@ class Desk:
         self.writer = Writer(self, sync_threads=1)
         self.raft_options = raft_options or RaftOptions()
         self.recent_memory = RecentMemory()
+        self.copies = CopyTurns(1 << 40, lambda: self.clock.now_ms / 1_000, self.call_later)
         self.random = Random(1)
         self.pool = InlinePool()
         self.sent: list[Message] = []
@@ -155,9 +157,6 @@ class Desk:
         self.announced.append(partition)
 
     def send(self, node_id: NodeId, group: GroupId, message: Message) -> None:
-        self.sent.append(message)
-
-    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
         self.sent.append(message)
 
     def mark_dirty(self, replica: Replica) -> None:

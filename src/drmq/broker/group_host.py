@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from random import Random
 
+from drmq.broker.copies import CopyTurns
 from drmq.broker.partition import Partition
 from drmq.broker.recent import RecentMemory
 from drmq.broker.replica import Replica
 from drmq.model import GroupId, NodeId, TopicId, node_of
-from drmq.raft import AppendRequest, Message, ProgressState, ProtocolError, RaftOptions, Role
+from drmq.raft import Message, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
 
@@ -56,14 +57,12 @@ class GroupHost:
         self.random = random
         self.raft_options = raft_options
         self.recent_memory = RecentMemory()
+        self.copies = CopyTurns(copy_bytes_per_s, lambda: self._loop.time(), self.call_later)
         self.network: Network | None = None
         self.leaders: dict[GroupId, LeaderNotice] = {}
         """Who leads what, as far as this node has heard; replicas of its own included."""
         self.protocol_errors = 0
         self._tick_s = tick_s
-        self._copy_bytes_per_s = copy_bytes_per_s
-        self._copies_until = 0.0
-        """Until when the bytes that were sent to new members are paid for."""
         self._partitions: dict[GroupId, Partition] = {}
         self._awake: dict[GroupId, Replica] = {}
         self._dirty: list[Replica] = []
@@ -114,16 +113,6 @@ class GroupHost:
     def send(self, node_id: NodeId, group: GroupId, message: Message) -> None:
         if self.network is not None:
             self.network.send(node_id, group, message)
-
-    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
-        now = self._loop.time()
-        due = max(now, self._copies_until)
-        self._copies_until = due + sum(entry.size_bytes for entry in message.entries) / self._copy_bytes_per_s
-        if due <= now:
-            self.send(node_id, group, message)
-        else:
-            # What waits here is bounded by the window of the member that it is for.
-            self._loop.call_at(due, self.send, node_id, group, message)
 
     def mark_dirty(self, replica: Replica) -> None:
         if not replica.is_dirty:

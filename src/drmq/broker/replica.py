@@ -18,13 +18,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future
-from random import Random
-from typing import Protocol
+from concurrent.futures import Future
 
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
 from drmq.broker.incoming import IncomingSnapshot
-from drmq.broker.recent import RecentMemory
+from drmq.broker.replica_ports import ReplicaHost, ReplicaOwner
 from drmq.broker.rest import Rest
 from drmq.broker.states import InstallationInDoubt
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
@@ -38,12 +36,10 @@ from drmq.raft import (
     HardState,
     HeartbeatResponse,
     IndexRange,
-    Leadership,
     LogIndex,
     Message,
     Node,
     NotLeader,
-    RaftOptions,
     Ready,
     Role,
     SnapshotMeta,
@@ -51,81 +47,12 @@ from drmq.raft import (
     configuration_to_bytes,
 )
 from drmq.records import BatchHeader
-from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEntry, StorageError, Writer
+from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEntry, StorageError
 
 log = logging.getLogger("drmq.broker")
 
 ReadDone = Callable[[LogIndex | None], None]
 """Takes the index at which a read is fresh, or None where another node has to be asked."""
-
-
-class ReplicaOwner(Protocol):
-    """Whose log it is: hears in offsets what consensus decided. All calls come on the event loop."""
-
-    def on_leadership(self, leadership: Leadership) -> None:
-        """The role, the term or the known leader has changed."""
-
-    def on_appended(self, headers: Sequence[BatchHeader]) -> None:
-        """Batches of another leader are durable here."""
-
-    def reload(self, end_offset: Offset) -> object:
-        """On the writer thread: what the log amounts to now that it ends at `end_offset`."""
-
-    def on_truncated(self, end_offset: Offset, reloaded: object) -> None:
-        """What lay at or behind `end_offset` is gone."""
-
-    def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
-        """Everything below `next_offset` is committed; calls `replica.on_applied` when it is applied."""
-
-    def on_trim(self, offset: Offset) -> None:
-        """The records below `offset` are to be removed."""
-
-    def on_damage(self) -> None:
-        """What the log holds does not read back."""
-
-    def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
-        """Nothing is appended any more until `on_replica_restarted`."""
-
-    def on_replica_restarted(self, reloaded: object) -> None:
-        """The replica has begun again from what the disk holds."""
-
-    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
-        """The state that the snapshot stands for; None if it is there no longer."""
-
-    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
-        """Whether received bytes are a sound state."""
-
-    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
-        """On the writer thread: keep a received state beside one's own; what it amounts to."""
-
-    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
-        """On the writer thread: the log is in its place, so the state can be."""
-
-    def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
-        """The log now begins behind the snapshot."""
-
-
-class ReplicaHost(Protocol):
-    """What a replica needs of its node."""
-
-    writer: Writer
-    raft_options: RaftOptions
-    random: Random
-    pool: Executor
-    recent_memory: RecentMemory
-
-    def send(self, node_id: NodeId, group: GroupId, message: Message) -> None: ...
-
-    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
-        """Send entries to a member that is being added, no faster than such copies may go."""
-
-    def mark_dirty(self, replica: Replica) -> None:
-        """Have `replica.pump` called soon, once, whoever else asks."""
-
-    def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        """From any thread, in order."""
-
-    def call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None: ...
 
 
 class _Step:
@@ -228,6 +155,7 @@ class Replica:
             commit=max(applied, entries.snapshot.index),
             applied=max(applied, entries.snapshot.index),
             receiving=self._incoming.receiving,
+            learners_take_turns=True,
         )
         configuration = self.node.configuration
         if configuration.voters == {self.member} and not configuration.is_joint:
@@ -323,6 +251,12 @@ class Replica:
         self.node.transfer_leadership(target)
         self._host.mark_dirty(self)
 
+    def take_turn(self, learner: NodeId) -> None:
+        """Send a learner the next part of its copy, if it still wants one."""
+        if self.node is not None:
+            self.node.give_turn(learner)
+            self.pump()
+
     def tick(self) -> None:
         if self.node is not None and not self._rest.is_on:
             self.node.tick()
@@ -367,15 +301,16 @@ class Replica:
             read.context(read.index)  # type: ignore[operator]
         for context in ready.reads_refused:
             context(None)  # type: ignore[operator]
+        for learner in ready.turns_wanted:
+            # Whoever catches up must not take the network away from those who keep up.
+            self._host.copies.ask(self, learner)
         for wanted in ready.chunks_wanted:
             self._bring_chunk(wanted)
 
     def _send(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
-            # Whoever catches up must not take the network away from those who keep up.
-            self._host.send_slowly(node_of(message.target), self.group, message)
-        else:
-            self._host.send(node_of(message.target), self.group, message)
+            self._host.copies.on_sent(sum(entry.size_bytes for entry in message.entries))
+        self._host.send(node_of(message.target), self.group, message)
 
     def _is_learner(self, member: NodeId) -> bool:
         return self.node is not None and member in self.node.configuration.learners
