@@ -164,6 +164,9 @@ class Desk:
             replica.is_dirty = True
             self._dirty.append(replica)
 
+    def pump(self, replica: Replica) -> None:
+        replica.pump()
+
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._calls.append(lambda: function(*arguments))
         if self._is_quick and not self._is_turning:

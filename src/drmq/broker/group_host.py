@@ -128,12 +128,31 @@ class GroupHost:
         self.writer.hold()
         try:
             for replica in dirty:
-                replica.pump()
+                self.pump(replica)
             # Before the writer wakes and competes for the interpreter: the followers have the longer way to a disk.
             if self.network is not None:
                 self.network.flush()
         finally:
             self.writer.release()
+
+    def pump(self, replica: Replica) -> None:
+        """Whatever becomes of one replica, whoever calls goes on with the next.
+
+        An exception is a bug, for what disks and peers may do is not raised. It costs this replica: nobody knows what
+        of its work was done. The others of its group elect another leader.
+        """
+        try:
+            replica.pump()
+        except Exception as error:  # noqa: BLE001 - the loop shows it, with its trace
+            self._complain(f"{replica.log.name}: the work of its replica failed on a bug", error)
+            try:
+                replica.on_bug(error)
+            except Exception as another:  # noqa: BLE001 - the same, in those whom it told
+                self._complain(f"{replica.log.name}: its replica could not be ended in order", another)
+
+    def _complain(self, message: str, error: Exception) -> None:
+        """As loudly as the loop does about what failed in its own hands."""
+        self._loop.call_exception_handler({"message": message, "exception": error})
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)

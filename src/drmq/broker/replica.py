@@ -255,7 +255,7 @@ class Replica:
         """Send a learner the next part of its copy, if it still wants one."""
         if self.node is not None:
             self.node.give_turn(learner)
-            self.pump()
+            self._host.mark_dirty(self)
 
     def tick(self) -> None:
         if self.node is not None and not self._rest.is_on:
@@ -279,6 +279,9 @@ class Replica:
                 self.entries.recent.clear()
         if self.entries.missing is not None and node is not None:
             self._fetch_missing()
+        if self.entries.damage is not None:
+            damage, self.entries.damage = self.entries.damage, None
+            self._on_unreadable(damage, is_damage=True)
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.leadership is not None:
@@ -492,7 +495,7 @@ class Replica:
             node.on_persisted(number)
         for message in messages:
             self._send(message)
-        self.pump()
+        self._host.pump(self)
 
     # ---- snapshots ------------------------------------------------------------------------------
 
@@ -567,21 +570,33 @@ class Replica:
         def read() -> None:
             try:
                 source.read(missing[0], missing[2], missing[1])
-            except StorageError as error:
-                log.error("%s: what a follower needs cannot be read: %s", source.name, error)
-                if isinstance(error, LogCorrupt):
-                    self._host.call_on_loop(self._owner.on_damage)
-            self._host.call_on_loop(self._on_missing_read)
+            except (StorageError, OSError) as error:
+                self._host.call_on_loop(self._on_unreadable, str(error), isinstance(error, LogCorrupt))
+                self._host.call_on_loop(self._on_missing_read, False)
+            else:
+                self._host.call_on_loop(self._on_missing_read, True)
 
         self._host.pool.submit(read)
 
-    def _on_missing_read(self) -> None:
+    def _on_missing_read(self, is_read: bool) -> None:
+        """Who waits for what could not be read tries again when it has answered heartbeats, not at once."""
         self._reading = False
         if self.node is not None:
-            self.node.on_entries_read()
-            self.pump()
+            if is_read:
+                self.node.on_entries_read()
+            self._host.mark_dirty(self)
+
+    def _on_unreadable(self, error: str, is_damage: bool) -> None:
+        repeat = {"repeat_key": f"unreadable {self.log.name}"}
+        log.error("%s: what a follower needs cannot be read: %s", self.log.name, error, extra=repeat)
+        if is_damage:
+            self._owner.on_damage()
 
     # ---- failing --------------------------------------------------------------------------------
+
+    def on_bug(self, error: Exception) -> None:
+        """Its work ended in an exception that nobody expected, so nobody knows what of it was done."""
+        self._fail(f"stopped by a bug, which the log of this node shows; restart the node ({error!r})", is_final=True)
 
     def on_failed(self, reason: str, end_offset: Offset) -> None:
         """The writer could not append or sync."""

@@ -17,7 +17,7 @@ from drmq.broker.entries import Batch
 from drmq.broker.group_host import GroupHost
 from drmq.broker.partitions import PartitionTable
 from drmq.catalog import Topic, TopicDefaults, effective
-from drmq.model import ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
+from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
 from drmq.raft import AppendRequest, Entry, EntryKind, LogIndex, RaftOptions, Term
 from drmq.storage import Log, StorageError, Writer
 from drmq.transport.peers import ConnectionKind, Hello, Identity, LeaderNotice, Network, PeerMessage, Sleep, Wake
@@ -456,6 +456,35 @@ def test_acks_come_once_the_last_replica_has_caught_up(room: Room) -> None:
     room.gone.discard(away)
     room.ticks(6)
     assert heard == [ErrorCode.NONE]
+
+
+# ---- bugs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["_carry_out", "_apply"], ids=["when it is marked", "when the disk reports"])
+def test_a_bug_costs_its_replica_and_no_other(room: Room, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """An exception that nobody expected ends the replica in whose work it came, and is shown as loudly as any."""
+    complaints: list[str] = []
+    room.loop.set_exception_handler(lambda loop, context: complaints.append(repr(context["exception"])))
+    broken, sound = [room.call(partial(room.place(1).add, index, (1,))) for index in (0, 1)]
+    heard: dict[int, list[ErrorCode]] = {0: [], 1: []}
+
+    def fail(what: object) -> None:
+        raise AssertionError("wrong code")
+
+    def produce(*partitions: Partition) -> None:
+        for partition in partitions:
+            appended = partition.append(a_batch(), 0)
+            partition.when_durable(appended.next_offset, heard[partition.index].append)
+
+    monkeypatch.setattr(broken.replica, when, fail)
+    # In one turn of the loop, the broken one first.
+    room.call(partial(produce, broken, sound))
+    room.call(partial(produce, sound))
+    assert heard == {0: [ErrorCode.KAFKA_STORAGE_ERROR], 1: [ErrorCode.NONE, ErrorCode.NONE]}
+    assert complaints == ["AssertionError('wrong code')"]
+    with pytest.raises(ApiError, match="restart the node"):
+        broken.append(a_batch(), 0)
 
 
 # ---- copies ----------------------------------------------------------------------------------------
