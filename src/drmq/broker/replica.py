@@ -102,6 +102,8 @@ class Replica:
         """While a snapshot is being installed: the one before it, to go back to if the disk refuses the new one."""
         self._is_half_installed = False
         """Log and ledger are not of one piece. Opening them anew mends that, and nothing else does."""
+        self._reads: dict[object, ReadDone] = {}
+        """Who waits for consensus to confirm that this is the leader."""
         self._reading = False
         self._restarting = False
         self._stopped = False
@@ -169,6 +171,7 @@ class Replica:
         self.node = None
         self.entries.recent.clear()
         self._steps.clear()
+        self._refuse_reads()
 
     # ---- in -------------------------------------------------------------------------------------
 
@@ -210,7 +213,9 @@ class Replica:
         """Confirm with a majority that this is the leader, then call `done`. Raises a `raft.Refusal`."""
         assert self.node is not None
         self.wake()
-        self.node.read_index(done)
+        context = object()
+        self.node.read_index(context)
+        self._reads[context] = done
         self._host.mark_dirty(self)
 
     def receive(self, message: Message) -> None:
@@ -301,14 +306,24 @@ class Replica:
         if ready.committed is not None:
             self._apply(ready.committed)
         for read in ready.reads_confirmed:
-            read.context(read.index)  # type: ignore[operator]
+            self._answer_read(read.context, read.index)
         for context in ready.reads_refused:
-            context(None)  # type: ignore[operator]
+            self._answer_read(context, None)
         for learner in ready.turns_wanted:
             # Whoever catches up must not take the network away from those who keep up.
             self._host.copies.ask(self, learner)
         for wanted in ready.chunks_wanted:
             self._bring_chunk(wanted)
+
+    def _answer_read(self, context: object, index: LogIndex | None) -> None:
+        done = self._reads.pop(context, None)
+        if done is not None:
+            done(index)
+
+    def _refuse_reads(self) -> None:
+        """Consensus is over here: it answers nobody any more."""
+        for context in tuple(self._reads):
+            self._answer_read(context, None)
 
     def _send(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
@@ -609,6 +624,7 @@ class Replica:
         self.entries.recent.clear()
         self._steps.clear()
         self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)
+        self._refuse_reads()
         if is_final or self._is_half_installed or self._restarting or self._stopped:
             return
         self._restarting = True

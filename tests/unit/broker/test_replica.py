@@ -545,6 +545,15 @@ def test_a_leader_serves_only_once_it_has_committed_something_of_its_own_term() 
     assert desk.announced == [partition]
 
 
+def lead_with_quorum(desk: Desk) -> None:
+    """Lead, with a follower that has all of the log."""
+    lead(desk)
+    node = desk.replica.node
+    assert node is not None
+    receive(desk, AppendAccepted(NodeId(2), SELF, node.term, node.last_index))
+    desk.work()
+
+
 def lead(desk: Desk) -> None:
     """Win an election with the votes of the others."""
     node = desk.replica.node
