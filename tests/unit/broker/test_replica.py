@@ -17,6 +17,7 @@ from drmq.model import ApiError, ErrorCode, LeaderEpoch, NodeId, Offset
 from drmq.raft import (
     AppendAccepted,
     AppendRejected,
+    AppendRequest,
     Configuration,
     Entry,
     EntryKind,
@@ -454,6 +455,35 @@ def test_a_snapshot_takes_the_place_of_the_log() -> None:
     assert answers(desk, AppendAccepted)[-1] == AppendAccepted(SELF, NodeId(2), Term(5), LogIndex(60))
     again = Desk(desk.files.after_power_cut(1), members=GROUP, is_old=True)  # type: ignore[union-attr]
     check_installed(again)
+
+
+def test_what_follows_a_snapshot_is_not_committed_with_it() -> None:
+    """The writer may have appended the next leader's batch before the loop hears that the snapshot is in its place."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    for chunk in chunks()[:-1]:
+        receive(desk, chunk)
+        desk.work()
+    receive(desk, chunks()[-1])
+    node = desk.replica.node
+    assert node is not None
+    while node.last_index != 60:
+        desk.writer.run_cycle()
+        desk.turn()
+    assert desk.replica.is_busy, "the snapshot is on its way to its place"
+    batch = a_batch([b"never", b"committed"])
+    stamp(batch, Offset(41), LeaderEpoch(6))
+    first = Entry(LogIndex(61), LogIndex(61), Term(6), EntryKind.NOTHING, b"", 0)
+    second = Entry(LogIndex(62), LogIndex(63), Term(6), EntryKind.PAYLOAD, bytes(batch), len(batch))
+    receive(desk, AppendRequest(NodeId(3), SELF, Term(6), LogIndex(60), Term(4), (first, second), LogIndex(60)))
+    while desk.writer.has_work:
+        desk.writer.run_cycle()
+    desk.turn()
+    assert (desk.partition.high_watermark, desk.partition.next_offset, node.commit_index) == (41, 43, 60)
+    # Another leader has something else in its place.
+    other = Entry(LogIndex(61), LogIndex(61), Term(7), EntryKind.NOTHING, b"", 0)
+    receive(desk, AppendRequest(NodeId(2), SELF, Term(7), LogIndex(60), Term(4), (other,), LogIndex(60)))
+    desk.work()
+    assert (desk.partition.high_watermark, desk.partition.next_offset, desk.log.end_offset) == (41, 41, 41)
 
 
 def test_a_damaged_snapshot_is_not_installed() -> None:
