@@ -372,6 +372,9 @@ class Partition:
         self.leader = None if leadership.leader is None else node_of(leadership.leader)
         if self.is_leader and not was_leader:
             self.next_offset = self.replica.queued_offset
+            # On how many replicas a batch is, only a leader knows; a follower has followed the high watermark.
+            self.acked_offset = Offset(0)
+            self.update_acked()
             self.is_serving = False
             self.in_sync = () if self.leader is None else (self.leader,)
         elif was_leader and not self.is_leader:

@@ -575,6 +575,32 @@ def test_a_leader_serves_only_once_it_has_committed_something_of_its_own_term() 
     assert desk.announced == [partition]
 
 
+def test_a_new_leader_counts_anew_on_how_many_replicas_a_batch_is() -> None:
+    """As a follower it knew what was committed, which with min.insync.replicas above a majority is not enough."""
+    desk = Desk(FakeFiles(), members=GROUP, min_insync_replicas="3")
+    receive(desk, Leader(2, 1).batch(b"a").appends(1, commit=2))
+    desk.work()
+    assert desk.partition.high_watermark == 1
+    lead_with_quorum(desk)
+    # The retry of a batch that is in the log already waits for this.
+    desk.hear_durable("a", Offset(1))
+    assert desk.heard == []
+    receive(desk, AppendAccepted(NodeId(3), SELF, Term(desk.partition.leader_epoch), LogIndex(3)))
+    desk.work()
+    desk.partition.update_acked()
+    assert desk.heard == [("a", ErrorCode.NONE)]
+
+
+def test_a_new_leader_knows_that_what_is_committed_is_acknowledged() -> None:
+    """Where a majority is enough, the retry of a committed batch waits for nobody."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    receive(desk, Leader(2, 1).batch(b"a").appends(1, commit=2))
+    desk.work()
+    lead(desk)
+    desk.hear_durable("a", Offset(1))
+    assert desk.heard == [("a", ErrorCode.NONE)]
+
+
 def lead_with_quorum(desk: Desk) -> None:
     """Lead, with a follower that has all of the log."""
     lead(desk)
