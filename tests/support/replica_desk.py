@@ -83,11 +83,12 @@ class Desk:
         self.writer = Writer(self, sync_threads=1)
         self.raft_options = raft_options or RaftOptions()
         self.recent_memory = RecentMemory()
-        self.copies = CopyTurns(1 << 40, lambda: self.clock.now_ms / 1_000, self.call_later)
+        self.copies = CopyTurns(1 << 40, lambda: self.waited_s, self.call_later)
         self.random = Random(1)
         self.pool = InlinePool()
         self.sent: list[Message] = []
         self.later: list[tuple[float, Callable[[], object]]] = []
+        self.waited_s = 0.0
         self.announced: list[Partition] = []
         self.heard: list[tuple[str, ErrorCode]] = []
         self._calls: deque[Callable[[], object]] = deque()
@@ -138,6 +139,7 @@ class Desk:
     def wait(self) -> None:
         """Let the time pass for which something waits."""
         later, self.later = self.later, []
+        self.waited_s += max((delay_s for delay_s, _ in later), default=0.0)
         for _, function in later:
             function()
         self.work()

@@ -327,7 +327,7 @@ class Replica:
 
     def _send(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
-            self._host.copies.on_sent(sum(entry.size_bytes for entry in message.entries))
+            self._host.copies.on_sent(self, sum(entry.size_bytes for entry in message.entries))
         self._host.send(node_of(message.target), self.group, message)
 
     def _is_learner(self, member: NodeId) -> bool:
@@ -580,16 +580,18 @@ class Replica:
         missing, self.entries.missing = self.entries.missing, None
         assert missing is not None
         self._reading = True
+        self._host.copies.on_reading(self)
         source = self.log
 
         def read() -> None:
+            is_read = False
             try:
                 source.read(missing[0], missing[2], missing[1])
+                is_read = True
             except (StorageError, OSError) as error:
                 self._host.call_on_loop(self._on_unreadable, str(error), isinstance(error, LogCorrupt))
-                self._host.call_on_loop(self._on_missing_read, False)
-            else:
-                self._host.call_on_loop(self._on_missing_read, True)
+            finally:
+                self._host.call_on_loop(self._on_missing_read, is_read)
 
         self._host.pool.submit(read)
 
@@ -600,6 +602,8 @@ class Replica:
             if is_read:
                 self.node.on_entries_read()
             self._host.mark_dirty(self)
+        # Behind the mark, so that it has asked for its turn when the next one is given.
+        self._host.copies.on_read(self)
 
     def _on_unreadable(self, error: str, is_damage: bool) -> None:
         repeat = {"repeat_key": f"unreadable {self.log.name}"}
