@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from drmq.broker import DiskLogs, LogStore, MemoryLogs, Partition
+from drmq.broker.copies import CopyTurns
 from drmq.broker.group_host import GroupHost
 from drmq.broker.partitions import PartitionTable
 from drmq.broker.recent import RecentMemory
@@ -23,7 +24,7 @@ from drmq.broker.replica import Replica
 from drmq.broker.states import Machine
 from drmq.catalog import Topic, TopicConfig, TopicDefaults, effective
 from drmq.model import ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
-from drmq.raft import AppendRequest, Message, RaftOptions
+from drmq.raft import Message, RaftOptions
 from drmq.storage import DataDirectory, Log, StorageError, Writer
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch
@@ -82,10 +83,12 @@ class Desk:
         self.writer = Writer(self, sync_threads=1)
         self.raft_options = raft_options or RaftOptions()
         self.recent_memory = RecentMemory()
+        self.copies = CopyTurns(1 << 40, lambda: self.waited_s, self.call_later)
         self.random = Random(1)
         self.pool = InlinePool()
         self.sent: list[Message] = []
         self.later: list[tuple[float, Callable[[], object]]] = []
+        self.waited_s = 0.0
         self.announced: list[Partition] = []
         self.heard: list[tuple[str, ErrorCode]] = []
         self._calls: deque[Callable[[], object]] = deque()
@@ -136,6 +139,7 @@ class Desk:
     def wait(self) -> None:
         """Let the time pass for which something waits."""
         later, self.later = self.later, []
+        self.waited_s += max((delay_s for delay_s, _ in later), default=0.0)
         for _, function in later:
             function()
         self.work()
@@ -157,13 +161,13 @@ class Desk:
     def send(self, node_id: NodeId, group: GroupId, message: Message) -> None:
         self.sent.append(message)
 
-    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
-        self.sent.append(message)
-
     def mark_dirty(self, replica: Replica) -> None:
         if not replica.is_dirty:
             replica.is_dirty = True
             self._dirty.append(replica)
+
+    def pump(self, replica: Replica) -> None:
+        replica.pump()
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._calls.append(lambda: function(*arguments))

@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from struct import Struct
 
 from drmq.broker.recent import RecentEntries, RecentMemory
-from drmq.model import Offset
+from drmq.model import ErrorCode, Offset
 from drmq.raft import Entry, EntryKind, LogIndex, ProtocolError, SnapshotMeta, Term, configuration_from_bytes
 from drmq.records import HEADER_SIZE, BatchHeader, InvalidBatch, check_replicated_batch, iter_batches
-from drmq.storage import LedgerBase, Log, OwnEntry
+from drmq.storage import LedgerBase, Log, LogCorrupt, OwnEntry
 
 _OFFSET = Struct(">q")
 
@@ -109,6 +109,8 @@ class EntryLog:
         self.snapshot = snapshot or self.base_snapshot()
         self.missing: tuple[Offset, Offset, int] | None = None
         """The read that `entries` could not do without waiting for the disk."""
+        self.damage: str | None = None
+        """What `entries` found that does not read back. Its driver tells, and forgets it."""
 
     @property
     def base(self) -> LedgerBase:
@@ -204,28 +206,45 @@ class EntryLog:
         if own_before < len(self._own):
             up_to = min(up_to, Offset(self._own_offsets[own_before]))
         offset = Offset(base.offset + index - 1 - base.index - own_before)
-        data = self.log.read(offset, max(1, size_bytes_max), up_to, True)
+        try:
+            data = self.log.read(offset, max(1, size_bytes_max), up_to, True)
+        except LogCorrupt as error:
+            self.damage = str(error)
+            return None
+        except OSError:
+            data = None  # Who reads it and may wait for the disk says what is wrong with it.
         if data is None:
             self.missing = (offset, up_to, size_bytes_max)
             return None
         term = Term(self._own[own_before - 1].term if own_before else base.term)
         shift = base.index + 1 - base.offset + own_before
         view = memoryview(data)
-        entries = []
-        for position, header in iter_batches(view):
-            assert int(header.leader_epoch) == term, (self.log.name, header, term)
-            size = header.size
-            entries.append(
-                Entry(
-                    LogIndex(header.base_offset + shift),
-                    LogIndex(header.next_offset - 1 + shift),
-                    term,
-                    EntryKind.PAYLOAD,
-                    Batch(header, view[position : position + size]),
-                    size,
+        entries: list[Entry] = []
+        problem = "no whole batch"
+        assert len(view), (self.log.name, offset, up_to)
+        try:
+            for position, header in iter_batches(view):
+                # What a batch says of its own place is under no checksum, and the rest is not checked here.
+                follows = header.base_offset == offset if entries else header.base_offset <= offset
+                if not follows or not offset < header.next_offset <= up_to or int(header.leader_epoch) != term:
+                    raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch of term {term} should be there: {header}")
+                offset, size = header.next_offset, header.size
+                entries.append(
+                    Entry(
+                        LogIndex(header.base_offset + shift),
+                        LogIndex(header.next_offset - 1 + shift),
+                        term,
+                        EntryKind.PAYLOAD,
+                        Batch(header, view[position : position + size]),
+                        size,
+                    )
                 )
-            )
-        assert entries, (self.log.name, offset, up_to)
+        except InvalidBatch as error:
+            problem = str(error)
+        if not entries:
+            self.damage = f"{self.log.name}, offset {offset}: {problem}"
+            return None
+        # What lies before the damage is sound. Who asks for more meets it.
         return entries
 
     # ---- what the driver reports ----------------------------------------------------------------

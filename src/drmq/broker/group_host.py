@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from random import Random
 
+from drmq.broker.copies import CopyTurns
 from drmq.broker.partition import Partition
 from drmq.broker.recent import RecentMemory
 from drmq.broker.replica import Replica
 from drmq.model import GroupId, NodeId, TopicId, node_of
-from drmq.raft import AppendRequest, Message, ProgressState, ProtocolError, RaftOptions, Role
+from drmq.raft import Message, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
 
@@ -56,14 +57,12 @@ class GroupHost:
         self.random = random
         self.raft_options = raft_options
         self.recent_memory = RecentMemory()
+        self.copies = CopyTurns(copy_bytes_per_s, lambda: self._loop.time(), self.call_later)
         self.network: Network | None = None
         self.leaders: dict[GroupId, LeaderNotice] = {}
         """Who leads what, as far as this node has heard; replicas of its own included."""
         self.protocol_errors = 0
         self._tick_s = tick_s
-        self._copy_bytes_per_s = copy_bytes_per_s
-        self._copies_until = 0.0
-        """Until when the bytes that were sent to new members are paid for."""
         self._partitions: dict[GroupId, Partition] = {}
         self._awake: dict[GroupId, Replica] = {}
         self._dirty: list[Replica] = []
@@ -115,16 +114,6 @@ class GroupHost:
         if self.network is not None:
             self.network.send(node_id, group, message)
 
-    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
-        now = self._loop.time()
-        due = max(now, self._copies_until)
-        self._copies_until = due + sum(entry.size_bytes for entry in message.entries) / self._copy_bytes_per_s
-        if due <= now:
-            self.send(node_id, group, message)
-        else:
-            # What waits here is bounded by the window of the member that it is for.
-            self._loop.call_at(due, self.send, node_id, group, message)
-
     def mark_dirty(self, replica: Replica) -> None:
         if not replica.is_dirty:
             replica.is_dirty = True
@@ -139,12 +128,31 @@ class GroupHost:
         self.writer.hold()
         try:
             for replica in dirty:
-                replica.pump()
+                self.pump(replica)
             # Before the writer wakes and competes for the interpreter: the followers have the longer way to a disk.
             if self.network is not None:
                 self.network.flush()
         finally:
             self.writer.release()
+
+    def pump(self, replica: Replica) -> None:
+        """Whatever becomes of one replica, whoever calls goes on with the next.
+
+        An exception is a bug, for what disks and peers may do is not raised. It costs this replica: nobody knows what
+        of its work was done. The others of its group elect another leader.
+        """
+        try:
+            replica.pump()
+        except Exception as error:  # noqa: BLE001 - the loop shows it, with its trace
+            self._complain(f"{replica.log.name}: the work of its replica failed on a bug", error)
+            try:
+                replica.on_bug(error)
+            except Exception as another:  # noqa: BLE001 - the same, in those whom it told
+                self._complain(f"{replica.log.name}: its replica could not be ended in order", another)
+
+    def _complain(self, message: str, error: Exception) -> None:
+        """As loudly as the loop does about what failed in its own hands."""
+        self._loop.call_exception_handler({"message": message, "exception": error})
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)

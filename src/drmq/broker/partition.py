@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from drmq.broker.entries import encode_trim
+from drmq.broker.entries import decode_trim, encode_trim
 from drmq.broker.producers import ProducerTable, WrittenBatch
 from drmq.catalog import TimestampType, TopicConfig
 from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, node_of
@@ -375,6 +375,9 @@ class Partition:
         self.leader = None if leadership.leader is None else node_of(leadership.leader)
         if self.is_leader and not was_leader:
             self.next_offset = self.replica.queued_offset
+            # On how many replicas a batch is, only a leader knows; a follower has followed the high watermark.
+            self.acked_offset = Offset(0)
+            self.update_acked()
             self.is_serving = False
             self.members_in_sync = (self.replica.member,)
             self.in_sync = (node_of(self.replica.member),)
@@ -507,7 +510,8 @@ class Partition:
         self.state.finish_snapshot(meta, data)
 
     def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
-        self.next_offset = self.high_watermark = self.log.end_offset
+        # Not the end of the log: the writer may have gone on behind the snapshot, and nothing of that is committed.
+        self.next_offset = self.high_watermark = decode_trim(meta.data)
         self._in_flight.clear()
         self.state.on_reloaded(self, reloaded)
         self._wake()

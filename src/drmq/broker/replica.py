@@ -18,13 +18,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future
-from random import Random
-from typing import Protocol
+from concurrent.futures import Future
 
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
 from drmq.broker.incoming import IncomingSnapshot
-from drmq.broker.recent import RecentMemory
+from drmq.broker.replica_ports import ReplicaHost, ReplicaOwner
 from drmq.broker.rest import Rest
 from drmq.broker.states import InstallationInDoubt
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
@@ -38,12 +36,10 @@ from drmq.raft import (
     HardState,
     HeartbeatResponse,
     IndexRange,
-    Leadership,
     LogIndex,
     Message,
     Node,
     NotLeader,
-    RaftOptions,
     Ready,
     Role,
     SnapshotMeta,
@@ -51,81 +47,12 @@ from drmq.raft import (
     configuration_to_bytes,
 )
 from drmq.records import BatchHeader
-from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEntry, StorageError, Writer
+from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEntry, StorageError
 
 log = logging.getLogger("drmq.broker")
 
 ReadDone = Callable[[LogIndex | None], None]
 """Takes the index at which a read is fresh, or None where another node has to be asked."""
-
-
-class ReplicaOwner(Protocol):
-    """Whose log it is: hears in offsets what consensus decided. All calls come on the event loop."""
-
-    def on_leadership(self, leadership: Leadership) -> None:
-        """The role, the term or the known leader has changed."""
-
-    def on_appended(self, headers: Sequence[BatchHeader]) -> None:
-        """Batches of another leader are durable here."""
-
-    def reload(self, end_offset: Offset) -> object:
-        """On the writer thread: what the log amounts to now that it ends at `end_offset`."""
-
-    def on_truncated(self, end_offset: Offset, reloaded: object) -> None:
-        """What lay at or behind `end_offset` is gone."""
-
-    def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
-        """Everything below `next_offset` is committed; calls `replica.on_applied` when it is applied."""
-
-    def on_trim(self, offset: Offset) -> None:
-        """The records below `offset` are to be removed."""
-
-    def on_damage(self) -> None:
-        """What the log holds does not read back."""
-
-    def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
-        """Nothing is appended any more until `on_replica_restarted`."""
-
-    def on_replica_restarted(self, reloaded: object) -> None:
-        """The replica has begun again from what the disk holds."""
-
-    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
-        """The state that the snapshot stands for; None if it is there no longer."""
-
-    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
-        """Whether received bytes are a sound state."""
-
-    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
-        """On the writer thread: keep a received state beside one's own; what it amounts to."""
-
-    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
-        """On the writer thread: the log is in its place, so the state can be."""
-
-    def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
-        """The log now begins behind the snapshot."""
-
-
-class ReplicaHost(Protocol):
-    """What a replica needs of its node."""
-
-    writer: Writer
-    raft_options: RaftOptions
-    random: Random
-    pool: Executor
-    recent_memory: RecentMemory
-
-    def send(self, node_id: NodeId, group: GroupId, message: Message) -> None: ...
-
-    def send_slowly(self, node_id: NodeId, group: GroupId, message: AppendRequest) -> None:
-        """Send entries to a member that is being added, no faster than such copies may go."""
-
-    def mark_dirty(self, replica: Replica) -> None:
-        """Have `replica.pump` called soon, once, whoever else asks."""
-
-    def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        """From any thread, in order."""
-
-    def call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None: ...
 
 
 class _Step:
@@ -175,6 +102,8 @@ class Replica:
         """While a snapshot is being installed: the one before it, to go back to if the disk refuses the new one."""
         self._is_half_installed = False
         """Log and ledger are not of one piece. Opening them anew mends that, and nothing else does."""
+        self._reads: dict[object, ReadDone] = {}
+        """Who waits for consensus to confirm that this is the leader."""
         self._reading = False
         self._restarting = False
         self._stopped = False
@@ -228,6 +157,7 @@ class Replica:
             commit=max(applied, entries.snapshot.index),
             applied=max(applied, entries.snapshot.index),
             receiving=self._incoming.receiving,
+            learners_take_turns=True,
         )
         configuration = self.node.configuration
         if configuration.voters == {self.member} and not configuration.is_joint:
@@ -241,6 +171,7 @@ class Replica:
         self.node = None
         self.entries.recent.clear()
         self._steps.clear()
+        self._refuse_reads()
 
     # ---- in -------------------------------------------------------------------------------------
 
@@ -282,7 +213,9 @@ class Replica:
         """Confirm with a majority that this is the leader, then call `done`. Raises a `raft.Refusal`."""
         assert self.node is not None
         self.wake()
-        self.node.read_index(done)
+        context = object()
+        self.node.read_index(context)
+        self._reads[context] = done
         self._host.mark_dirty(self)
 
     def receive(self, message: Message) -> None:
@@ -323,6 +256,12 @@ class Replica:
         self.node.transfer_leadership(target)
         self._host.mark_dirty(self)
 
+    def take_turn(self, learner: NodeId) -> None:
+        """Send a learner the next part of its copy, if it still wants one."""
+        if self.node is not None:
+            self.node.give_turn(learner)
+            self._host.mark_dirty(self)
+
     def tick(self) -> None:
         if self.node is not None and not self._rest.is_on:
             self.node.tick()
@@ -345,6 +284,9 @@ class Replica:
                 self.entries.recent.clear()
         if self.entries.missing is not None and node is not None:
             self._fetch_missing()
+        if self.entries.damage is not None:
+            damage, self.entries.damage = self.entries.damage, None
+            self._on_unreadable(damage, is_damage=True)
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.leadership is not None:
@@ -364,18 +306,29 @@ class Replica:
         if ready.committed is not None:
             self._apply(ready.committed)
         for read in ready.reads_confirmed:
-            read.context(read.index)  # type: ignore[operator]
+            self._answer_read(read.context, read.index)
         for context in ready.reads_refused:
-            context(None)  # type: ignore[operator]
+            self._answer_read(context, None)
+        for learner in ready.turns_wanted:
+            # Whoever catches up must not take the network away from those who keep up.
+            self._host.copies.ask(self, learner)
         for wanted in ready.chunks_wanted:
             self._bring_chunk(wanted)
 
+    def _answer_read(self, context: object, index: LogIndex | None) -> None:
+        done = self._reads.pop(context, None)
+        if done is not None:
+            done(index)
+
+    def _refuse_reads(self) -> None:
+        """Consensus is over here: it answers nobody any more."""
+        for context in tuple(self._reads):
+            self._answer_read(context, None)
+
     def _send(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
-            # Whoever catches up must not take the network away from those who keep up.
-            self._host.send_slowly(node_of(message.target), self.group, message)
-        else:
-            self._host.send(node_of(message.target), self.group, message)
+            self._host.copies.on_sent(self, sum(entry.size_bytes for entry in message.entries))
+        self._host.send(node_of(message.target), self.group, message)
 
     def _is_learner(self, member: NodeId) -> bool:
         return self.node is not None and member in self.node.configuration.learners
@@ -557,7 +510,7 @@ class Replica:
             node.on_persisted(number)
         for message in messages:
             self._send(message)
-        self.pump()
+        self._host.pump(self)
 
     # ---- snapshots ------------------------------------------------------------------------------
 
@@ -627,26 +580,42 @@ class Replica:
         missing, self.entries.missing = self.entries.missing, None
         assert missing is not None
         self._reading = True
+        self._host.copies.on_reading(self)
         source = self.log
 
         def read() -> None:
+            is_read = False
             try:
                 source.read(missing[0], missing[2], missing[1])
-            except StorageError as error:
-                log.error("%s: what a follower needs cannot be read: %s", source.name, error)
-                if isinstance(error, LogCorrupt):
-                    self._host.call_on_loop(self._owner.on_damage)
-            self._host.call_on_loop(self._on_missing_read)
+                is_read = True
+            except (StorageError, OSError) as error:
+                self._host.call_on_loop(self._on_unreadable, str(error), isinstance(error, LogCorrupt))
+            finally:
+                self._host.call_on_loop(self._on_missing_read, is_read)
 
         self._host.pool.submit(read)
 
-    def _on_missing_read(self) -> None:
+    def _on_missing_read(self, is_read: bool) -> None:
+        """Who waits for what could not be read tries again when it has answered heartbeats, not at once."""
         self._reading = False
         if self.node is not None:
-            self.node.on_entries_read()
-            self.pump()
+            if is_read:
+                self.node.on_entries_read()
+            self._host.mark_dirty(self)
+        # Behind the mark, so that it has asked for its turn when the next one is given.
+        self._host.copies.on_read(self)
+
+    def _on_unreadable(self, error: str, is_damage: bool) -> None:
+        repeat = {"repeat_key": f"unreadable {self.log.name}"}
+        log.error("%s: what a follower needs cannot be read: %s", self.log.name, error, extra=repeat)
+        if is_damage:
+            self._owner.on_damage()
 
     # ---- failing --------------------------------------------------------------------------------
+
+    def on_bug(self, error: Exception) -> None:
+        """Its work ended in an exception that nobody expected, so nobody knows what of it was done."""
+        self._fail(f"stopped by a bug, which the log of this node shows; restart the node ({error!r})", is_final=True)
 
     def on_failed(self, reason: str, end_offset: Offset) -> None:
         """The writer could not append or sync."""
@@ -659,6 +628,7 @@ class Replica:
         self.entries.recent.clear()
         self._steps.clear()
         self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)
+        self._refuse_reads()
         if is_final or self._is_half_installed or self._restarting or self._stopped:
             return
         self._restarting = True

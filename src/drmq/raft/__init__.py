@@ -37,6 +37,7 @@ The interface, for a driver
     node.on_persisted(number)                    all that Ready `number`, and those before it, had to persist
     node.on_applied(index)
     node.on_entries_read()                       entries that the LogReader did not have at hand are there
+    node.give_turn(target)                       answers turns_wanted, whenever the driver likes
     node.send_snapshot_chunk(target, snapshot_id, offset, data, done)      answers chunks_wanted, or:
     node.on_snapshot_unavailable(target, snapshot_id)
     node.on_snapshot_received(sender, snapshot_id, intact)                 answers a chunk saved with `done`
@@ -51,7 +52,8 @@ With each `Ready` the driver
    the outcome is open when `leadership` says that this replica leads no longer;
 5. applies `committed`, reading the entries from its own log, and calls `on_applied`. It need not wait for
    step 2: what is handed out here is durable from earlier on;
-6. fetches `chunks_wanted`, serves `reads_confirmed` once their index is applied, passes `reads_refused` on.
+6. gives `turns_wanted` their turns one by one (only where learners take turns, so that copies go no faster than
+   they may), fetches `chunks_wanted`, serves `reads_confirmed` once their index is applied, passes `reads_refused` on.
 
 Steps 2 and 3 may take as long as the disk takes. The driver goes on meanwhile: it ticks, receives and takes
 further `Ready`s, whose persisting queues up behind, in order. One sync may serve all of them, and one

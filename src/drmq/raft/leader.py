@@ -38,7 +38,7 @@ from drmq.raft.messages import (
     SnapshotChunk,
     TimeoutNow,
 )
-from drmq.raft.progress import Progress, ProgressState
+from drmq.raft.progress import Progress, ProgressState, Turn
 from drmq.raft.proposals import UncommittedProposals
 from drmq.raft.quorum import quorum_reached
 from drmq.raft.read_index import ReadRounds
@@ -51,8 +51,10 @@ from drmq.raft.types import NO_INDEX, Entry, EntryKind, LogIndex, Payload
 class Leader:
     """One reign. Owned by the `Node` while its role is leader."""
 
-    def __init__(self, state: ReplicaState) -> None:
+    def __init__(self, state: ReplicaState, learners_take_turns: bool = False) -> None:
         self._state = state
+        self._learners_take_turns = learners_take_turns
+        self._turns_wanted: list[NodeId] = []
         self._tick_count = 0
         self._heartbeat_elapsed_ticks = 0
         self._quorum_deadline_tick = state.options.election_timeout_ticks
@@ -230,9 +232,36 @@ class Leader:
         if self._replication_due:
             self._replication_due = False
             for node_id, progress in self.progress.items():
-                while progress.may_send and progress.next <= self._state.log.last_index:
+                while self._has_more_for(progress) and self._has_turn(node_id, progress):
                     if not self._send_append(node_id, progress):
                         break
+
+    def _has_more_for(self, progress: Progress) -> bool:
+        return progress.may_send and progress.next <= self._state.log.last_index
+
+    def _has_turn(self, node_id: NodeId, progress: Progress) -> bool:
+        """Whether one message with entries may go now, and only one where turns are taken; asks for the next turn."""
+        if not self._learners_take_turns or node_id not in self._state.configuration.learners:
+            return True
+        if progress.turn is Turn.GIVEN:
+            progress.turn = Turn.NONE
+            return True
+        if progress.turn is Turn.NONE:
+            progress.turn = Turn.ASKED
+            self._turns_wanted.append(node_id)
+        return False
+
+    def give_turn(self, node_id: NodeId) -> None:
+        """It is a learner's turn. One that it cannot use now is over: it asks again when it can."""
+        progress = self.progress.get(node_id)
+        if progress is not None and progress.turn is Turn.ASKED:
+            progress.turn = Turn.GIVEN if self._has_more_for(progress) else Turn.NONE
+            self._replication_due = True
+
+    def take_turns_wanted(self) -> tuple[NodeId, ...]:
+        """Learners that could be sent entries."""
+        wanted, self._turns_wanted = self._turns_wanted, []
+        return tuple(wanted)
 
     def _send_append(self, node_id: NodeId, progress: Progress, with_entries: bool = True) -> bool:
         """Send the next entries, or none but the question whether those before have come; True if sent."""

@@ -80,11 +80,15 @@ class Node:
         commit: LogIndex = NO_INDEX,
         applied: LogIndex = NO_INDEX,
         receiving: SnapshotReceiving | None = None,
+        *,
+        learners_take_turns: bool = False,
     ) -> None:
         """A replica as its storage remembers it.
 
         `commit` is any commit index that was handed out before, `applied` what the state machine holds, and
-        `receiving` a partly received snapshot whose bytes were kept.
+        `receiving` a partly received snapshot whose bytes were kept. With `learners_take_turns`, a leader sends
+        entries to a learner only when the driver gives it a turn: a message that the driver held back would lie in
+        memory, and its silence would be taken for a loss.
         """
         hard_state = hard_state or HardState()
         log = RaftLog(reader, commit, applied)
@@ -96,6 +100,7 @@ class Node:
         self._election = Election(self._state)
         self._follower = Follower(self._state, receiving)
         self._leader: Leader | None = None
+        self._learners_take_turns = learners_take_turns
         self._reads_refused: list[object] = []
         self._handed_hard_state = hard_state
         self._handed_leadership = Leadership(Role.FOLLOWER, hard_state.term, None)
@@ -333,6 +338,7 @@ class Node:
             committed=state.log.take_committed(),
             commit=state.log.commit_index,
             chunks_wanted=leader.take_chunks_wanted() if leader is not None else (),
+            turns_wanted=leader.take_turns_wanted() if leader is not None else (),
             reads_confirmed=leader.reads.take_confirmed() if leader is not None else (),
             reads_refused=tuple(reads_refused),
             leadership=leadership,
@@ -362,6 +368,11 @@ class Node:
         if self._leader is not None:
             self._leader.on_entries_read()
 
+    def give_turn(self, target: NodeId) -> None:
+        """Let a learner that a `Ready` wanted a turn for have one message with entries, in the next `Ready`."""
+        if self._leader is not None:
+            self._leader.give_turn(target)
+
     def send_snapshot_chunk(
         self, target: NodeId, snapshot_id: SnapshotId, offset: int, data: bytes | bytearray | memoryview, done: bool
     ) -> None:
@@ -389,7 +400,7 @@ class Node:
         """Make or drop what belongs to a reign, after anything that may have changed the role."""
         leads = self._state.role is Role.LEADER
         if leads and self._leader is None:
-            self._leader = Leader(self._state)
+            self._leader = Leader(self._state, self._learners_take_turns)
         elif not leads and self._leader is not None:
             self._reads_refused += self._leader.reads.unconfirmed()
             self._reads_refused += [read.context for read in self._leader.reads.take_confirmed()]

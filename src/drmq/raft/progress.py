@@ -11,6 +11,12 @@
     snapshot -> probe     the driver could not read it
     replicate -> probe    the follower's process is another one: what it holds, it must show again
 
+Where the driver has learners take turns (`Node`), `turn` says whether the next message may leave:
+
+    none -> asked    there is something to send
+    asked -> given   the driver's copies have come to this follower
+    given -> none    one message is sent, or its entries are not at hand: whoever reads them asks again
+
 The *window* holds what was sent and not answered: the last index and the size of each message. It bounds
 messages and bytes, so a stuck follower costs its leader a known amount of memory and no more.
 """
@@ -33,6 +39,14 @@ class ProgressState(Enum):
     SNAPSHOT = "snapshot"
 
 
+class Turn(Enum):
+    """Whether a follower that takes turns may be sent entries."""
+
+    NONE = "none"
+    ASKED = "asked"
+    GIVEN = "given"
+
+
 class Progress:
     """One follower in the eyes of its leader. Owned by the `Leader`; soft state.
 
@@ -53,6 +67,7 @@ class Progress:
         "sending",
         "silent",
         "state",
+        "turn",
     )
 
     def __init__(self, options: RaftOptions, next_index: LogIndex, tick: int) -> None:
@@ -66,6 +81,7 @@ class Progress:
         """A probe is out, or the next entries are not at hand."""
         self.silent = False
         """A heartbeat was answered since the follower last accepted or rejected anything."""
+        self.turn = Turn.NONE
         self.heard_tick = tick
         self.read_round = 0
         self.commit_sent = NO_INDEX

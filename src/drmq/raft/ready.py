@@ -65,6 +65,9 @@ class Ready:
     chunks_wanted: tuple[ChunkWanted, ...]
     """Parts of a snapshot to read and hand back."""
 
+    turns_wanted: tuple[NodeId, ...]
+    """Learners that entries could be sent to, each when `Node.give_turn` says so. Empty unless they take turns."""
+
     reads_confirmed: tuple[ReadConfirmed, ...]
     reads_refused: tuple[object, ...]
     """Contexts of reads that will not be confirmed: this replica leads no longer. Ask the new leader."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -15,7 +17,7 @@ from drmq.broker.entries import Batch
 from drmq.broker.group_host import GroupHost
 from drmq.broker.partitions import PartitionTable
 from drmq.catalog import Topic, TopicDefaults, effective
-from drmq.model import ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
+from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
 from drmq.raft import AppendRequest, Entry, EntryKind, LogIndex, RaftOptions, Term
 from drmq.storage import Log, StorageError, Writer
 from drmq.transport.peers import ConnectionKind, Hello, Identity, LeaderNotice, Network, PeerMessage, Sleep, Wake
@@ -27,7 +29,11 @@ TICK_S = 1_000.0
 """Long enough that no real time counts."""
 TOPIC = Topic(TopicId(b"T" * 16), "orders", ())
 OPTIONS = RaftOptions()
-COPY_BYTES_PER_S = 1_000
+LARGE_BYTES = 900_000
+COPY_BYTES_PER_S = 100
+COPY_TICKS = 10
+"""At least so long does it take to copy a large batch; two of them do not fit into one message."""
+SELF, LEARNER = MemberId(NodeId(1)), MemberId(NodeId(2))
 ASLEEP_TICKS = 40
 """Enough for an election and for sleep."""
 
@@ -59,6 +65,7 @@ class Place:
         )
         self.table.member = MemberId(self.node_id)
         self.sent: list[PeerMessage] = []
+        self.sent_of_groups: list[tuple[int, PeerMessage]] = []
 
     def add(self, index: int = 0, members: Sequence[int] = (1, 2, 3), **configs: str) -> Partition:
         settings = {name.replace("_", "."): value for name, value in configs.items()}
@@ -88,6 +95,7 @@ class Place:
 
     def send(self, node_id: NodeId, group: GroupId, message: PeerMessage) -> None:
         self.sent.append(message)
+        self.sent_of_groups.append((group.partition, message))
         if self.is_up(node_id):
             target = self.room.place(node_id)
             arrives = as_received(message)
@@ -471,33 +479,122 @@ def test_acks_come_once_the_last_replica_has_caught_up(room: Room) -> None:
     assert heard == [ErrorCode.NONE]
 
 
+# ---- bugs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["_carry_out", "_apply"], ids=["when it is marked", "when the disk reports"])
+def test_a_bug_costs_its_replica_and_no_other(room: Room, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """An exception that nobody expected ends the replica in whose work it came, and is shown as loudly as any."""
+    complaints: list[str] = []
+    room.loop.set_exception_handler(lambda loop, context: complaints.append(repr(context["exception"])))
+    broken, sound = [room.call(partial(room.place(1).add, index, (1,))) for index in (0, 1)]
+    heard: dict[int, list[ErrorCode]] = {0: [], 1: []}
+
+    def fail(what: object) -> None:
+        raise AssertionError("wrong code")
+
+    def produce(*partitions: Partition) -> None:
+        for partition in partitions:
+            appended = partition.append(a_batch(), 0)
+            partition.when_durable(appended.next_offset, heard[partition.index].append)
+
+    monkeypatch.setattr(broken.replica, when, fail)
+    # In one turn of the loop, the broken one first.
+    room.call(partial(produce, broken, sound))
+    room.call(partial(produce, sound))
+    assert heard == {0: [ErrorCode.KAFKA_STORAGE_ERROR], 1: [ErrorCode.NONE, ErrorCode.NONE]}
+    assert complaints == ["AssertionError('wrong code')"]
+    with pytest.raises(ApiError, match="restart the node"):
+        broken.append(a_batch(), 0)
+
+
+# ---- copies ----------------------------------------------------------------------------------------
+
+
+def add_learner(room: Room, partitions: int = 1, batches: int = 5) -> list[Partition]:
+    """Partitions on node 1 alone that hold some large batches each, and begin to be copied to node 2."""
+
+    def make(index: int) -> Partition:
+        room.call(lambda: room.place(2).add(index, ()))
+        partition: Partition = room.call(lambda: room.place(1).add(index, (1,)))
+        for _ in range(batches):
+            room.call(lambda: partition.append(a_batch([b"x" * LARGE_BYTES]), 0))
+        return partition
+
+    made = [make(index) for index in range(partitions)]
+    for partition in made:
+        room.call(partial(partition.replica.change_members, [SELF], [LEARNER]))
+    return made
+
+
+def copied_to_learner(room: Room) -> list[tuple[int, LogIndex]]:
+    """The large entries that were sent to node 2: which partition, which index."""
+    return [
+        (index, entry.index)
+        for index, message in room.place(1).sent_of_groups
+        if isinstance(message, AppendRequest)
+        for entry in message.entries
+        if entry.size_bytes > LARGE_BYTES
+    ]
+
+
 def test_copies_for_new_members_go_no_faster_than_they_may(room: Room) -> None:
-    """One copy at a time is paid for with the time that its bytes may take; time without copies is not saved up."""
-    host = room.place(1).host
-    group = GroupId(TOPIC.topic_id, 0)
-    copies = [a_copy(LogIndex(number), 10 * int(TICK_S) * COPY_BYTES_PER_S) for number in range(1, 6)]
+    """Each message is paid for with the time that its bytes may take, ten ticks here, whatever heartbeats say.
 
-    def send(few: Sequence[AppendRequest]) -> None:
-        for copy in few:
-            host.send_slowly(NodeId(2), group, copy)
+    Nothing is sent twice, and what waits is not on its way: the leader counts one message as unanswered at most.
+    """
+    [partition] = add_learner(room)
+    node = partition.replica.node
+    assert node is not None
+    for _ in range(5 * COPY_TICKS + 10):
+        before = len(copied_to_learner(room))
+        room.ticks()
+        assert len(copied_to_learner(room)) <= before + 1
+        assert node.progress()[LEARNER].in_flight_messages <= 1
+    copied = [index for _, index in copied_to_learner(room)]
+    assert copied == sorted(set(copied))
+    assert len(copied) == 5
+    assert room.place(2).partition.high_watermark == 5
 
-    def sent_of(few: Sequence[AppendRequest]) -> list[PeerMessage]:
-        room.call(lambda: send(few))
-        return room.place(1).sent
 
-    assert sent_of(copies[:3]) == copies[:1]
-    room.ticks(9)
-    assert room.place(1).sent == copies[:1]
+def test_a_copy_is_no_faster_after_a_pause(room: Room) -> None:
+    """Time without copies is not saved up."""
+    [partition] = add_learner(room, batches=1)
+    room.ticks(10 * COPY_TICKS)
+    assert room.place(2).partition.high_watermark == 1
+    for _ in range(3):
+        room.call(lambda: partition.append(a_batch([b"y" * LARGE_BYTES]), 0))
+    room.ticks(COPY_TICKS - 1)
+    assert len(copied_to_learner(room)) == 2
+    room.ticks(2 * COPY_TICKS)
+    assert len(copied_to_learner(room)) == 4
+
+
+def test_copies_take_turns(room: Room) -> None:
+    """However many partitions are copied at once: one message at a time, of each in its turn, and each is done."""
+    made = add_learner(room, partitions=4, batches=4)
+    for _ in range(6):
+        room.ticks(COPY_TICKS)
+        # What waits is a place in the row for each, and no message.
+        assert len(room.place(1).host.copies) == 4
+        nodes = [partition.replica.node for partition in made]
+        assert sum(node.progress()[LEARNER].in_flight_bytes for node in nodes if node is not None) == 0
+        counts = Counter(index for index, _ in copied_to_learner(room))
+        # The first of them was alone for a moment.
+        assert max(counts.values()) - min(counts[partition.index] for partition in made) <= 2
+    room.ticks(10 * COPY_TICKS + 5)
+    copied = copied_to_learner(room)
+    assert len(set(copied)) == len(copied) == 16
+    assert len(room.place(1).host.copies) == 0
+    for partition in made:
+        assert room.place(2).host.get(partition.group).high_watermark == 4  # type: ignore[union-attr]
+
+
+def test_a_copy_that_fails_leaves_the_others_their_turns(room: Room) -> None:
+    """A leader that goes while its learner waits has no turn, and the next one has."""
+    first, second = add_learner(room, partitions=2, batches=3)
     room.ticks(2)
-    assert room.place(1).sent == copies[:2]
-    room.ticks(10)
-    assert room.place(1).sent == copies[:3]
-    room.ticks(100)
-    assert sent_of(copies[3:]) == copies[:4]
-    room.ticks(11)
-    assert room.place(1).sent == copies
-
-
-def a_copy(index: LogIndex, size_bytes: int) -> AppendRequest:
-    entry = Entry(index, index, Term(1), EntryKind.PAYLOAD, b"", size_bytes)
-    return AppendRequest(NodeId(1), NodeId(2), Term(1), LogIndex(index - 1), Term(1), (entry,), LogIndex(0))
+    room.call(first.close)
+    room.ticks(4 * COPY_TICKS)
+    assert [entry for entry in copied_to_learner(room) if entry[0] == second.index][1:]
+    assert room.place(2).host.get(second.group).high_watermark == 3  # type: ignore[union-attr]

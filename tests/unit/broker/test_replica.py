@@ -17,6 +17,7 @@ from drmq.model import ApiError, ErrorCode, LeaderEpoch, NodeId, Offset
 from drmq.raft import (
     AppendAccepted,
     AppendRejected,
+    AppendRequest,
     Configuration,
     Entry,
     EntryKind,
@@ -457,6 +458,35 @@ def test_a_snapshot_takes_the_place_of_the_log() -> None:
     check_installed(again)
 
 
+def test_what_follows_a_snapshot_is_not_committed_with_it() -> None:
+    """The writer may have appended the next leader's batch before the loop hears that the snapshot is in its place."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    for chunk in chunks()[:-1]:
+        receive(desk, chunk)
+        desk.work()
+    receive(desk, chunks()[-1])
+    node = desk.replica.node
+    assert node is not None
+    while node.last_index != 60:
+        desk.writer.run_cycle()
+        desk.turn()
+    assert desk.replica.is_busy, "the snapshot is on its way to its place"
+    batch = a_batch([b"never", b"committed"])
+    stamp(batch, Offset(41), LeaderEpoch(6))
+    first = Entry(LogIndex(61), LogIndex(61), Term(6), EntryKind.NOTHING, b"", 0)
+    second = Entry(LogIndex(62), LogIndex(63), Term(6), EntryKind.PAYLOAD, bytes(batch), len(batch))
+    receive(desk, AppendRequest(NodeId(3), SELF, Term(6), LogIndex(60), Term(4), (first, second), LogIndex(60)))
+    while desk.writer.has_work:
+        desk.writer.run_cycle()
+    desk.turn()
+    assert (desk.partition.high_watermark, desk.partition.next_offset, node.commit_index) == (41, 43, 60)
+    # Another leader has something else in its place.
+    other = Entry(LogIndex(61), LogIndex(61), Term(7), EntryKind.NOTHING, b"", 0)
+    receive(desk, AppendRequest(NodeId(2), SELF, Term(7), LogIndex(60), Term(4), (other,), LogIndex(60)))
+    desk.work()
+    assert (desk.partition.high_watermark, desk.partition.next_offset, desk.log.end_offset) == (41, 41, 41)
+
+
 def test_a_damaged_snapshot_is_not_installed() -> None:
     desk = Desk(FakeFiles(), members=GROUP)
     offer, first, last = chunks()
@@ -560,6 +590,41 @@ def test_the_newest_time_is_that_of_committed_records() -> None:
     assert (partition.high_watermark, partition.log.end_offset) == (2, 3)
     with Harness() as harness:
         assert harness.run(harness.broker.max_time(partition)) == (0, 1_000)
+
+
+def test_a_new_leader_counts_anew_on_how_many_replicas_a_batch_is() -> None:
+    """As a follower it knew what was committed, which with min.insync.replicas above a majority is not enough."""
+    desk = Desk(FakeFiles(), members=GROUP, min_insync_replicas="3")
+    receive(desk, Leader(2, 1).batch(b"a").appends(1, commit=2))
+    desk.work()
+    assert desk.partition.high_watermark == 1
+    lead_with_quorum(desk)
+    # The retry of a batch that is in the log already waits for this.
+    desk.hear_durable("a", Offset(1))
+    assert desk.heard == []
+    receive(desk, AppendAccepted(NodeId(3), SELF, Term(desk.partition.leader_epoch), LogIndex(3)))
+    desk.work()
+    desk.partition.update_acked()
+    assert desk.heard == [("a", ErrorCode.NONE)]
+
+
+def test_a_new_leader_knows_that_what_is_committed_is_acknowledged() -> None:
+    """Where a majority is enough, the retry of a committed batch waits for nobody."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    receive(desk, Leader(2, 1).batch(b"a").appends(1, commit=2))
+    desk.work()
+    lead(desk)
+    desk.hear_durable("a", Offset(1))
+    assert desk.heard == [("a", ErrorCode.NONE)]
+
+
+def lead_with_quorum(desk: Desk) -> None:
+    """Lead, with a follower that has all of the log."""
+    lead(desk)
+    node = desk.replica.node
+    assert node is not None
+    receive(desk, AppendAccepted(NodeId(2), SELF, node.term, node.last_index))
+    desk.work()
 
 
 def lead(desk: Desk) -> None:

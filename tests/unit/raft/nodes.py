@@ -50,11 +50,21 @@ def storage(voters: int = 3, terms: Iterable[int] = (), term: int | None = None)
 class Driver:
     """Persists at once and remembers what was sent; the outside world is the test's."""
 
-    def __init__(self, disk: MemoryStorage, options: RaftOptions = OPTIONS, seed: int = 0) -> None:
+    def __init__(
+        self, disk: MemoryStorage, options: RaftOptions = OPTIONS, seed: int = 0, *, learners_take_turns: bool = False
+    ) -> None:
         self.disk = disk
         self.sent: list[Message] = []
         self.readies: list[Ready] = []
-        self.node = Node(ME, disk, Random(seed), options, disk.hard_state, disk.commit)
+        self.node = Node(
+            ME,
+            disk,
+            Random(seed),
+            options,
+            disk.hard_state,
+            disk.commit,
+            learners_take_turns=learners_take_turns,
+        )
 
     def work(self) -> Driver:
         """Do all that the node wants."""

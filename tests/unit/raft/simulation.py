@@ -127,6 +127,7 @@ class World(Invariants):
             transfer_ticks_max=6,
             promotion_lag_max=3,
         )
+        self.learners_take_turns = seed % 2 == 1
         self.blocked: set[tuple[NodeId, NodeId]] = set()
         self.healed = False
         voters = [NodeId(n + 1) for n in range(self.profile.voters)]
@@ -225,6 +226,7 @@ class World(Invariants):
             replica.storage.commit,
             LogIndex(replica.applied),
             replica.partial[0] if replica.partial else None,
+            learners_take_turns=self.learners_take_turns,
         )
         replica.commit_seen = replica.node.commit_index
         replica.configuration_seen = replica.node.configuration
@@ -272,6 +274,8 @@ class World(Invariants):
             if ready.committed is not None:
                 replica.to_apply.append((ready.committed.start, ready.committed.end))
                 self.apply_later(replica)
+            for learner in ready.turns_wanted:
+                self.give_turn_later(replica, learner)
             for wanted in ready.chunks_wanted:
                 self.bring_chunk_later(replica, wanted)
             for read in ready.reads_confirmed:
@@ -404,6 +408,17 @@ class World(Invariants):
             self.settle(replica)
 
         self.at_node(self.random.randint(0, 10), "chunk", replica, bring)
+
+    def give_turn_later(self, replica: Replica, learner: NodeId) -> None:
+        life = replica.life
+
+        def give() -> None:
+            if replica.node is not None and replica.life == life:
+                self.counts["turns given"] += 1
+                replica.node.give_turn(learner)
+                self.settle(replica)
+
+        self.at_node(self.random.randint(0, 40), "turn", replica, give)
 
     def apply_later(self, replica: Replica) -> None:
         life = replica.life

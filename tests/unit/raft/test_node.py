@@ -30,7 +30,7 @@ from drmq.raft import (
     TooMuchUncommitted,
 )
 
-from .nodes import ME, THREE, TWO, Driver, append, entries, entry, storage
+from .nodes import FOUR, ME, THREE, TWO, Driver, append, entries, entry, storage
 
 
 def test_proposals_between_two_readies_travel_together() -> None:
@@ -211,3 +211,87 @@ def test_options_are_checked() -> None:
     ):
         with pytest.raises(ValueError, match="must"):
             RaftOptions(**bad)
+
+
+# Learners that take turns
+
+
+def with_learner() -> Driver:
+    """A leader of one voter with ten entries of 400 kB, and a learner that wants them."""
+    driver = Driver(storage(voters=1), learners_take_turns=True)
+    driver.node.campaign()
+    driver.work()
+    driver.node.propose([bytes(400_000)] * 10)
+    driver.work()
+    driver.node.propose_configuration([ME], [FOUR])
+    driver.work()
+    return driver
+
+
+def copied(driver: Driver) -> list[tuple[int, int]]:
+    """From where to where each append with entries went, since this was last asked."""
+    requests = [message for message in driver.sent if isinstance(message, AppendRequest) and message.entries]
+    driver.sent.clear()
+    return [(request.entries[0].first, request.entries[-1].index) for request in requests]
+
+
+def give_turn(driver: Driver) -> list[tuple[int, int]]:
+    driver.node.give_turn(FOUR)
+    driver.work()
+    return copied(driver)
+
+
+def accept(driver: Driver, match: int) -> list[tuple[int, int]]:
+    driver.receive(AppendAccepted(FOUR, ME, driver.node.term, LogIndex(match)))
+    return copied(driver)
+
+
+def test_a_learner_gets_one_message_a_turn() -> None:
+    """It is asked for once, whatever the learner answers meanwhile, and nothing counts as sent that was not."""
+    driver = with_learner()
+    assert [ready.turns_wanted for ready in driver.readies if ready.turns_wanted] == [(FOUR,)]
+    assert copied(driver) == []
+    for _ in range(6):
+        driver.receive(HeartbeatResponse(FOUR, ME, driver.node.term, 0))
+        assert not any(isinstance(message, AppendRequest) for message in driver.sent)
+    assert len([ready for ready in driver.readies if ready.turns_wanted]) == 1
+    assert give_turn(driver) == [(12, 12)]
+    assert give_turn(driver) == [], "a turn that nobody asked for"
+    assert accept(driver, 1) == []
+    assert give_turn(driver) == [(2, 3)]
+    assert give_turn(driver) == [(4, 5)], "it asks for the next turn when it has used one, not when it is answered"
+    assert driver.node.progress()[FOUR].in_flight_messages == 2
+
+
+def test_a_turn_that_cannot_be_used_is_over() -> None:
+    """Who has nothing to send when its turn comes does not keep it for later."""
+    driver = with_learner()
+    assert give_turn(driver) == [(12, 12)]
+    assert accept(driver, 1) == []
+    # It has got the rest on another way, before its turn.
+    assert accept(driver, 12) == []
+    assert give_turn(driver) == []
+    driver.node.propose([b"x"])
+    driver.work()
+    assert copied(driver) == []
+    assert give_turn(driver) == [(13, 13)]
+
+
+def test_voters_take_no_turns() -> None:
+    """Who keeps up waits for nobody, nor does a learner from the moment when it votes."""
+    driver = with_learner()
+    give_turn(driver)
+    accept(driver, 12)
+    driver.node.propose_configuration([ME, FOUR])
+    driver.work()
+    copied(driver)
+    driver.node.propose([b"x"])
+    driver.work()
+    assert copied(driver) == [(14, 14)]
+
+
+def test_a_turn_of_an_earlier_reign_is_harmless() -> None:
+    """The driver may give a turn to whom it was asked for long ago."""
+    driver = with_learner()
+    driver.receive(Heartbeat(TWO, ME, Term(driver.node.term + 1), LogIndex(0), 0))
+    assert give_turn(driver) == []

@@ -1,0 +1,91 @@
+"""The row of copies: who is in it, what a turn costs, and whose entries must first come from the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from drmq.broker.copies import CopyTurns
+from drmq.broker.replica import Replica
+from drmq.model import NodeId
+from drmq.raft import AppendAccepted, AppendRejected, AppendRequest, LogIndex, Term
+from drmq.testing.files import FakeFiles
+from support.desk_leader import receive
+from support.replica_desk import SELF, Desk
+
+LEARNER = NodeId(2)
+
+
+class Rival(Replica):
+    """Another replica in the row, which counts its turns."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def take_turn(self, learner: NodeId) -> None:
+        self.turns += 1
+
+
+def test_a_copy_that_must_come_from_the_disk_comes() -> None:
+    """Each part is read off the loop when its turn finds nothing at hand, and is sent before anyone else has a turn."""
+    files = FakeFiles()
+    desk = Desk(files)
+    for _ in range(3):
+        desk.produce(b"v" * 700_000)
+    desk = Desk(files.after_kill(), is_old=True)
+    desk.replica.change_members([SELF], [LEARNER])
+    desk.work()
+    node = desk.replica.node
+    assert node is not None
+    sent: list[LogIndex] = []
+    rival = Rival()
+    for _ in range(60):
+        if not rival.turns:
+            desk.copies.ask(rival, LEARNER)
+        desk.wait()
+        if rival.turns:
+            # In a long row, what was read for one is gone when all others have had their turns.
+            rival.turns = 0
+            assert desk.files is not None
+            desk.files.drop_caches()
+        for message in list(desk.sent):
+            if not isinstance(message, AppendRequest):
+                continue
+            if message.previous_index > node.progress()[LEARNER].match:
+                rejected = AppendRejected(LEARNER, SELF, node.term, message.previous_index, LogIndex(0), Term(0))
+                receive(desk, rejected)
+            elif message.entries:
+                sent += [entry.index for entry in message.entries]
+                receive(desk, AppendAccepted(LEARNER, SELF, node.term, message.entries[-1].index))
+        desk.sent.clear()
+        desk.work()
+    assert sent == list(range(1, node.last_index + 1))
+    assert len(desk.copies) == 0
+
+
+def test_whoever_asks_twice_waits_once_and_an_exception_stops_nobody() -> None:
+    """The row goes on behind a turn that failed; a free turn is followed by the next at once."""
+    calls: list[tuple[float, Callable[[], object]]] = []
+    now = [100.0]
+
+    class Broken(Rival):
+        def take_turn(self, learner: NodeId) -> None:
+            raise AssertionError("wrong code")
+
+    turns = CopyTurns(10, lambda: now[0], lambda delay_s, function, *arguments: calls.append((delay_s, function)))
+    broken, rival = Broken(), Rival()
+    turns.ask(broken, LEARNER)
+    turns.ask(rival, LEARNER)
+    turns.ask(rival, LEARNER)
+    assert len(turns) == 2
+    assert [delay_s for delay_s, _ in calls] == [0.0], "one call is under way, however many wait"
+    with pytest.raises(AssertionError):
+        calls.pop()[1]()
+    turns.on_sent(broken, 50)
+    calls.pop()[1]()
+    assert rival.turns == 0, "what was sent meanwhile is to be paid for first"
+    assert [delay_s for delay_s, _ in calls] == [5.0]
+    now[0] += 5.0
+    calls.pop()[1]()
+    assert (rival.turns, len(turns), calls) == (1, 0, [])
