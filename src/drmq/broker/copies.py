@@ -43,6 +43,8 @@ class CopyTurns:
         self._paid_until = 0.0
         """When the bytes that were sent have had their time."""
         self._is_called = False
+        self._called_for = 0.0
+        """What `_paid_until` was then."""
         self._holder: Replica | None = None
         """Whose turn it was last, until it has sent something."""
         self._is_reading = False
@@ -82,13 +84,14 @@ class CopyTurns:
     def _call(self) -> None:
         # Never at once: who asks is in the middle of its own work.
         if len(self) and not self._is_called and not self._is_reading:
-            self._is_called = True
+            self._is_called, self._called_for = True, self._paid_until
             self._call_later(max(0.0, self._paid_until - self._now()), self._give)
 
     def _give(self) -> None:
         self._is_called = False
         try:
-            if len(self) and not self._is_reading and self._paid_until <= self._now():
+            # Not by the clock: one that is a little early, as timers may be, would be called again and again.
+            if len(self) and not self._is_reading and self._paid_until <= self._called_for:
                 replica, member = self._take()
                 replica.take_turn(member)
         finally:

@@ -89,3 +89,43 @@ def test_whoever_asks_twice_waits_once_and_an_exception_stops_nobody() -> None:
     now[0] += 5.0
     calls.pop()[1]()
     assert (rival.turns, len(turns), calls) == (1, 0, [])
+
+
+def test_a_timer_that_is_a_little_early_is_not_set_again_and_again() -> None:
+    now = 0.0
+    calls: list[tuple[float, Callable[..., object]]] = []
+
+    def call_later(delay_s: float, function: Callable[..., object], *arguments: object) -> None:
+        calls.append((delay_s, function))
+
+    turns = CopyTurns(1_000, lambda: now, call_later)
+    rival = Rival()
+    turns.on_sent(rival, 1_000)
+    turns.ask(rival, LEARNER)
+    [(delay_s, give)] = calls
+    assert delay_s == 1.0
+    now = 0.999_999
+    give()
+    assert (rival.turns, len(turns), len(calls)) == (1, 0, 1)
+
+
+def test_a_turn_waits_for_what_was_sent_meanwhile() -> None:
+    now = 0.0
+    calls: list[tuple[float, Callable[..., object]]] = []
+
+    def call_later(delay_s: float, function: Callable[..., object], *arguments: object) -> None:
+        calls.append((delay_s, function))
+
+    turns = CopyTurns(1_000, lambda: now, call_later)
+    rival = Rival()
+    turns.on_sent(rival, 1_000)
+    turns.ask(rival, LEARNER)
+    turns.on_sent(rival, 2_000)
+    now = 1.0
+    calls.pop()[1]()
+    assert rival.turns == 0
+    [(delay_s, give)] = calls
+    assert delay_s == 2.0
+    now = 3.0
+    give()
+    assert rival.turns == 1
