@@ -176,6 +176,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> SimulatedServer:
         return self.listen(protocol_factory, host, port)
 
+    def remove_reader(self, fd: object) -> bool:
+        return False
+
     def get_debug(self) -> bool:
         return False
 

@@ -31,7 +31,7 @@ class SimulatedServer:
         self.loop = loop
         self.factory = factory
         self.is_open = True
-        self.sockets = [SimpleNamespace(getsockname=lambda: (host, port))]
+        self.sockets = [SimpleNamespace(getsockname=lambda: (host, port), fileno=lambda: -1)]
 
     def close(self) -> None:
         self.is_open = False
