@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from drmq.broker.clock import Clock, ExpiryClock
 from drmq.broker.entries import encode_trim
@@ -19,6 +20,7 @@ from drmq.broker.machine import MachineLog
 from drmq.broker.options import BrokerOptions
 from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable
+from drmq.broker.pending import durable
 from drmq.broker.producers import ProducerTable
 from drmq.broker.states import (
     BASE_SNAPSHOT,
@@ -31,7 +33,7 @@ from drmq.broker.states import (
     pack_snapshot,
     unpack_snapshot,
 )
-from drmq.model import Offset
+from drmq.model import ApiError, Offset
 from drmq.raft import SnapshotMeta
 from drmq.storage import StorageError
 
@@ -221,13 +223,25 @@ class Maintenance:
         replica = partition.replica
         node, entries = replica.node, replica.entries
         offset = state.applied_offset
-        if node is None or partition.failure is not None or offset != partition.high_watermark:
-            return  # a leader is ahead of what is committed; the next round finds it at rest
+        if node is None or partition.failure is not None:
+            return
         index = entries.last_index_before(offset)
-        if index <= entries.snapshot.index or index > node.applied_index:
+        if index <= entries.snapshot.index:
+            return
+        records = state.machine.snapshot()
+        body = await self._table.in_pool(lambda: encode_state(records))
+        if offset > partition.high_watermark:
+            # A leader's machine is ahead of what is committed, a busy one always. What it was counts once that is, too.
+            try:
+                await durable(partial(partition.when_durable, offset), f"what a snapshot of {partition!r} tells")
+            except ApiError:
+                return
+        if replica.node is not node or replica.entries is not entries:
+            return
+        if not entries.snapshot.index < index <= node.applied_index:
             return
         meta = node.snapshot_meta(index, encode_trim(offset))
-        payload = pack_snapshot(meta, encode_state(state.machine.snapshot()))
+        payload = pack_snapshot(meta, body)
 
         def save() -> SnapshotMeta:
             state.snapshots.save(STATE_SNAPSHOT, offset, payload)

@@ -64,7 +64,7 @@ class CatalogMachine:
         self.catalog = Catalog()
 
     def snapshot(self) -> Iterable[KeyValue]:
-        return map(encode_fact, self.catalog.snapshot())
+        return map(encode_fact, list(self.catalog.snapshot()))
 
     def on_applied(self) -> None:
         self._was_applied, self._kept = True, None

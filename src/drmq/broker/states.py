@@ -177,7 +177,8 @@ class Machine(Protocol):
     def reset(self) -> None:
         """Forget everything: records of a snapshot follow."""
 
-    def snapshot(self) -> Iterable[KeyValue]: ...
+    def snapshot(self) -> Iterable[KeyValue]:
+        """Records that lead to what it is at this moment, whoever takes them one by one, and whenever."""
 
     def on_lead(self) -> None:
         """This node decides from now on. Everything committed has been replayed."""

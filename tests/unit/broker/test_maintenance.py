@@ -11,6 +11,7 @@ import pytest
 from drmq.broker import Partition, ShardDriver
 from drmq.broker.machine import MachineLog
 from drmq.broker.states import BASE_SNAPSHOT, STATE_SNAPSHOT, MachineState, unpack_snapshot
+from drmq.groups import OffsetCommitRequest, OffsetToCommit
 from drmq.model import ErrorCode, Offset
 from drmq.raft import LogIndex
 from drmq.testing.files import FakeFiles, PowerCut
@@ -292,6 +293,49 @@ def test_groups_survive_a_snapshot_and_a_crash(harness: Harness, files: FakeFile
         from drmq.wire.messages.heartbeat import HeartbeatRequest
 
         assert again.ask(HeartbeatRequest("readers", generation, member_id), 3).error_code == 0
+
+
+def test_a_machine_that_is_never_at_rest_is_saved_too(harness: Harness, files: FakeFiles) -> None:
+    """A commit is under way whenever the round looks. What it tells is saved once it is committed."""
+    shard = harness.broker.groups.shard_of("readers")
+    assert isinstance(shard, ShardDriver)
+    harness.create_topic("orders")
+
+    async def commit_and_save(position: int) -> None:
+        answered = harness.loop.create_future()
+        shard.handle(
+            OffsetCommitRequest("readers", (OffsetToCommit("orders", 0, Offset(position)),)), answered.set_result
+        )
+        assert shard.log.state.applied_offset > shard.log.partition.high_watermark
+        await harness.broker.maintenance.save_machine(shard.log)
+        await answered
+
+    for position in (7, 8):
+        harness.run(commit_and_save(position))
+        assert shard.log.state.snapshots.offsets(STATE_SNAPSHOT)[-1] == shard.log.partition.high_watermark
+    harness.crash()
+    with Harness(files.after_power_cut(1)) as again:
+        found = again.broker.groups.shard_of("readers")
+        assert isinstance(found, ShardDriver)
+        assert [each.offset for each in found.shard.replicated.offsets] == [8]
+
+
+def test_what_was_never_committed_is_not_in_a_snapshot(harness: Harness) -> None:
+    """The disk refuses the commit that the snapshot was to tell of."""
+    shard = harness.broker.groups.shard_of("readers")
+    assert isinstance(shard, ShardDriver)
+    harness.create_topic("orders")
+    partition = shard.log.partition
+
+    async def commit_and_fail() -> None:
+        shard.handle(OffsetCommitRequest("readers", (OffsetToCommit("orders", 0, Offset(7)),)), lambda answer: None)
+        saving = asyncio.ensure_future(harness.broker.maintenance.save_machine(shard.log))
+        await asyncio.sleep(0)
+        partition.replica._fail("the disk is gone", is_final=True)
+        await saving
+
+    harness.run(commit_and_fail())
+    assert shard.log.state.snapshots.offsets(STATE_SNAPSHOT) == []
 
 
 def test_a_power_cut_at_any_step_of_a_machines_snapshot_loses_nothing() -> None:
