@@ -168,6 +168,15 @@ class Leader:
             and self._tick_count - progress.heard_tick < state.options.election_timeout_ticks
         )
 
+    def _lacks_little(self, progress: Progress) -> bool:
+        """Whether what a follower lacks of what is committed fits into its window: few entries can be many bytes."""
+        log, options = self._state.log, self._state.options
+        if progress.match >= log.commit_index:
+            return True
+        start = LogIndex(progress.match + 1)
+        lacking = log.entries(start, options.in_flight_bytes_max, options.append_entries_max)
+        return bool(lacking) and lacking[-1].index >= log.commit_index
+
     def ticks_since_heard(self, progress: Progress) -> int:
         """How long ago a follower was heard."""
         return self._tick_count - progress.heard_tick
@@ -180,7 +189,7 @@ class Leader:
         return min(matches, default=self._state.log.last_index)
 
     def _check_caught_up(self, node_id: NodeId) -> None:
-        if not self.is_caught_up(node_id):
+        if not self.is_caught_up(node_id) or not self._lacks_little(self.progress[node_id]):
             raise NotCaughtUp(node_id, self.progress[node_id].match, self._state.log.commit_index)
 
     def _append(self, kind: EntryKind, payload: Payload, span: int = 1) -> LogIndex:

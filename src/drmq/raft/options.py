@@ -54,8 +54,9 @@ class RaftOptions:
     leading."""
 
     promotion_lag_max: int = 1_000
-    """How many indexes behind the commit index a learner may be when it becomes a voter. A voter that is far behind
-    counts in the quorum without helping it: until it has caught up, fewer failures are survived."""
+    """How many indexes behind the commit index a learner may be when it becomes a voter; what it lacks must also fit
+    into `in_flight_bytes_max`. A voter that is far behind counts in the quorum without helping it: until it has caught
+    up, fewer failures are survived."""
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ticks < self.election_timeout_ticks:
