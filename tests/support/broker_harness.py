@@ -51,26 +51,32 @@ class TurnableLoop(asyncio.SelectorEventLoop):
 class LoopClock:
     """Both clocks of a broker, driven by the loop's."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ahead_ms: int = 0) -> None:
         self._loop = loop
         self._start = loop.time()
+        self.ahead_ms = ahead_ms
+        """By how much the wall clock is wrong."""
 
     def monotonic_ms(self) -> int:
         return int((self._loop.time() - self._start) * 1000)
 
     def wall_ms(self) -> int:
-        return WALL_START_MS + self.monotonic_ms()
+        return WALL_START_MS + self.monotonic_ms() + self.ahead_ms
 
 
 class Harness:
     """A started broker, and a client that asks its handlers one by one."""
 
     def __init__(
-        self, files: FakeFiles | None = None, options: BrokerOptions | None = None, store: LogStore | None = None
+        self,
+        files: FakeFiles | None = None,
+        options: BrokerOptions | None = None,
+        store: LogStore | None = None,
+        clock_ahead_ms: int = 0,
     ) -> None:
         """A broker in memory, on a fake disk, or on a store of the test's own."""
         self.loop = TurnableLoop()
-        self.clock = LoopClock(self.loop)
+        self.clock = LoopClock(self.loop, clock_ahead_ms)
         self.files = files
         if files is not None:
             try:

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from drmq.broker.assignments import Assignments
-from drmq.broker.clock import Clock, SystemClock
+from drmq.broker.clock import Clock, SeenClock, SystemClock
 from drmq.broker.controller import Controller
 from drmq.broker.coordinator import GroupCoordinator
 from drmq.broker.group_host import GroupHost
@@ -99,7 +99,8 @@ class Broker:
             self.options.reassignment_bytes_per_s,
         )
         self.metadata = Metadata(self.clock)
-        self.groups = GroupCoordinator(group_options_of(self.options), self.clock, self._random)
+        stamps = SeenClock(self.clock, lambda: self.partitions.seen_ms())
+        self.groups = GroupCoordinator(group_options_of(self.options), stamps, self._random)
         self.partitions = PartitionTable(
             store, self.host, self.writer, self._pools.replicas, self.clock, self._machine_of
         )

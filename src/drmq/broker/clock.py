@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -66,6 +67,17 @@ class ExpiryClock:
         self._doubted_from_ms = None
         self._believed_ms = wall_ms
         return wall_ms
+
+
+class SeenClock:
+    """A clock for stamps by which things expire later: never behind the time by which things expired last.
+
+    Whoever is stamped while the clock is days behind would expire once it is set right.
+    """
+
+    def __init__(self, clock: Clock, seen_ms: Callable[[], int]) -> None:
+        self.monotonic_ms = clock.monotonic_ms
+        self.wall_ms = seen_ms
 
 
 class SystemClock:

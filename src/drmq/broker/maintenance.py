@@ -69,6 +69,7 @@ class Maintenance:
         if noted is not None:
             self._noted_ms = int.from_bytes(noted.payload, "big")
             self.expiry.resume(self._noted_ms)
+            self._table.believed_ms = self._noted_ms
 
     async def _note_time(self, now_ms: int) -> None:
         if abs(now_ms - self._noted_ms) >= _TIME_NOTED_EVERY_MS:
@@ -77,7 +78,7 @@ class Maintenance:
 
     async def round(self, machines: Iterable[MachineLog]) -> None:
         """One round of retention and snapshots over all partitions."""
-        now_ms = self.expiry.now_ms()
+        now_ms = self._table.believed_ms = self.expiry.now_ms()
         if self.expiry.doubt is not None:
             log.warning("%s", self.expiry.doubt, extra={"repeat_key": "the clock is in doubt"})
         try:
@@ -166,7 +167,7 @@ class Maintenance:
             state.snapshots.remove_after(BASE_SNAPSHOT, before)
             stored = state.snapshots.load_latest(BASE_SNAPSHOT, not_after=before)
             table = ProducerTable() if stored is None else ProducerTable.from_bytes(unpack_snapshot(stored.payload)[1])
-            now_ms = self._clock.wall_ms()
+            now_ms = self._table.seen_ms()
             for header, _ in kept.headers(before, start):
                 table.apply(header, now_ms)
             state.snapshots.save(BASE_SNAPSHOT, start, pack_snapshot(meta, table.to_bytes()))

@@ -88,6 +88,8 @@ class PartitionEvents(Protocol):
 
     uncommitted_bytes: int
     """What all partitions that this node leads have taken and not committed; each adds its own."""
+    believed_ms: int
+    """The time by which things expired last. Nobody who is seen now was seen before that."""
 
     def on_leadership_changed(self, partition: Partition) -> None: ...
 
@@ -314,7 +316,7 @@ class Partition:
             # More waits for the followers than may: the client tries again, later.
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{self.topic}-{self.index}: {refusal}") from refusal
         if header.producer_id >= 0:
-            self.producers.apply(header, now_ms)
+            self.producers.apply(header, max(now_ms, self._events.believed_ms))
         next_offset = self.next_offset = header.next_offset
         size = len(batch)
         self._in_flight.append((next_offset, size))

@@ -85,6 +85,8 @@ class PartitionTable:
         """Called when what a partition holds does not read back."""
         self.uncommitted_bytes = 0
         """What producers have sent to partitions led here and a majority does not have yet."""
+        self.believed_ms = 0
+        """The time by which things expired last."""
         self._store = store
         self._host = host
         self._clock = clock
@@ -178,7 +180,7 @@ class PartitionTable:
         snapshots = self._store.snapshots(topic.name, topic.topic_id, index)
         machine = self._machine_of(topic, index)
         if machine is None:
-            return MessageState(opened, snapshots, self._clock)
+            return MessageState(opened, snapshots, self.seen_ms)
         return MachineState(opened, snapshots, machine)
 
     def _assemble(self, topic: Topic, index: int, config: TopicConfig, opened: Log, ledger: LedgerLike) -> Partition:
@@ -187,7 +189,7 @@ class PartitionTable:
         if isinstance(state, MachineState):
             snapshot = state.load()
         else:
-            producers = load_producers(opened, state.snapshots, opened.end_offset, self._clock.wall_ms())
+            producers = load_producers(opened, state.snapshots, opened.end_offset, self.seen_ms())
         partition = Partition(topic.name, topic.topic_id, index, opened, config, producers, state, self)
         entries = EntryLog(opened, ledger.base, ledger.entries, snapshot, self._host.recent_memory)
         incoming = IncomingSnapshot(opened.name, self._store.incoming(topic.name, topic.topic_id, index))
@@ -332,6 +334,10 @@ class PartitionTable:
         partition = self._by_log.get(failed)
         if partition is not None:
             partition.on_failed(str(error), end_offset)
+
+    def seen_ms(self) -> int:
+        """When somebody is seen who is seen now. A clock that is behind would let them expire once it is set right."""
+        return max(self._clock.wall_ms(), self.believed_ms)
 
     # ---- threads --------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
-from drmq.broker.clock import Clock
 from drmq.broker.entries import decode_trim, encode_trim
 from drmq.broker.logs import Snapshots
 from drmq.broker.producers import ProducerTable
@@ -112,18 +111,18 @@ def load_producers(log: Log, snapshots: Snapshots, end: Offset, now_ms: int) -> 
 class MessageState:
     """The producers of a partition of messages."""
 
-    def __init__(self, log: Log, snapshots: Snapshots, clock: Clock) -> None:
+    def __init__(self, log: Log, snapshots: Snapshots, seen_ms: Callable[[], int]) -> None:
         self.log = log
         self.snapshots = snapshots
-        self._clock = clock
+        self._seen_ms = seen_ms
 
     def reload(self, end_offset: Offset) -> object:
-        return load_producers(self.log, self.snapshots, end_offset, self._clock.wall_ms())
+        return load_producers(self.log, self.snapshots, end_offset, self._seen_ms())
 
     def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
         # Their time matters here as well: a follower that took its producers for idle and forgot them
         # would take a retry for something new once it leads.
-        now_ms = self._clock.wall_ms()
+        now_ms = self._seen_ms()
         for header in headers:
             if header.producer_id >= 0:
                 partition.producers.apply(header, now_ms)

@@ -15,9 +15,11 @@ from drmq.groups import OffsetCommitRequest, OffsetToCommit
 from drmq.model import ErrorCode, Offset
 from drmq.raft import LogIndex
 from drmq.testing.files import FakeFiles, PowerCut
-from support.batches import a_batch
+from support.batches import a_batch, a_header
 from support.broker_harness import Harness
 from support.polling import eventually
+
+MONTH_MS = 30 * 86_400_000
 
 
 @pytest.fixture
@@ -211,6 +213,36 @@ def test_deleted_records_stay_deleted_over_restarts(harness: Harness, files: Fak
         again.settle()
         assert again.partition("orders").start_offset == 5
         assert again.produce("orders") == 5
+
+
+def test_who_was_seen_while_the_clock_was_behind_is_not_forgotten_when_it_is_set_right(
+    harness: Harness, files: FakeFiles
+) -> None:
+    """The node starts with a clock that is a month behind, and nothing looks at the time before it is right again."""
+    maintenance = harness.broker.maintenance
+    harness.create_topic("orders")
+    produce(harness, 7, 0)
+    harness.run(maintenance.round([]))
+    harness.close()
+    with Harness(files, clock_ahead_ms=-MONTH_MS) as again:
+        produce(again, 8, 0)
+        shard = again.broker.groups.shard_of("readers")
+        assert isinstance(shard, ShardDriver)
+        request = OffsetCommitRequest("readers", (OffsetToCommit("orders", 0, Offset(1)),))
+        again.run(answer_to(again, shard, request))
+        again.clock.ahead_ms = 0
+        again.run(again.broker.maintenance.round([]))
+        again.broker.groups.expire_offsets(again.broker.maintenance.expiry.now_ms())
+        again.settle()
+        producers = again.partition("orders").producers
+        assert [producers.find_repeat(a_header(number, 0, 0)) is not None for number in (7, 8)] == [True, True]
+        assert [each.offset for each in shard.shard.replicated.offsets] == [1]
+
+
+async def answer_to(harness: Harness, shard: ShardDriver, request: OffsetCommitRequest) -> object:
+    answered = harness.loop.create_future()
+    shard.handle(request, answered.set_result)
+    return await answered
 
 
 # ---- state machines --------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ class Messages:
         self.files = FakeFiles()
         self.log = SegmentLog("/orders", files=self.files)
         self.snapshots = SnapshotStore("/orders", self.files)
-        self.state = MessageState(self.log, self.snapshots, FrozenClock())
+        self.state = MessageState(self.log, self.snapshots, FrozenClock().wall_ms)
 
     def append(self, producer_id: int, sequence: int = 0) -> None:
         batch = a_batch(producer_id=producer_id, epoch=0, sequence=sequence)
