@@ -437,7 +437,8 @@ class Partition:
     def update_acked(self) -> None:
         """Tell producers that have waited for enough replicas."""
         acked = self.high_watermark
-        if self.is_leader and self.config.min_insync_replicas > 1:
+        # A state machine's log has no producers: whoever waits for it needs the majority, and nothing beyond.
+        if self.is_leader and self.config.min_insync_replicas > 1 and not self.is_internal:
             acked = min(acked, self.replica.offset_on(self.config.min_insync_replicas))
         if acked > self.acked_offset:
             self.acked_offset = acked
@@ -450,7 +451,7 @@ class Partition:
             return False
         self.members_in_sync = members
         self.in_sync = tuple(map(node_of, members))
-        if len(members) < self.config.min_insync_replicas:
+        if len(members) < self.config.min_insync_replicas and not self.is_internal:
             # Appended, and perhaps committed, but not on as many replicas as were asked for.
             while self._ack_waiters:
                 self._ack_waiters.popleft()[1](ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

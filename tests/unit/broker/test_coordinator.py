@@ -8,9 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from drmq import groups
-from drmq.broker import Partition, ShardDriver
+from drmq.broker import BrokerOptions, Partition, ShardDriver
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.testing.files import FakeFiles
+from drmq.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+)
 from support.broker_harness import Harness
 
 GROUP = "readers"
@@ -149,6 +154,43 @@ def test_a_failed_sync_makes_the_shard_unavailable_for_good(harness: Harness, fi
         answers, _, _ = hand_in(harness, a_commit(offset))
         harness.settle()
         assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+# ---- min.insync.replicas is about acks=all, and nobody produces to a machine's log ------------------
+
+
+def test_groups_are_served_although_topics_ask_for_more_replicas_than_a_shard_has() -> None:
+    with Harness(FakeFiles(), BrokerOptions(min_insync_replicas=2)) as harness:
+        stored, _, _ = hand_in(harness, a_commit(5))
+        harness.settle()
+        assert [type(answer) for answer in stored] == [groups.OffsetCommitResponse]
+        assert committed(harness) == 5
+
+
+def test_the_setting_of_the_offsets_topic_itself_holds_no_answer_back(harness: Harness) -> None:
+    setting = AlterConfigsRequestConfig("min.insync.replicas", "2")
+    altered = harness.ask(AlterConfigsRequest([AlterConfigsRequestResource(2, "__consumer_offsets", [setting])]), 1)
+    assert altered.responses[0].error_code == 0
+    shard = harness.broker.groups.shard_of(GROUP)
+    assert isinstance(shard, ShardDriver)
+    assert shard.log.partition.config.min_insync_replicas == 2
+    hand_in(harness, a_commit(5))
+    harness.settle()
+    assert committed(harness) == 5
+
+
+def test_a_replica_that_falls_behind_fails_no_answer_that_a_majority_can_make_durable() -> None:
+    with Harness(FakeFiles(), BrokerOptions(min_insync_replicas=2)) as harness:
+        stored: list[Answer] = []
+
+        def commit_then_notice() -> None:
+            shard = harness.broker.groups.shard_of(GROUP)
+            assert isinstance(shard, ShardDriver)
+            shard.handle(a_commit(5), stored.append)
+            assert shard.log.partition.set_in_sync(())
+
+        harness.call(commit_then_notice)
+        assert [type(answer) for answer in stored] == [groups.OffsetCommitResponse]
 
 
 def test_sessions_end_when_their_time_is_up(harness: Harness) -> None:
