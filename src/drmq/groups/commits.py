@@ -25,6 +25,7 @@ from drmq.groups.replicated import ReplicatedState
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
 from drmq.model import ErrorCode, TopicPartition
+from drmq.model.names import is_group_id
 
 
 class Commits:
@@ -41,13 +42,17 @@ class Commits:
         if group is not None and request.member_id in group.members and error is ErrorCode.NONE:
             self._rounds.renew_session(group, group.members[request.member_id], turn.now_ms)
         results: list[PartitionResult] = []
+        # By partition: of several offsets for one only the last counts, and only what counts is worth a record.
+        stored: dict[TopicPartition, OffsetCommitted] = {}
         for offset in request.offsets:
             partition_error = error
             if error is ErrorCode.NONE and self._metadata_too_large(offset):
                 partition_error = ErrorCode.OFFSET_METADATA_TOO_LARGE
             if partition_error is ErrorCode.NONE:
-                turn.records.append(_commit_record(request, offset, turn.wall_ms))
+                record = _commit_record(request, offset, turn.wall_ms)
+                stored[record.topic_partition] = record
             results.append(PartitionResult(offset.topic, offset.partition, partition_error))
+        turn.records.extend(stored.values())
         turn.answer(ticket, OffsetCommitResponse(tuple(results)))
 
     def fetch(self, ticket: int, request: OffsetFetchRequest, turn: Turn) -> None:
@@ -71,7 +76,7 @@ class Commits:
 
 def _commit_error(group: Group | None, request: OffsetCommitRequest) -> ErrorCode:
     """Whether this client may move the group's offsets now."""
-    if not request.group_id:
+    if not is_group_id(request.group_id):
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
         # A generation of a group that is gone: its member must join again.

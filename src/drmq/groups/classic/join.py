@@ -30,6 +30,7 @@ from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
 from drmq.groups.subscription import same_interest
 from drmq.model import ErrorCode
+from drmq.model.names import is_group_id
 
 
 class Joins:
@@ -67,7 +68,7 @@ class Joins:
     def _refusal(self, group: Group | None, request: JoinGroupRequest) -> ErrorCode:
         """Why this join cannot be, looking at nothing but the request and the group as it is."""
         options = self._options
-        if not request.group_id:
+        if not is_group_id(request.group_id):
             return ErrorCode.INVALID_GROUP_ID
         if not options.session_timeout_ms_min <= request.session_timeout_ms <= options.session_timeout_ms_max:
             return ErrorCode.INVALID_SESSION_TIMEOUT
