@@ -11,6 +11,7 @@ given their full time anew.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable
 from itertools import count
 from random import Random
@@ -28,6 +29,7 @@ from drmq.groups import (
     GroupResponse,
     GroupShard,
     ListGroupsRequest,
+    OffsetCommitted,
     OffsetFetchRequest,
     Step,
     record_from_bytes,
@@ -35,7 +37,16 @@ from drmq.groups import (
 )
 from drmq.model import ApiError, ErrorCode
 
-_REFUSALS = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR}
+log = logging.getLogger("drmq.broker")
+
+_FORGOTTEN_AT_ONCE = 5_000
+"""Deletions in one batch. The key of each has the group's id in it: with the longest ids they are half of what a batch
+may be."""
+
+_REFUSALS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
 
 _READS = (OffsetFetchRequest, DescribeGroupsRequest, ListGroupsRequest)
 
@@ -89,7 +100,7 @@ class ShardDriver:
     def on_lead(self) -> None:
         self.shard.become_leader(self._clock.monotonic_ms())
         # Whoever led before may have ended before it forgot them.
-        self._carry_out(self.shard.forget_topics(self._deleted_topics()))
+        self._forget_topics(self._deleted_topics())
 
     def on_follow(self) -> None:
         """Another node coordinates these groups from now on, or soon."""
@@ -133,11 +144,11 @@ class ShardDriver:
 
     def expire_offsets(self, now_ms: int) -> None:
         if self.log.leads:
-            self._carry_out(self.shard.expire_offsets(now_ms))
+            self._expire(self.shard.expire_offsets(now_ms))
 
     def forget_topics(self, topics: Iterable[str]) -> None:
         if self.log.leads:
-            self._carry_out(self.shard.forget_topics(set(topics)))
+            self._forget_topics(set(topics))
 
     def stop(self) -> None:
         self._stop_timer()
@@ -149,16 +160,45 @@ class ShardDriver:
             self._timer.cancel()
             self._timer = None
 
-    def _carry_out(self, step: Step) -> None:
+    def _forget_topics(self, topics: Collection[str]) -> None:
+        """Some at a time, and the others when these are committed: more than that may not wait for the followers."""
+        forgotten = self.shard.forget_topics(topics).records
+        some = forgotten[:_FORGOTTEN_AT_ONCE]
+        if self._carry_out(Step(some)) and len(some) < len(forgotten):
+            self.log.when_durable(lambda error: None if error else self.forget_topics(topics))
+
+    def _expire(self, step: Step) -> None:
+        """In several batches. If the log refuses one, the groups begin again from what is stored, and what has expired
+        will have expired the next time too."""
+        for start in range(0, len(step.records), _FORGOTTEN_AT_ONCE):
+            if not self._carry_out(Step(step.records[start : start + _FORGOTTEN_AT_ONCE])):
+                return
+
+    def _carry_out(self, step: Step) -> bool:
+        """Whether the log took it; otherwise whoever waits has been told."""
         if step.records:
             try:
-                self.log.append([record_to_bytes(record) for record in step.records], self._clock.wall_ms())
-            except ApiError:
-                self._take_back()
-                return
+                self.log.append(map(record_to_bytes, step.records), self._clock.wall_ms())
+            except ApiError as refusal:
+                self._on_refused(step, refusal)
+                return False
         if step.answers:
             self.log.when_durable(lambda error: self._answer(step, error))
         self._set_timer()
+        return True
+
+    def _on_refused(self, step: Step, refusal: ApiError) -> None:
+        if refusal.code is ErrorCode.MESSAGE_TOO_LARGE:
+            if all(isinstance(record, OffsetCommitted) for record in step.records):
+                # No group under way knows of it. Sent again it would be as large, so the client is told why.
+                self._answer(step, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                return
+            log.error(
+                "%s. The groups in it go on from what is stored; their members must be fewer, or tell less",
+                refusal,
+                extra={"repeat_key": f"too large: {self.log.partition}"},
+            )
+        self._take_back()
 
     def _take_back(self) -> None:
         """The log took nothing (the lead is being handed over, or the disk is full): what was decided is not so.

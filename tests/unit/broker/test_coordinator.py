@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from drmq import groups
 from drmq.broker import BrokerOptions, Partition, ShardDriver
+from drmq.broker.partition import OWN_BATCH_BYTES_MAX
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.testing.files import FakeFiles
 from drmq.wire.messages.alter_configs import (
@@ -154,6 +157,74 @@ def test_a_failed_sync_makes_the_shard_unavailable_for_good(harness: Harness, fi
         answers, _, _ = hand_in(harness, a_commit(offset))
         harness.settle()
         assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+# ---- what no frame between nodes would take -----------------------------------------------------------
+
+
+def test_a_commit_that_is_too_large_is_refused_and_disturbs_nobody(harness: Harness) -> None:
+    """150 KB in the request, 70 MB in the log: no follower could ever be sent it."""
+    group_id = "\0" * 1_024
+    offsets = tuple(groups.OffsetToCommit("orders", index, Offset(1)) for index in range(11_000))
+    shard = harness.broker.groups.shard_of(group_id)
+    assert isinstance(shard, ShardDriver)
+    neighbour = next(name for name in map(str, range(100)) if harness.broker.groups.shard_of(name) is shard)
+    harness.join(neighbour)
+    parked: list[Answer] = []
+    harness.call(lambda: shard.handle(replace(a_join(), group_id=neighbour), parked.append))
+    end_offset = shard.log.partition.next_offset
+
+    refused: list[Answer] = []
+    harness.call(lambda: shard.handle(groups.OffsetCommitRequest(group_id, offsets), refused.append))
+    assert refused == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
+    assert shard.log.partition.next_offset == end_offset
+    assert parked == []
+    half: list[Answer] = []
+    harness.call(lambda: shard.handle(groups.OffsetCommitRequest(group_id, offsets[::2]), half.append))
+    [answer] = half
+    assert isinstance(answer, groups.OffsetCommitResponse)
+    assert {result.error for result in answer.results} == {ErrorCode.NONE}
+
+
+def test_an_assignment_that_is_too_large_is_answered_and_a_smaller_one_is_taken(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    joined, _, _ = hand_in(harness, a_join())
+    harness.settle()
+    [place] = joined
+    assert isinstance(place, groups.JoinGroupResponse)
+
+    def sync(assignment: bytes) -> list[Answer]:
+        share = groups.MemberAssignment(place.member_id, assignment)
+        answers, _, _ = hand_in(
+            harness, groups.SyncGroupRequest(GROUP, place.generation, place.member_id, assignments=(share,))
+        )
+        harness.settle()
+        return answers
+
+    assert sync(bytes(OWN_BATCH_BYTES_MAX)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert any("__consumer_offsets" in record.message and "too large" in record.message for record in caplog.records)
+    [answer] = sync(b"everything")
+    assert isinstance(answer, groups.SyncGroupResponse)
+    assert (answer.error, answer.assignment) == (ErrorCode.NONE, b"everything")
+
+
+@pytest.mark.parametrize("why", ["deleted", "expired"])
+def test_many_deletions_are_several_batches(harness: Harness, why: str) -> None:
+    group_id = "\0" * 1_024
+    shard = harness.broker.groups.shard_of(group_id)
+    assert isinstance(shard, ShardDriver)
+    for first in range(0, 12_000, 6_000):
+        part = tuple(groups.OffsetToCommit("orders", index, Offset(1)) for index in range(first, first + 6_000))
+        harness.call(partial(shard.handle, groups.OffsetCommitRequest(group_id, part), lambda answer: None))
+    assert len(shard.shard.replicated.offsets) == 12_000
+    if why == "deleted":
+        harness.call(lambda: harness.broker.groups.forget_topics(["orders"]))
+    else:
+        for _ in range(2):
+            # The second time for what was too much to wait for the disk at once.
+            harness.call(lambda: shard.expire_offsets(harness.clock.wall_ms() + 8 * 24 * 3_600_000))
+    assert len(shard.shard.replicated.offsets) == 0
 
 
 # ---- min.insync.replicas is about acks=all, and nobody produces to a machine's log ------------------
