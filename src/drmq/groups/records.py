@@ -226,6 +226,16 @@ def _member_to_json(member: MemberMetadata) -> dict[str, Any]:
     }
 
 
+def text_bytes(text: str | None) -> int:
+    """What a text takes in a record."""
+    return len(json.dumps(text, ensure_ascii=True))
+
+
+def opaque_bytes(size_bytes: int) -> int:
+    """What so many opaque bytes take in a record."""
+    return 2 + (size_bytes + 2) // 3 * 4
+
+
 def _member_from_json(member: Mapping[str, Any]) -> MemberMetadata:
     return MemberMetadata(
         member_id=_text(member["id"]),
