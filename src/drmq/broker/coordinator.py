@@ -35,7 +35,7 @@ from drmq.groups import (
     record_from_bytes,
     record_to_bytes,
 )
-from drmq.model import ApiError, ErrorCode
+from drmq.model import ApiError, ErrorCode, TopicId
 
 log = logging.getLogger("drmq.broker")
 
@@ -77,9 +77,11 @@ class ShardDriver:
         clock: Clock,
         tickets: Iterable[int],
         deleted_topics: Callable[[], Collection[str]],
+        deleted_topic_ids: Callable[[], Collection[TopicId]],
     ) -> None:
         self._new_shard = new_shard
         self._deleted_topics = deleted_topics
+        self._deleted_topic_ids = deleted_topic_ids
         self.shard = new_shard()
         self._clock = clock
         self._tickets = iter(tickets)
@@ -100,7 +102,7 @@ class ShardDriver:
     def on_lead(self) -> None:
         self.shard.become_leader(self._clock.monotonic_ms())
         # Whoever led before may have ended before it forgot them.
-        self._forget_topics(self._deleted_topics())
+        self._forget_topics(self._deleted_topics(), self._deleted_topic_ids())
 
     def on_follow(self) -> None:
         """Another node coordinates these groups from now on, or soon."""
@@ -146,9 +148,9 @@ class ShardDriver:
         if self.log.leads:
             self._expire(self.shard.expire_offsets(now_ms))
 
-    def forget_topics(self, topics: Iterable[str]) -> None:
+    def forget_topics(self, names: Collection[str], topic_ids: Collection[TopicId]) -> None:
         if self.log.leads:
-            self._forget_topics(set(topics))
+            self._forget_topics(names, topic_ids)
 
     def stop(self) -> None:
         self._stop_timer()
@@ -160,12 +162,12 @@ class ShardDriver:
             self._timer.cancel()
             self._timer = None
 
-    def _forget_topics(self, topics: Collection[str]) -> None:
+    def _forget_topics(self, names: Collection[str], topic_ids: Collection[TopicId]) -> None:
         """Some at a time, and the others when these are committed: more than that may not wait for the followers."""
-        forgotten = self.shard.forget_topics(topics).records
+        forgotten = self.shard.forget_topics(names, topic_ids).records
         some = forgotten[:_FORGOTTEN_AT_ONCE]
         if self._carry_out(Step(some)) and len(some) < len(forgotten):
-            self.log.when_durable(lambda error: None if error else self.forget_topics(topics))
+            self.log.when_durable(lambda error: None if error else self.forget_topics(names, topic_ids))
 
     def _expire(self, step: Step) -> None:
         """In several batches. If the log refuses one, the groups begin again from what is stored, and what has expired
@@ -257,6 +259,8 @@ class GroupCoordinator:
         """Partitions of `__consumer_offsets`; 0 while there is none."""
         self.deleted_topics: Callable[[], Collection[str]] = lambda: ()
         """Names of topics that were there and are not any more."""
+        self.deleted_topic_ids: Callable[[], Collection[TopicId]] = lambda: ()
+        """Ids of topics that were there and are not any more, whatever has their names now."""
         self._clock = clock
         self._random = random
         self._tickets = count()
@@ -264,10 +268,11 @@ class GroupCoordinator:
     def make_shard(self) -> ShardDriver:
         """A machine for a partition of `__consumer_offsets` that is about to be opened."""
         return ShardDriver(
-            lambda: GroupShard(self.options, self._new_member_id),
+            lambda: GroupShard(self.options, self._new_member_id, self._is_deleted),
             self._clock,
             self._tickets,
             lambda: self.deleted_topics(),
+            lambda: self.deleted_topic_ids(),
         )
 
     def add_shard(self, partition: Partition) -> None:
@@ -290,11 +295,12 @@ class GroupCoordinator:
         shard = self.shards.get(self.index_of(group_id)) if self.shard_count else None
         return shard or (_ELSEWHERE if self.shard_count else _NOWHERE)
 
-    def forget_topics(self, topics: Iterable[str]) -> None:
-        names = set(topics)
-        if names:
+    def forget_topics(self, names: Iterable[str], topic_ids: Iterable[TopicId] = ()) -> None:
+        """Topics were deleted. `names` are for offsets that do not say to which topic of the name they belong."""
+        gone_names, gone_ids = set(names), set(topic_ids)
+        if gone_names or gone_ids:
             for shard in self.shards.values():
-                shard.forget_topics(names)
+                shard.forget_topics(gone_names, gone_ids)
 
     def expire_offsets(self, now_ms: int) -> None:
         """Forget what was committed too long ago, by a time that can be believed."""
@@ -304,6 +310,9 @@ class GroupCoordinator:
     def stop(self) -> None:
         for shard in self.shards.values():
             shard.stop()
+
+    def _is_deleted(self, topic_id: TopicId) -> bool:
+        return topic_id in self.deleted_topic_ids()
 
     def _new_member_id(self, client_id: str) -> str:
         return f"{client_id}-{self._random.randbytes(16).hex()}"

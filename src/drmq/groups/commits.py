@@ -5,9 +5,15 @@ rebalance it slept through must not move their offsets, and the generation is wh
 client that *assigns itself* its partitions, or an administrator, shows nothing (generation -1, no
 member id), and may commit only while nobody is a member. Such a commit needs no group to exist: it
 makes a "simple" group, which consists of its offsets and nothing else.
+
+An offset belongs to a topic and not to its name: that of a topic which was deleted is told to nobody,
+although it may still be stored. Only a deletion counts. An id that is merely unknown may be that of a
+topic so new that this node has not heard of it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Container
 
 from drmq.groups.classic import Group, Rounds, member_error
 from drmq.groups.messages import (
@@ -20,18 +26,25 @@ from drmq.groups.messages import (
     PartitionResult,
 )
 from drmq.groups.options import GroupOptions
-from drmq.groups.records import OffsetCommitted
+from drmq.groups.records import OffsetCommitted, OffsetDeleted
 from drmq.groups.replicated import ReplicatedState
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
-from drmq.model import ErrorCode, TopicPartition
+from drmq.model import ErrorCode, TopicId, TopicPartition
 from drmq.model.names import is_group_id
 
 
 class Commits:
     """Handles OffsetCommit and OffsetFetch."""
 
-    def __init__(self, replicated: ReplicatedState, rounds: Rounds, options: GroupOptions) -> None:
+    def __init__(
+        self,
+        replicated: ReplicatedState,
+        rounds: Rounds,
+        options: GroupOptions,
+        is_deleted: Callable[[TopicId], bool],
+    ) -> None:
+        self._is_deleted = is_deleted
         self._replicated = replicated
         self._rounds = rounds
         self._options = options
@@ -62,12 +75,25 @@ class Commits:
             return
         offsets = self._replicated.offsets
         if request.partitions is None:
-            fetched = [_fetched(record) for record in offsets.of_group(request.group_id)]
+            found = offsets.of_group(request.group_id)
+            fetched = [_fetched(record) for record in found if not self._is_stale(record)]
         else:
-            fetched = [
-                _fetched(offsets.get(request.group_id, partition) or partition) for partition in request.partitions
-            ]
+            fetched = [self._fetch_one(request.group_id, partition) for partition in request.partitions]
         turn.answer(ticket, OffsetFetchResponse(ErrorCode.NONE, tuple(fetched)))
+
+    def forget_topics(self, topic_ids: Container[TopicId], turn: Turn) -> None:
+        """Drop the offsets of topics that were deleted."""
+        stale = self._replicated.offsets.of_topic_ids(topic_ids)
+        turn.records.extend(OffsetDeleted(record.group_id, record.topic, record.partition) for record in stale)
+
+    def _fetch_one(self, group_id: str, partition: TopicPartition) -> FetchedOffset:
+        record = self._replicated.offsets.get(group_id, partition)
+        if record is None or self._is_stale(record):
+            return FetchedOffset(partition.topic, partition.partition)
+        return _fetched(record)
+
+    def _is_stale(self, record: OffsetCommitted) -> bool:
+        return record.topic_id is not None and self._is_deleted(record.topic_id)
 
     def _metadata_too_large(self, offset: OffsetToCommit) -> bool:
         size = len((offset.metadata or "").encode("utf-8", "surrogatepass"))
@@ -108,10 +134,9 @@ def _commit_record(request: OffsetCommitRequest, offset: OffsetToCommit, wall_ms
         offset.metadata or "",
         commit_ms=wall_ms,
         expire_ms=None if keep_ms is None or keep_ms < 0 else wall_ms + keep_ms,
+        topic_id=offset.topic_id,
     )
 
 
-def _fetched(found: OffsetCommitted | TopicPartition) -> FetchedOffset:
-    if isinstance(found, TopicPartition):
-        return FetchedOffset(found.topic, found.partition)
+def _fetched(found: OffsetCommitted) -> FetchedOffset:
     return FetchedOffset(found.topic, found.partition, found.offset, found.leader_epoch, found.metadata)
