@@ -139,7 +139,8 @@ class Broker:
         self.partitions.on_role = self.assignments.on_role
         self.partitions.on_trimmed = self.maintenance.on_trimmed
         self.groups.deleted_topics = self._deleted_topics
-        self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name])
+        self.groups.deleted_topic_ids = lambda: self.metadata.committed_catalog.deleted
+        self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
         self.topics.stopped = self._why_stopped
         self.partitions.on_damage = self.assignments.on_damaged
         reports = PartitionReports(self.node_id, self.metadata, self.membership, self.controller)
@@ -359,9 +360,9 @@ class Broker:
             self.on_fatal(DrmqError(f"another process has taken the place of node {self.node_id} in the cluster"))
             return
         self.membership.follow_catalog()
-        deleted = [self.catalog.deleted[topic_id] for topic_id in topics if topic_id in self.catalog.deleted]
-        self.groups.forget_topics(set(deleted) - self.catalog.topics.keys())
-        self.host.forget_topics(topic_id for topic_id in topics if topic_id in self.catalog.deleted)
+        deleted = {topic_id: self.catalog.deleted[topic_id] for topic_id in topics if topic_id in self.catalog.deleted}
+        self.groups.forget_topics(set(deleted.values()) - self.catalog.topics.keys(), deleted)
+        self.host.forget_topics(deleted)
         if self._past is None:
             self.assignments.on_changed(topics)
         else:

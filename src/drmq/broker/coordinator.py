@@ -11,6 +11,7 @@ given their full time anew.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable
 from itertools import count
 from random import Random
@@ -28,14 +29,24 @@ from drmq.groups import (
     GroupResponse,
     GroupShard,
     ListGroupsRequest,
+    OffsetCommitted,
     OffsetFetchRequest,
     Step,
     record_from_bytes,
     record_to_bytes,
 )
-from drmq.model import ApiError, ErrorCode
+from drmq.model import ApiError, ErrorCode, TopicId
 
-_REFUSALS = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR}
+log = logging.getLogger("drmq.broker")
+
+_FORGOTTEN_AT_ONCE = 5_000
+"""Deletions in one batch. The key of each has the group's id in it: with the longest ids they are half of what a batch
+may be."""
+
+_REFUSALS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
 
 _READS = (OffsetFetchRequest, DescribeGroupsRequest, ListGroupsRequest)
 
@@ -66,9 +77,11 @@ class ShardDriver:
         clock: Clock,
         tickets: Iterable[int],
         deleted_topics: Callable[[], Collection[str]],
+        deleted_topic_ids: Callable[[], Collection[TopicId]],
     ) -> None:
         self._new_shard = new_shard
         self._deleted_topics = deleted_topics
+        self._deleted_topic_ids = deleted_topic_ids
         self.shard = new_shard()
         self._clock = clock
         self._tickets = iter(tickets)
@@ -89,7 +102,7 @@ class ShardDriver:
     def on_lead(self) -> None:
         self.shard.become_leader(self._clock.monotonic_ms())
         # Whoever led before may have ended before it forgot them.
-        self._carry_out(self.shard.forget_topics(self._deleted_topics()))
+        self._forget_topics(self._deleted_topics(), self._deleted_topic_ids())
 
     def on_follow(self) -> None:
         """Another node coordinates these groups from now on, or soon."""
@@ -133,11 +146,11 @@ class ShardDriver:
 
     def expire_offsets(self, now_ms: int) -> None:
         if self.log.leads:
-            self._carry_out(self.shard.expire_offsets(now_ms))
+            self._expire(self.shard.expire_offsets(now_ms))
 
-    def forget_topics(self, topics: Iterable[str]) -> None:
+    def forget_topics(self, names: Collection[str], topic_ids: Collection[TopicId]) -> None:
         if self.log.leads:
-            self._carry_out(self.shard.forget_topics(set(topics)))
+            self._forget_topics(names, topic_ids)
 
     def stop(self) -> None:
         self._stop_timer()
@@ -149,16 +162,45 @@ class ShardDriver:
             self._timer.cancel()
             self._timer = None
 
-    def _carry_out(self, step: Step) -> None:
+    def _forget_topics(self, names: Collection[str], topic_ids: Collection[TopicId]) -> None:
+        """Some at a time, and the others when these are committed: more than that may not wait for the followers."""
+        forgotten = self.shard.forget_topics(names, topic_ids).records
+        some = forgotten[:_FORGOTTEN_AT_ONCE]
+        if self._carry_out(Step(some)) and len(some) < len(forgotten):
+            self.log.when_durable(lambda error: None if error else self.forget_topics(names, topic_ids))
+
+    def _expire(self, step: Step) -> None:
+        """In several batches. If the log refuses one, the groups begin again from what is stored, and what has expired
+        will have expired the next time too."""
+        for start in range(0, len(step.records), _FORGOTTEN_AT_ONCE):
+            if not self._carry_out(Step(step.records[start : start + _FORGOTTEN_AT_ONCE])):
+                return
+
+    def _carry_out(self, step: Step) -> bool:
+        """Whether the log took it; otherwise whoever waits has been told."""
         if step.records:
             try:
-                self.log.append([record_to_bytes(record) for record in step.records], self._clock.wall_ms())
-            except ApiError:
-                self._take_back()
-                return
+                self.log.append(map(record_to_bytes, step.records), self._clock.wall_ms())
+            except ApiError as refusal:
+                self._on_refused(step, refusal)
+                return False
         if step.answers:
             self.log.when_durable(lambda error: self._answer(step, error))
         self._set_timer()
+        return True
+
+    def _on_refused(self, step: Step, refusal: ApiError) -> None:
+        if refusal.code is ErrorCode.MESSAGE_TOO_LARGE:
+            if all(isinstance(record, OffsetCommitted) for record in step.records):
+                # No group under way knows of it. Sent again it would be as large, so the client is told why.
+                self._answer(step, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                return
+            log.error(
+                "%s. The groups in it go on from what is stored; their members must be fewer, or tell less",
+                refusal,
+                extra={"repeat_key": f"too large: {self.log.partition}"},
+            )
+        self._take_back()
 
     def _take_back(self) -> None:
         """The log took nothing (the lead is being handed over, or the disk is full): what was decided is not so.
@@ -217,6 +259,8 @@ class GroupCoordinator:
         """Partitions of `__consumer_offsets`; 0 while there is none."""
         self.deleted_topics: Callable[[], Collection[str]] = lambda: ()
         """Names of topics that were there and are not any more."""
+        self.deleted_topic_ids: Callable[[], Collection[TopicId]] = lambda: ()
+        """Ids of topics that were there and are not any more, whatever has their names now."""
         self._clock = clock
         self._random = random
         self._tickets = count()
@@ -224,10 +268,11 @@ class GroupCoordinator:
     def make_shard(self) -> ShardDriver:
         """A machine for a partition of `__consumer_offsets` that is about to be opened."""
         return ShardDriver(
-            lambda: GroupShard(self.options, self._new_member_id),
+            lambda: GroupShard(self.options, self._new_member_id, self._is_deleted),
             self._clock,
             self._tickets,
             lambda: self.deleted_topics(),
+            lambda: self.deleted_topic_ids(),
         )
 
     def add_shard(self, partition: Partition) -> None:
@@ -250,11 +295,12 @@ class GroupCoordinator:
         shard = self.shards.get(self.index_of(group_id)) if self.shard_count else None
         return shard or (_ELSEWHERE if self.shard_count else _NOWHERE)
 
-    def forget_topics(self, topics: Iterable[str]) -> None:
-        names = set(topics)
-        if names:
+    def forget_topics(self, names: Iterable[str], topic_ids: Iterable[TopicId] = ()) -> None:
+        """Topics were deleted. `names` are for offsets that do not say to which topic of the name they belong."""
+        gone_names, gone_ids = set(names), set(topic_ids)
+        if gone_names or gone_ids:
             for shard in self.shards.values():
-                shard.forget_topics(names)
+                shard.forget_topics(gone_names, gone_ids)
 
     def expire_offsets(self, now_ms: int) -> None:
         """Forget what was committed too long ago, by a time that can be believed."""
@@ -264,6 +310,9 @@ class GroupCoordinator:
     def stop(self) -> None:
         for shard in self.shards.values():
             shard.stop()
+
+    def _is_deleted(self, topic_id: TopicId) -> bool:
+        return topic_id in self.deleted_topic_ids()
 
     def _new_member_id(self, client_id: str) -> str:
         return f"{client_id}-{self._random.randbytes(16).hex()}"

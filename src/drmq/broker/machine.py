@@ -8,7 +8,7 @@ answer's own input wrote anything: it may rest on what an earlier one wrote.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from drmq.broker.partition import Partition
 from drmq.broker.states import KeyValue, MachineState
@@ -33,11 +33,18 @@ class MachineLog:
         """Whether this node decides."""
         return self.partition.is_serving
 
-    def append(self, records: Sequence[KeyValue], now_ms: int) -> None:
+    def append(self, records: Iterable[KeyValue], now_ms: int) -> None:
         """Propose records as one batch, all or none, and replay them. Raises `ApiError` with nothing changed."""
-        batch = encode_batch(Record(Offset(index), now_ms, key, value) for index, (key, value) in enumerate(records))
-        appended = self.partition.append_own(batch)
+        taken: list[KeyValue] = []
+        size_bytes = 0
         for key, value in records:
+            # Asked before the next record is made: what is too large must not be in memory as a whole to be refused.
+            size_bytes += len(key) + len(value or b"")
+            self.partition.check_own_size(size_bytes)
+            taken.append((key, value))
+        batch = encode_batch(Record(Offset(index), now_ms, key, value) for index, (key, value) in enumerate(taken))
+        appended = self.partition.append_own(batch)
+        for key, value in taken:
             self.state.machine.replay(key, value)
         self.state.note_appended(appended.next_offset)
 

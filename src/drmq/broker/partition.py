@@ -29,11 +29,16 @@ from drmq.model.names import is_internal
 from drmq.raft import IndexRange, Leadership, LogIndex, NotLeader, Refusal, Role, SnapshotMeta, TransferInProgress
 from drmq.records import HEADER_SIZE, BatchHeader, InvalidBatch, check_batch, read_header, stamp, stamp_append_time
 from drmq.storage import Log
+from drmq.transport.peers import PeerOptions
 
 if TYPE_CHECKING:
     from drmq.broker.replica import Replica
 
 Done = Callable[[ErrorCode], None]
+
+OWN_BATCH_BYTES_MAX = PeerOptions().append_frame_bytes_max // 2
+"""The largest batch of a state machine: one that a frame between nodes takes, with room to spare. Raft refuses no size
+where nothing else waits, and a batch that cannot be sent holds back for good whatever comes after it."""
 
 _SENT_AGAIN = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT))
 """Refusals after which a client sends the same batch again."""
@@ -287,9 +292,19 @@ class Partition:
             self._turned_away[producer_id] = now_ms
 
     def append_own(self, batch: bytearray) -> Appended:
-        """Append a batch that the broker itself made: a state machine's records."""
+        """Append a state machine's records. Raises `ApiError` with nothing changed."""
         self._check_leads()
+        self.check_own_size(len(batch))
         return self._place(memoryview(batch), read_header(batch), 0, -1, False)
+
+    def check_own_size(self, size_bytes: int) -> None:
+        """Raise `ApiError` if a batch of this size cannot be sent to the followers."""
+        if size_bytes > OWN_BATCH_BYTES_MAX:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a batch for {self.topic}-{self.index} is too large: {size_bytes} bytes or more, "
+                f"and nodes send each other {OWN_BATCH_BYTES_MAX} at most",
+            )
 
     def _check_leads(self) -> None:
         if self.failure is not None:
@@ -439,7 +454,8 @@ class Partition:
     def update_acked(self) -> None:
         """Tell producers that have waited for enough replicas."""
         acked = self.high_watermark
-        if self.is_leader and self.config.min_insync_replicas > 1:
+        # A state machine's log has no producers: whoever waits for it needs the majority, and nothing beyond.
+        if self.is_leader and self.config.min_insync_replicas > 1 and not self.is_internal:
             acked = min(acked, self.replica.offset_on(self.config.min_insync_replicas))
         if acked > self.acked_offset:
             self.acked_offset = acked
@@ -452,7 +468,7 @@ class Partition:
             return False
         self.members_in_sync = members
         self.in_sync = tuple(map(node_of, members))
-        if len(members) < self.config.min_insync_replicas:
+        if len(members) < self.config.min_insync_replicas and not self.is_internal:
             # Appended, and perhaps committed, but not on as many replicas as were asked for.
             while self._ack_waiters:
                 self._ack_waiters.popleft()[1](ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

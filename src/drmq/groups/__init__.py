@@ -12,7 +12,7 @@ The interface, for a driver that owns a log
     shard.next_deadline() -> int | None                    ask again after every step
     shard.on_deadline(now_ms, wall_ms) -> Step
     shard.expire_offsets(wall_ms) -> Step                  every few minutes
-    shard.forget_topics(topics) -> Step                    topics were deleted
+    shard.forget_topics(names, topic_ids) -> Step          topics were deleted
     shard.resign() -> Step                                 until here
 
     record_to_bytes(record) -> (key, value | None)         for the topic `__consumer_offsets`

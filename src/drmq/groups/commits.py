@@ -5,9 +5,15 @@ rebalance it slept through must not move their offsets, and the generation is wh
 client that *assigns itself* its partitions, or an administrator, shows nothing (generation -1, no
 member id), and may commit only while nobody is a member. Such a commit needs no group to exist: it
 makes a "simple" group, which consists of its offsets and nothing else.
+
+An offset belongs to a topic and not to its name: that of a topic which was deleted is told to nobody,
+although it may still be stored. Only a deletion counts. An id that is merely unknown may be that of a
+topic so new that this node has not heard of it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Container
 
 from drmq.groups.classic import Group, Rounds, member_error
 from drmq.groups.messages import (
@@ -20,17 +26,25 @@ from drmq.groups.messages import (
     PartitionResult,
 )
 from drmq.groups.options import GroupOptions
-from drmq.groups.records import OffsetCommitted
+from drmq.groups.records import OffsetCommitted, OffsetDeleted
 from drmq.groups.replicated import ReplicatedState
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
-from drmq.model import ErrorCode, TopicPartition
+from drmq.model import ErrorCode, TopicId, TopicPartition
+from drmq.model.names import is_group_id
 
 
 class Commits:
     """Handles OffsetCommit and OffsetFetch."""
 
-    def __init__(self, replicated: ReplicatedState, rounds: Rounds, options: GroupOptions) -> None:
+    def __init__(
+        self,
+        replicated: ReplicatedState,
+        rounds: Rounds,
+        options: GroupOptions,
+        is_deleted: Callable[[TopicId], bool],
+    ) -> None:
+        self._is_deleted = is_deleted
         self._replicated = replicated
         self._rounds = rounds
         self._options = options
@@ -41,13 +55,17 @@ class Commits:
         if group is not None and request.member_id in group.members and error is ErrorCode.NONE:
             self._rounds.renew_session(group, group.members[request.member_id], turn.now_ms)
         results: list[PartitionResult] = []
+        # By partition: of several offsets for one only the last counts, and only what counts is worth a record.
+        stored: dict[TopicPartition, OffsetCommitted] = {}
         for offset in request.offsets:
             partition_error = error
             if error is ErrorCode.NONE and self._metadata_too_large(offset):
                 partition_error = ErrorCode.OFFSET_METADATA_TOO_LARGE
             if partition_error is ErrorCode.NONE:
-                turn.records.append(_commit_record(request, offset, turn.wall_ms))
+                record = _commit_record(request, offset, turn.wall_ms)
+                stored[record.topic_partition] = record
             results.append(PartitionResult(offset.topic, offset.partition, partition_error))
+        turn.records.extend(stored.values())
         turn.answer(ticket, OffsetCommitResponse(tuple(results)))
 
     def fetch(self, ticket: int, request: OffsetFetchRequest, turn: Turn) -> None:
@@ -57,12 +75,25 @@ class Commits:
             return
         offsets = self._replicated.offsets
         if request.partitions is None:
-            fetched = [_fetched(record) for record in offsets.of_group(request.group_id)]
+            found = offsets.of_group(request.group_id)
+            fetched = [_fetched(record) for record in found if not self._is_stale(record)]
         else:
-            fetched = [
-                _fetched(offsets.get(request.group_id, partition) or partition) for partition in request.partitions
-            ]
+            fetched = [self._fetch_one(request.group_id, partition) for partition in request.partitions]
         turn.answer(ticket, OffsetFetchResponse(ErrorCode.NONE, tuple(fetched)))
+
+    def forget_topics(self, topic_ids: Container[TopicId], turn: Turn) -> None:
+        """Drop the offsets of topics that were deleted."""
+        stale = self._replicated.offsets.of_topic_ids(topic_ids)
+        turn.records.extend(OffsetDeleted(record.group_id, record.topic, record.partition) for record in stale)
+
+    def _fetch_one(self, group_id: str, partition: TopicPartition) -> FetchedOffset:
+        record = self._replicated.offsets.get(group_id, partition)
+        if record is None or self._is_stale(record):
+            return FetchedOffset(partition.topic, partition.partition)
+        return _fetched(record)
+
+    def _is_stale(self, record: OffsetCommitted) -> bool:
+        return record.topic_id is not None and self._is_deleted(record.topic_id)
 
     def _metadata_too_large(self, offset: OffsetToCommit) -> bool:
         size = len((offset.metadata or "").encode("utf-8", "surrogatepass"))
@@ -71,7 +102,7 @@ class Commits:
 
 def _commit_error(group: Group | None, request: OffsetCommitRequest) -> ErrorCode:
     """Whether this client may move the group's offsets now."""
-    if not request.group_id:
+    if not is_group_id(request.group_id):
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
         # A generation of a group that is gone: its member must join again.
@@ -103,10 +134,9 @@ def _commit_record(request: OffsetCommitRequest, offset: OffsetToCommit, wall_ms
         offset.metadata or "",
         commit_ms=wall_ms,
         expire_ms=None if keep_ms is None or keep_ms < 0 else wall_ms + keep_ms,
+        topic_id=offset.topic_id,
     )
 
 
-def _fetched(found: OffsetCommitted | TopicPartition) -> FetchedOffset:
-    if isinstance(found, TopicPartition):
-        return FetchedOffset(found.topic, found.partition)
+def _fetched(found: OffsetCommitted) -> FetchedOffset:
     return FetchedOffset(found.topic, found.partition, found.offset, found.leader_epoch, found.metadata)

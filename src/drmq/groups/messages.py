@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drmq.groups.records import Protocol
-from drmq.model import NO_LEADER_EPOCH, ErrorCode, LeaderEpoch, Offset, TopicPartition
+from drmq.model import NO_LEADER_EPOCH, ErrorCode, LeaderEpoch, Offset, TopicId, TopicPartition
 
 NO_GENERATION = -1
 NO_OFFSET = Offset(-1)
@@ -136,6 +136,7 @@ class OffsetToCommit:
     offset: Offset
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
     metadata: str | None = ""
+    topic_id: TopicId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ contents. A group without offsets has no row: `groups()` names exactly the group
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, field
 
 from drmq.groups.records import OffsetCommitted, OffsetDeleted
-from drmq.model import TopicPartition
+from drmq.model import TopicId, TopicPartition
 
 
 @dataclass(slots=True)
@@ -40,8 +40,12 @@ class OffsetTable:
         return [offsets[partition] for partition in sorted(offsets)]
 
     def of_topics(self, topics: Collection[str]) -> list[OffsetCommitted]:
-        """The offsets that any group has committed for one of these topics."""
-        return [record for record in self if record.topic in topics]
+        """The offsets that any group has committed for these topics, and that say no more than their topic's name."""
+        return [record for record in self if record.topic in topics and record.topic_id is None]
+
+    def of_topic_ids(self, topic_ids: Container[TopicId]) -> list[OffsetCommitted]:
+        """The offsets that any group has committed for one of these very topics."""
+        return [record for record in self if record.topic_id is not None and record.topic_id in topic_ids]
 
     def groups(self) -> list[str]:
         return sorted(self._by_group)

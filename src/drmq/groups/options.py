@@ -22,6 +22,10 @@ class GroupOptions:
     group_size_max: int = 10_000
     """Members per group, ids handed out but not used included. A join beyond it is refused."""
 
+    group_bytes_max: int = 32 << 20
+    """What a group's members, as they are stored, may take together, without their assignments. A group is one record,
+    and the log takes none that is too large. A join beyond it is refused."""
+
     offset_metadata_size_bytes_max: int = 4_096
     """Largest text a client may attach to a committed offset."""
 
@@ -34,5 +38,5 @@ class GroupOptions:
             raise ValueError("session_timeout_ms_min must be positive and not above session_timeout_ms_max")
         if self.initial_rebalance_delay_ms < 0 or self.offsets_retention_ms < 0:
             raise ValueError("delays and retention must not be negative")
-        if self.group_size_max < 1 or self.offset_metadata_size_bytes_max < 0:
+        if min(self.group_size_max, self.group_bytes_max) < 1 or self.offset_metadata_size_bytes_max < 0:
             raise ValueError("a group must have room for one member, and metadata a size limit of 0 or more")

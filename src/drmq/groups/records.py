@@ -23,7 +23,7 @@ from typing import Any
 
 from drmq.groups.errors import RecordMalformed, UnknownRecordKind
 from drmq.groups.state import STORED_STATES, GroupState
-from drmq.model import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
+from drmq.model import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 
 VALUE_VERSION = 1
 
@@ -112,6 +112,8 @@ class OffsetCommitted:
     commit_ms: int = field(default=0, kw_only=True)
     expire_ms: int | None = field(default=None, kw_only=True)
     """Wall time after which the offset may go, where the (old) client said so; else the retention rules."""
+    topic_id: TopicId | None = field(default=None, kw_only=True)
+    """Of which topic, since another may have the name later. None where an older version wrote the record."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -121,16 +123,18 @@ class OffsetCommitted:
         return _offset_key(self.group_id, self.topic, self.partition)
 
     def to_bytes(self) -> bytes:
-        return _dump(
-            {
-                "v": VALUE_VERSION,
-                "offset": self.offset,
-                "epoch": self.leader_epoch,
-                "metadata": self.metadata,
-                "commit_ms": self.commit_ms,
-                "expire_ms": self.expire_ms,
-            }
-        )
+        content = {
+            "v": VALUE_VERSION,
+            "offset": self.offset,
+            "epoch": self.leader_epoch,
+            "metadata": self.metadata,
+            "commit_ms": self.commit_ms,
+            "expire_ms": self.expire_ms,
+        }
+        if self.topic_id is not None:
+            # Not in the key: one partition has one offset. Older versions pass over it, so the version stays.
+            content["topic_id"] = self.topic_id.hex()
+        return _dump(content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,7 @@ def _offset_record(names: Mapping[str, Any], content: Mapping[str, Any] | None) 
     if content is None:
         return OffsetDeleted(group_id, topic, partition)
     expire_ms = content["expire_ms"]
+    topic_id = content.get("topic_id")
     return OffsetCommitted(
         group_id,
         topic,
@@ -209,6 +214,7 @@ def _offset_record(names: Mapping[str, Any], content: Mapping[str, Any] | None) 
         metadata=_text(content["metadata"]),
         commit_ms=int(content["commit_ms"]),
         expire_ms=None if expire_ms is None else int(expire_ms),
+        topic_id=None if topic_id is None else TopicId(bytes.fromhex(topic_id)),
     )
 
 
@@ -224,6 +230,16 @@ def _member_to_json(member: MemberMetadata) -> dict[str, Any]:
         "protocols": [[protocol.name, _bytes_to_json(protocol.metadata)] for protocol in member.protocols],
         "assignment": _bytes_to_json(member.assignment),
     }
+
+
+def text_bytes(text: str | None) -> int:
+    """What a text takes in a record."""
+    return len(json.dumps(text, ensure_ascii=True))
+
+
+def opaque_bytes(size_bytes: int) -> int:
+    """What so many opaque bytes take in a record."""
+    return 2 + (size_bytes + 2) // 3 * 4
 
 
 def _member_from_json(member: Mapping[str, Any]) -> MemberMetadata:

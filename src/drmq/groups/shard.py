@@ -7,7 +7,7 @@ parked answers, all soft. See the package docstring for the contract with the dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
 from drmq.groups.administration import Administration
 from drmq.groups.classic import Joins, Membership, Rounds
@@ -29,26 +29,39 @@ from drmq.groups.options import GroupOptions
 from drmq.groups.records import GroupRecord
 from drmq.groups.replicated import ReplicatedState
 from drmq.groups.step import Step, Turn
-from drmq.model import ErrorCode
+from drmq.model import ErrorCode, TopicId
 
 
 class _Coordinator:
     """Everything that exists only while this replica leads."""
 
-    def __init__(self, replicated: ReplicatedState, options: GroupOptions, new_member_id: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        replicated: ReplicatedState,
+        options: GroupOptions,
+        new_member_id: Callable[[str], str],
+        is_deleted: Callable[[TopicId], bool],
+    ) -> None:
         self.rounds = Rounds(options)
         self.joins = Joins(self.rounds, options, new_member_id)
         self.membership = Membership(self.rounds)
-        self.commits = Commits(replicated, self.rounds, options)
+        self.commits = Commits(replicated, self.rounds, options, is_deleted)
         self.administration = Administration(replicated, self.rounds, options)
 
 
 class GroupShard:
     """One replica's share in a set of groups. Owned by one driver; not shared between threads."""
 
-    def __init__(self, options: GroupOptions, new_member_id: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        options: GroupOptions,
+        new_member_id: Callable[[str], str],
+        is_deleted: Callable[[TopicId], bool] = lambda topic_id: False,
+    ) -> None:
+        """`is_deleted` says whether there was a topic of this id and is no more."""
         self._options = options
         self._new_member_id = new_member_id
+        self._is_deleted = is_deleted
         self._coordinator: _Coordinator | None = None
         self.replicated = ReplicatedState()
 
@@ -68,7 +81,7 @@ class GroupShard:
 
     def become_leader(self, now_ms: int) -> None:
         """Begin to answer. The whole log must have been replayed; every member gets a fresh session."""
-        coordinator = _Coordinator(self.replicated, self._options, self._new_member_id)
+        coordinator = _Coordinator(self.replicated, self._options, self._new_member_id, self._is_deleted)
         for stored in self.replicated.groups.values():
             coordinator.rounds.adopt(stored, now_ms)
         self._coordinator = coordinator
@@ -139,10 +152,11 @@ class GroupShard:
         self._leading.administration.expire(turn)
         return turn.step()
 
-    def forget_topics(self, topics: Collection[str]) -> Step:
-        """Drop the offsets of topics that were deleted."""
+    def forget_topics(self, names: Collection[str], topic_ids: Container[TopicId] = ()) -> Step:
+        """Drop the offsets of topics that were deleted: by id, and where an offset has none, by names that are free."""
         turn = Turn(now_ms=0, wall_ms=0)
-        self._leading.administration.forget_topics(topics, turn)
+        self._leading.administration.forget_topics(names, turn)
+        self._leading.commits.forget_topics(topic_ids, turn)
         return turn.step()
 
     @property

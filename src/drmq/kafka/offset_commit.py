@@ -85,4 +85,5 @@ def _to_commit(
         Offset(partition.committed_offset),
         LeaderEpoch(partition.committed_leader_epoch),
         partition.committed_metadata,
+        known.topic_id,
     )

@@ -1,4 +1,4 @@
-"""What a topic may be called."""
+"""What topics and groups may be called."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from drmq.model.errors import ApiError, ErrorCode
 
 TOPIC_NAME_LENGTH_MAX = 249
+GROUP_ID_BYTES_MAX = 1_024
+"""In UTF-8. The key of every committed offset repeats the group's id, so its length multiplies."""
 INTERNAL_PREFIX = "__"
 CONSUMER_OFFSETS = "__consumer_offsets"
 CLUSTER_METADATA = "__cluster_metadata"
@@ -27,6 +29,11 @@ def check_topic_name(name: str) -> None:
     else:
         return
     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:80]!r}: {problem}")
+
+
+def is_group_id(name: str) -> bool:
+    """Whether a group may be called so."""
+    return 0 < len(name.encode("utf-8", "surrogatepass")) <= GROUP_ID_BYTES_MAX
 
 
 def is_internal(name: str) -> bool:

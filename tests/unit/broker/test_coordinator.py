@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from drmq import groups
-from drmq.broker import Partition, ShardDriver
+from drmq.broker import BrokerOptions, Partition, ShardDriver
+from drmq.broker.partition import OWN_BATCH_BYTES_MAX
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.testing.files import FakeFiles
+from drmq.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+)
 from support.broker_harness import Harness
 
 GROUP = "readers"
@@ -149,6 +157,111 @@ def test_a_failed_sync_makes_the_shard_unavailable_for_good(harness: Harness, fi
         answers, _, _ = hand_in(harness, a_commit(offset))
         harness.settle()
         assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+# ---- what no frame between nodes would take -----------------------------------------------------------
+
+
+def test_a_commit_that_is_too_large_is_refused_and_disturbs_nobody(harness: Harness) -> None:
+    """150 KB in the request, 70 MB in the log: no follower could ever be sent it."""
+    group_id = "\0" * 1_024
+    offsets = tuple(groups.OffsetToCommit("orders", index, Offset(1)) for index in range(11_000))
+    shard = harness.broker.groups.shard_of(group_id)
+    assert isinstance(shard, ShardDriver)
+    neighbour = next(name for name in map(str, range(100)) if harness.broker.groups.shard_of(name) is shard)
+    harness.join(neighbour)
+    parked: list[Answer] = []
+    harness.call(lambda: shard.handle(replace(a_join(), group_id=neighbour), parked.append))
+    end_offset = shard.log.partition.next_offset
+
+    refused: list[Answer] = []
+    harness.call(lambda: shard.handle(groups.OffsetCommitRequest(group_id, offsets), refused.append))
+    assert refused == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
+    assert shard.log.partition.next_offset == end_offset
+    assert parked == []
+    half: list[Answer] = []
+    harness.call(lambda: shard.handle(groups.OffsetCommitRequest(group_id, offsets[::2]), half.append))
+    [answer] = half
+    assert isinstance(answer, groups.OffsetCommitResponse)
+    assert {result.error for result in answer.results} == {ErrorCode.NONE}
+
+
+def test_an_assignment_that_is_too_large_is_answered_and_a_smaller_one_is_taken(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    joined, _, _ = hand_in(harness, a_join())
+    harness.settle()
+    [place] = joined
+    assert isinstance(place, groups.JoinGroupResponse)
+
+    def sync(assignment: bytes) -> list[Answer]:
+        share = groups.MemberAssignment(place.member_id, assignment)
+        answers, _, _ = hand_in(
+            harness, groups.SyncGroupRequest(GROUP, place.generation, place.member_id, assignments=(share,))
+        )
+        harness.settle()
+        return answers
+
+    assert sync(bytes(OWN_BATCH_BYTES_MAX)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert any("__consumer_offsets" in record.message and "too large" in record.message for record in caplog.records)
+    [answer] = sync(b"everything")
+    assert isinstance(answer, groups.SyncGroupResponse)
+    assert (answer.error, answer.assignment) == (ErrorCode.NONE, b"everything")
+
+
+@pytest.mark.parametrize("why", ["deleted", "expired"])
+def test_many_deletions_are_several_batches(harness: Harness, why: str) -> None:
+    group_id = "\0" * 1_024
+    shard = harness.broker.groups.shard_of(group_id)
+    assert isinstance(shard, ShardDriver)
+    for first in range(0, 12_000, 6_000):
+        part = tuple(groups.OffsetToCommit("orders", index, Offset(1)) for index in range(first, first + 6_000))
+        harness.call(partial(shard.handle, groups.OffsetCommitRequest(group_id, part), lambda answer: None))
+    assert len(shard.shard.replicated.offsets) == 12_000
+    if why == "deleted":
+        harness.call(lambda: harness.broker.groups.forget_topics(["orders"]))
+    else:
+        for _ in range(2):
+            # The second time for what was too much to wait for the disk at once.
+            harness.call(lambda: shard.expire_offsets(harness.clock.wall_ms() + 8 * 24 * 3_600_000))
+    assert len(shard.shard.replicated.offsets) == 0
+
+
+# ---- min.insync.replicas is about acks=all, and nobody produces to a machine's log ------------------
+
+
+def test_groups_are_served_although_topics_ask_for_more_replicas_than_a_shard_has() -> None:
+    with Harness(FakeFiles(), BrokerOptions(min_insync_replicas=2)) as harness:
+        stored, _, _ = hand_in(harness, a_commit(5))
+        harness.settle()
+        assert [type(answer) for answer in stored] == [groups.OffsetCommitResponse]
+        assert committed(harness) == 5
+
+
+def test_the_setting_of_the_offsets_topic_itself_holds_no_answer_back(harness: Harness) -> None:
+    setting = AlterConfigsRequestConfig("min.insync.replicas", "2")
+    altered = harness.ask(AlterConfigsRequest([AlterConfigsRequestResource(2, "__consumer_offsets", [setting])]), 1)
+    assert altered.responses[0].error_code == 0
+    shard = harness.broker.groups.shard_of(GROUP)
+    assert isinstance(shard, ShardDriver)
+    assert shard.log.partition.config.min_insync_replicas == 2
+    hand_in(harness, a_commit(5))
+    harness.settle()
+    assert committed(harness) == 5
+
+
+def test_a_replica_that_falls_behind_fails_no_answer_that_a_majority_can_make_durable() -> None:
+    with Harness(FakeFiles(), BrokerOptions(min_insync_replicas=2)) as harness:
+        stored: list[Answer] = []
+
+        def commit_then_notice() -> None:
+            shard = harness.broker.groups.shard_of(GROUP)
+            assert isinstance(shard, ShardDriver)
+            shard.handle(a_commit(5), stored.append)
+            assert shard.log.partition.set_in_sync(())
+
+        harness.call(commit_then_notice)
+        assert [type(answer) for answer in stored] == [groups.OffsetCommitResponse]
 
 
 def test_sessions_end_when_their_time_is_up(harness: Harness) -> None:

@@ -9,11 +9,14 @@ import errno
 
 import pytest
 
-from drmq.broker.partition import Partition
-from drmq.model import ApiError, ErrorCode, Offset
+from drmq.broker.partition import OWN_BATCH_BYTES_MAX, Partition
+from drmq.model import ApiError, ErrorCode, MemberId, NodeId, Offset
+from drmq.raft import AppendRequest, Entry, EntryKind, LogIndex, Term
 from drmq.records import encode_batch, iter_batches, read_header
 from drmq.records.record import Record
 from drmq.testing.files import FakeFiles
+from drmq.transport.peers import PeerOptions
+from drmq.transport.peers.outbox import Outbox
 from support.batches import a_batch
 from support.replica_desk import Desk
 
@@ -32,6 +35,36 @@ def refusal(desk: Desk, batch: memoryview) -> ErrorCode:
         desk.partition.append(batch, 5_000)
     assert desk.partition.next_offset == before
     return caught.value.code
+
+
+# ---- what the broker itself appends ------------------------------------------------------------------
+
+
+def own_batch(size_bytes: int) -> bytearray:
+    """A batch of exactly this size, with one record."""
+    overhead = len(encode_batch([Record(Offset(0), 0, None, bytes(size_bytes))])) - size_bytes
+    return encode_batch([Record(Offset(0), 0, None, bytes(size_bytes - overhead))])
+
+
+def test_the_largest_batch_of_a_state_machine_fits_into_a_frame_to_a_peer() -> None:
+    desk = Desk()
+    largest = own_batch(OWN_BATCH_BYTES_MAX)
+    assert len(largest) == OWN_BATCH_BYTES_MAX
+    one = LogIndex(1)
+    entry = Entry(one, one, Term(1), EntryKind.PAYLOAD, bytes(largest), len(largest))
+    leader, follower = MemberId(NodeId(1)), MemberId(NodeId(2))
+    message = AppendRequest(leader, follower, Term(1), LogIndex(0), Term(0), (entry,), LogIndex(0))
+    assert Outbox(PeerOptions().append_frame_bytes_max).add_message(desk.partition.group, message)
+    assert desk.partition.append_own(largest).next_offset == 1
+
+
+def test_a_larger_one_is_refused_and_the_next_is_taken() -> None:
+    desk = Desk()
+    with pytest.raises(ApiError, match="too large") as caught:
+        desk.partition.append_own(own_batch(OWN_BATCH_BYTES_MAX + 1))
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert desk.partition.next_offset == 0
+    assert desk.partition.append_own(own_batch(1_000)).next_offset == 1
 
 
 # ---- offsets and visibility -------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drmq.groups import OffsetCommitted, OffsetDeleted
 from drmq.groups.offsets import OffsetTable
-from drmq.model import Offset, TopicPartition
+from drmq.model import Offset, TopicId, TopicPartition
 
 
 def committed(group_id: str, topic: str, partition: int, offset: int) -> OffsetCommitted:
@@ -41,3 +43,16 @@ def test_offsets_come_in_the_order_of_group_topic_and_partition() -> None:
     assert list(table) == rows
     assert table.of_group("b") == rows[6:]
     assert table.of_topics({"s"}) == [row for row in rows if row.topic == "s"]
+
+
+def test_a_name_stands_only_for_offsets_that_do_not_know_their_topic() -> None:
+    one, other = TopicId(b"1" * 16), TopicId(b"2" * 16)
+    rows = [
+        replace(committed("g", "t", number, 1), topic_id=topic_id) for number, topic_id in enumerate((None, one, other))
+    ]
+    table = OffsetTable()
+    for row in rows:
+        table.put(row)
+    assert table.of_topics({"t"}) == rows[:1]
+    assert table.of_topic_ids({other}) == rows[2:]
+    assert table.of_topic_ids(()) == []

@@ -15,6 +15,7 @@ from drmq.groups import GroupOptions
         {"initial_rebalance_delay_ms": -1},
         {"offsets_retention_ms": -1},
         {"group_size_max": 0},
+        {"group_bytes_max": 0},
         {"offset_metadata_size_bytes_max": -1},
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from drmq.groups import (
     record_to_bytes,
 )
 from drmq.groups.state import STORED_STATES
-from drmq.model import LeaderEpoch, Offset
+from drmq.model import LeaderEpoch, Offset, TopicId
 
 texts = st.text(max_size=12)
 int32s = st.integers(0, 2**31 - 1)
@@ -61,6 +62,7 @@ offsets = st.builds(
     st.text(),
     commit_ms=int64s,
     expire_ms=st.none() | int64s,
+    topic_id=st.none() | st.binary(min_size=16, max_size=16).map(TopicId),
 )
 records: st.SearchStrategy[GroupRecord] = st.one_of(
     groups, offsets, st.builds(GroupDeleted, texts), st.builds(OffsetDeleted, texts, texts, int32s)
@@ -87,6 +89,11 @@ def test_a_record_is_readable_in_a_dump() -> None:
     assert record_to_bytes(committed) == (
         b'{"kind":"offset","group":"g","topic":"t","partition":1}',
         b'{"v":1,"offset":5,"epoch":2,"metadata":"note","commit_ms":9,"expire_ms":null}',
+    )
+    _, value = record_to_bytes(replace(committed, topic_id=TopicId(bytes(range(16)))))
+    assert value == (
+        b'{"v":1,"offset":5,"epoch":2,"metadata":"note","commit_ms":9,"expire_ms":null,'
+        b'"topic_id":"000102030405060708090a0b0c0d0e0f"}'
     )
     member = MemberMetadata("m", "i", "c", "h", 1, 2, (Protocol("range", b"\x00"),), b"\x01")
     group = GroupMetadata("g", GroupState.STABLE, "consumer", 3, "range", "m", 7, (member,))
@@ -117,6 +124,10 @@ def test_a_newer_kind_or_version_is_named() -> None:
         (b'{"kind":"group","group":"g"}', b'{"v":1}'),
         (b'{"kind":"offset","group":"g","topic":"t","partition":"x"}', None),
         (b'{"kind":"offset","group":"g","topic":"t","partition":0}', b'{"v":1,"offset":null}'),
+        (
+            b'{"kind":"offset","group":"g","topic":"t","partition":0}',
+            b'{"v":1,"offset":5,"epoch":2,"metadata":"","commit_ms":9,"expire_ms":null,"topic_id":"orders"}',
+        ),
     ],
 )
 def test_bytes_that_are_no_record_are_malformed(key: bytes, value: bytes | None) -> None:

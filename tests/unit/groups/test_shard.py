@@ -14,6 +14,7 @@ from drmq.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
     OffsetCommitRequest,
+    OffsetCommitResponse,
     OffsetToCommit,
     Protocol,
     Step,
@@ -63,6 +64,24 @@ def test_a_version_zero_join_rebalances_within_its_session_timeout() -> None:
     shard = new_shard()
     apply(shard, shard.handle(1, join("a"), 0, 0))
     assert shard.replicated.groups["g"].members[0].rebalance_timeout_ms == 10_000
+
+
+@pytest.mark.parametrize("letter", ["g", "\0", "\u00fc", "\N{EURO SIGN}"], ids=["ascii", "nul", "two", "three"])
+def test_a_group_id_has_a_largest_size_in_bytes(letter: str) -> None:
+    """Each offset's key repeats it, so that a long one makes a small commit large."""
+    longest = letter * (1_024 // len(letter.encode()))
+    for group_id, expected in ((longest, ErrorCode.NONE), (longest + letter, ErrorCode.INVALID_GROUP_ID)):
+        shard = new_shard()
+        committed = shard.handle(1, OffsetCommitRequest(group_id, (OffsetToCommit("t", 0, Offset(1)),)), 0, 0)
+        [(_, response)] = committed.answers
+        assert isinstance(response, OffsetCommitResponse)
+        assert [result.error for result in response.results] == [expected]
+        joined = shard.handle(2, join("a", group_id), 0, 0)
+        [(_, response)] = joined.answers
+        assert isinstance(response, JoinGroupResponse)
+        assert response.error is expected
+        is_taken = expected is ErrorCode.NONE
+        assert bool(committed.records) == bool(joined.records) == is_taken
 
 
 def test_list_filters_by_state_and_type_without_regard_to_case() -> None:

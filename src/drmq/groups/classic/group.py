@@ -15,13 +15,25 @@ Always true between inputs:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from drmq.groups.messages import JoinedMember, JoinGroupResponse
-from drmq.groups.records import GroupMetadata, MemberMetadata, Protocol
+from drmq.groups.records import GroupMetadata, MemberMetadata, Protocol, opaque_bytes, text_bytes
 from drmq.groups.state import NEXT_STATES, GroupState
 from drmq.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from drmq.model import ErrorCode
+
+_MEMBER_BYTES = 160
+"""The names of a member's fields, and its numbers, where it is stored."""
+_PAIR_BYTES = 4
+"""The brackets and commas of a protocol there."""
+
+
+def member_bytes(names: Iterable[str | None], protocols: Iterable[Protocol]) -> int:
+    """What a member takes in its group's record, about, before it is given work."""
+    told = sum(text_bytes(each.name) + opaque_bytes(len(each.metadata)) + _PAIR_BYTES for each in protocols)
+    return _MEMBER_BYTES + sum(map(text_bytes, names)) + told
 
 
 @dataclass(slots=True)
@@ -40,6 +52,17 @@ class Member:
     sync_ticket: int | None = None
     is_new: bool = True
     """Its first join has not been answered: nobody but us knows of it."""
+    stored_bytes: int = field(init=False)
+    """What it takes in the group's record, about, without its assignment."""
+
+    def __post_init__(self) -> None:
+        self.measure()
+
+    def measure(self) -> None:
+        """To be called when what it says about itself has changed: a group is asked for its size at every join."""
+        self.stored_bytes = member_bytes(
+            (self.member_id, self.instance_id, self.client_id, self.client_host), self.protocols
+        )
 
     def metadata_for(self, protocol_name: str | None) -> bytes:
         for protocol in self.protocols:
@@ -120,6 +143,7 @@ class Group:
         assert member.instance_id is not None, member
         old_id = member.member_id
         member.member_id = member_id
+        member.measure()
         self.members = {each.member_id: each for each in self.members.values()}
         self.static[member.instance_id] = member_id
         self.awaiting_sync.discard(old_id)
@@ -135,6 +159,10 @@ class Group:
         """Whether nobody is missing. An id that was given out a moment ago counts as missing: its
         client is on its way, and going on without it would mean rebalancing twice."""
         return not self.pending and all(m.join_ticket is not None for m in self.members.values())
+
+    def stored_bytes(self, without: Member | None = None) -> int:
+        """What the members take where they are stored, leaving one out."""
+        return sum(member.stored_bytes for member in self.members.values() if member is not without)
 
     def common_protocols(self, without: Member | None = None) -> set[str] | None:
         """Names that all members support, leaving one member out; None where there is no member to ask."""

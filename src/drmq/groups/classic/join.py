@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from drmq.groups.classic.group import Group, Member
+from drmq.groups.classic.group import Group, Member, member_bytes
 from drmq.groups.classic.membership import member_error
 from drmq.groups.classic.rounds import Rounds
 from drmq.groups.messages import JoinGroupRequest, JoinGroupResponse
@@ -30,6 +30,7 @@ from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
 from drmq.groups.subscription import same_interest
 from drmq.model import ErrorCode
+from drmq.model.names import is_group_id
 
 
 class Joins:
@@ -67,7 +68,7 @@ class Joins:
     def _refusal(self, group: Group | None, request: JoinGroupRequest) -> ErrorCode:
         """Why this join cannot be, looking at nothing but the request and the group as it is."""
         options = self._options
-        if not request.group_id:
+        if not is_group_id(request.group_id):
             return ErrorCode.INVALID_GROUP_ID
         if not options.session_timeout_ms_min <= request.session_timeout_ms <= options.session_timeout_ms_max:
             return ErrorCode.INVALID_SESSION_TIMEOUT
@@ -89,6 +90,10 @@ class Joins:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not group.accepts(request.protocol_type, request.protocols, joining):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        # The id may be one that is yet to be made; it is made of one of the others.
+        names = (request.member_id, request.instance_id, request.client_id, request.client_host)
+        if group.stored_bytes(joining) + member_bytes(names, request.protocols) > options.group_bytes_max:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
     def _join_new(self, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, turn: Turn) -> None:
@@ -168,6 +173,7 @@ class Joins:
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
         member.protocols = request.protocols
+        member.measure()
         # Another type gets this far only where the member is alone, and then the group follows it.
         group.protocol_type = request.protocol_type
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drmq.groups.classic import Group, Member
@@ -35,6 +37,22 @@ def test_a_group_accepts_who_shares_a_protocol_with_all_others() -> None:
     assert not group.accepts("consumer", (Protocol("x", b""), Protocol("z", b"")), None)
     assert not group.accepts("connect", (Protocol("y", b""),), None)
     assert not group.accepts("consumer", (), None)
+
+
+@pytest.mark.parametrize(
+    "joining",
+    [
+        member("a"),
+        member("\0" * 5_000, instance_id="\N{GRINNING FACE}" * 100),
+        member("b", *map(str, range(1_000))),
+        replace(member("c"), protocols=(Protocol("range", bytes(100_000)),), session_timeout_ms=1_800_000),
+    ],
+    ids=["usual", "odd names", "many protocols", "much to tell"],
+)
+def test_a_member_is_as_large_as_its_stored_form(joining: Member) -> None:
+    other = member("z")
+    alone, together = (len(group_of(*each).to_metadata().to_bytes()) for each in ([other], [other, joining]))
+    assert together - alone <= joining.stored_bytes <= together - alone + 60
 
 
 def test_a_lone_member_may_change_everything() -> None:
