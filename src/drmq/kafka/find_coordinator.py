@@ -43,7 +43,7 @@ async def _create_and_answer(context: Context, request: FindCoordinatorRequest) 
 def _answer(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.version >= 4:
         return FindCoordinatorResponse(
-            coordinators=[_find(context, request.key_type, key) for key in request.coordinator_keys]
+            coordinators=[_find(context, request.key_type, key) for key in dict.fromkeys(request.coordinator_keys)]
         )
     found = _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(

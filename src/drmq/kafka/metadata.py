@@ -2,7 +2,8 @@
 
 Topics are asked for by name, or from v12 by id alone. A name that is not there is created when the
 client allows it (versions before 4 imply that) and the broker is set to; the answer waits until the
-topic exists, so that no client has to ask twice. A partition whose log is damaged has no leader.
+topic exists, so that no client has to ask twice. A topic that is named several times is described once.
+A partition whose log is damaged has no leader.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     if wanted is None or (context.version == 0 and not wanted):
         everything = (describe(broker, topic) for topic in broker.catalog.topics.values())
         return _response(broker, request, everything)
+    wanted = _distinct(wanted)
     missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in broker.catalog.topics]
     if missing and request.allow_auto_topic_creation and broker.options.auto_create_topics:
         return _create_and_answer(broker, request, wanted, missing)
@@ -42,7 +44,7 @@ async def _create_and_answer(
     broker: Broker, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
     refusals: dict[str, ErrorCode] = {}
-    for name in dict.fromkeys(missing):
+    for name in missing:
         try:
             check_topic_name(name)
             if is_internal(name):
@@ -60,6 +62,11 @@ async def _create_and_answer(
             for entry in wanted
         ),
     )
+
+
+def _distinct(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """Each topic once: by its name, or where it has none by its id."""
+    return list({entry.topic_id if entry.name is None else entry.name: entry for entry in wanted}.values())
 
 
 def _find(broker: Broker, entry: MetadataRequestTopic) -> MetadataResponseTopic:
