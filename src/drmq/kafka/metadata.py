@@ -26,6 +26,8 @@ from drmq.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+_NULL_NAME_FROM = 12
+
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     broker = context.broker
@@ -36,13 +38,14 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     wanted = _distinct(wanted)
     missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in broker.catalog.topics]
     if missing and request.allow_auto_topic_creation and broker.options.auto_create_topics:
-        return _create_and_answer(broker, request, wanted, missing)
-    return _response(broker, request, (_find(broker, entry) for entry in wanted))
+        return _create_and_answer(context, request, wanted, missing)
+    return _response(broker, request, (_find(context, entry) for entry in wanted))
 
 
 async def _create_and_answer(
-    broker: Broker, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
+    context: Context, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
+    broker = context.broker
     refusals: dict[str, ErrorCode] = {}
     for name in missing:
         try:
@@ -58,7 +61,7 @@ async def _create_and_answer(
         (
             MetadataResponseTopic(error_code=refusals[entry.name], name=entry.name)
             if entry.name in refusals
-            else _find(broker, entry)
+            else _find(context, entry)
             for entry in wanted
         ),
     )
@@ -69,7 +72,8 @@ def _distinct(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     return list({entry.topic_id if entry.name is None else entry.name: entry for entry in wanted}.values())
 
 
-def _find(broker: Broker, entry: MetadataRequestTopic) -> MetadataResponseTopic:
+def _find(context: Context, entry: MetadataRequestTopic) -> MetadataResponseTopic:
+    broker = context.broker
     if entry.name is not None:
         topic = broker.catalog.topics.get(entry.name)
         if topic is None:
@@ -77,7 +81,9 @@ def _find(broker: Broker, entry: MetadataRequestTopic) -> MetadataResponseTopic:
     else:
         topic = broker.catalog.topics_by_id.get(TopicId(entry.topic_id))
         if topic is None or entry.topic_id == NO_TOPIC_ID:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id)
+            # v10 and v11 have ids, and no way to say that there is no name.
+            no_name = None if context.version >= _NULL_NAME_FROM else ""
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, entry.topic_id)
     return describe(broker, topic)
 
 
