@@ -9,7 +9,8 @@ has them. What follows from a fact on a node (files made, files removed, members
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 
 from drmq.broker.clock import Clock
 from drmq.broker.machine import MachineLog
@@ -126,8 +127,33 @@ class Metadata:
             raise
 
     async def committed(self, what: str) -> None:
-        """Wait until everything appended so far is committed."""
-        await durable(self.log.when_durable, what)
+        """Wait until everything appended so far is committed. Raises `ApiError`."""
+        try:
+            await durable(self.log.when_durable, what)
+        except ApiError as error:
+            if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise
+            # Clients ask the next controller after this code, and only after this one.
+            raise ApiError(
+                ErrorCode.NOT_CONTROLLER,
+                f"whether {what} is stored is not known: this node has stopped deciding meanwhile; "
+                f"{self.not_controller().message}",
+            ) from error
+
+    @asynccontextmanager
+    async def certain_refusals(self) -> AsyncIterator[None]:
+        """A refusal may rest on what is decided and not committed. So it is heard when that is, like any answer."""
+        try:
+            yield
+        except ApiError:
+            self.check_controller()
+            await self.committed("what the answer rests on")
+            raise
+
+    def check_controller(self) -> None:
+        """First of all: the catalog of another node may be behind, and its refusals wrong."""
+        if not self.is_controller:
+            raise self.not_controller()
 
     def not_controller(self) -> ApiError:
         """Why this node does not decide now, for whoever asked it to."""
