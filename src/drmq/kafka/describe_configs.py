@@ -55,7 +55,7 @@ def _describe(
 def _entries(context: Context, resource: DescribeConfigsRequestResource) -> list[ConfigEntry]:
     broker, name = context.broker, resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
-        return topic_entries(broker, broker.catalog.topic(name))
+        return topic_entries(broker, broker.metadata.committed_catalog.topic(name))
     if resource.resource_type != ResourceType.BROKER:
         raise no_settings(resource)
     if not name:

@@ -31,12 +31,12 @@ _NULL_NAME_FROM = 12
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     broker = context.broker
+    topics = broker.metadata.committed_catalog.topics
     wanted = request.topics
     if wanted is None or (context.version == 0 and not wanted):
-        everything = (describe(broker, topic) for topic in broker.catalog.topics.values())
-        return _response(broker, request, everything)
+        return _response(broker, request, (describe(broker, topic) for topic in topics.values()))
     wanted = _distinct(wanted)
-    missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in broker.catalog.topics]
+    missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in topics]
     if missing and request.allow_auto_topic_creation and broker.options.auto_create_topics:
         return _create_and_answer(context, request, wanted, missing)
     return _response(broker, request, (_find(context, entry) for entry in wanted))
@@ -73,18 +73,18 @@ def _distinct(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
 
 
 def _find(context: Context, entry: MetadataRequestTopic) -> MetadataResponseTopic:
-    broker = context.broker
+    catalog = context.broker.metadata.committed_catalog
     if entry.name is not None:
-        topic = broker.catalog.topics.get(entry.name)
+        topic = catalog.topics.get(entry.name)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=entry.name)
     else:
-        topic = broker.catalog.topics_by_id.get(TopicId(entry.topic_id))
+        topic = catalog.topics_by_id.get(TopicId(entry.topic_id))
         if topic is None or entry.topic_id == NO_TOPIC_ID:
             # v10 and v11 have ids, and no way to say that there is no name.
             no_name = None if context.version >= _NULL_NAME_FROM else ""
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, entry.topic_id)
-    return describe(broker, topic)
+    return describe(context.broker, topic)
 
 
 def describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:

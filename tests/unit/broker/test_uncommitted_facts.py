@@ -13,7 +13,7 @@ import pytest
 
 from drmq.broker.metadata import CatalogMachine
 from drmq.catalog import BrokerRemoved, TopicCreated, encode_fact
-from drmq.kafka import delete_topics
+from drmq.kafka import delete_topics, describe_configs, describe_topic_partitions, metadata
 from drmq.model import ApiError, ErrorCode, NodeId, TopicId, node_of
 from drmq.raft import Configuration, Leadership, Role, Term
 from drmq.testing.files import FakeFiles
@@ -22,11 +22,17 @@ from drmq.wire.fields import spec_of
 from drmq.wire.messages.add_raft_voter import AddRaftVoterRequest
 from drmq.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsRequestConfig, AlterConfigsRequestResource
 from drmq.wire.messages.delete_topics import DeleteTopicsRequest
+from drmq.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
+from drmq.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestTopic,
+)
 from drmq.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
+from drmq.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
 from support.broker_harness import Harness
 from support.other_nodes import add_node
@@ -311,6 +317,8 @@ def test_a_controller_that_is_deposed_meanwhile_says_so_in_the_words_of_controll
     assert isinstance(error, ApiError)
     assert "topic 'other'" in error.message
     assert "controlled by node 2" in error.message
+    held.let_writer_go()
+    harness.settle()
 
 
 @pytest.mark.parametrize("request_for", [alter_incrementally, alter], ids=["incrementally", "as-a-whole"])
@@ -320,6 +328,86 @@ def test_a_node_that_is_not_the_controller_does_not_say_what_is_not_there(
     """It may be behind: the topic may have been created, and this node not have heard of it."""
     depose(harness)
     assert harness.run(ask(harness, request_for())) is ErrorCode.NOT_CONTROLLER
+
+
+# ---- what any node tells of the cluster ------------------------------------------------------------
+
+
+def seen_topics(harness: Harness) -> set[str]:
+    """The topics that clients are told of, by whatever they ask with; all must say the same."""
+    context, names = harness._context(12, "test"), ["orders", "new", "newer"]
+    named = metadata.handle(context, MetadataRequest([MetadataRequestTopic(name=name) for name in names], False))
+    every = metadata.handle(context, MetadataRequest(None))
+    assert isinstance(named, MetadataResponse)
+    assert isinstance(every, MetadataResponse)
+    wanted = [DescribeTopicPartitionsRequestTopic(name) for name in names]
+    pages = describe_topic_partitions.handle(context, DescribeTopicPartitionsRequest(wanted))
+    settings = describe_configs.handle(
+        context, DescribeConfigsRequest([DescribeConfigsRequestResource(2, name, None) for name in names])
+    )
+    seen = {topic.name for topic in named.topics if topic.error_code == 0}
+    assert {topic.name for topic in every.topics if not topic.is_internal} == seen
+    assert {topic.name for topic in pages.topics if topic.error_code == 0} == seen
+    assert {each.resource_name for each in settings.results if each.error_code == 0} == seen
+    return {name for name in seen if name is not None}
+
+
+def test_clients_see_a_topic_until_its_deletion_is_committed(harness: Harness, held: Held) -> None:
+    harness.create_topic("orders")
+    held.hold_writer()
+    deletion = ask(harness, DeleteTopicsRequest(topic_names=["orders"]))
+    assert "orders" not in harness.broker.catalog.topics
+    assert not deletion.done()
+    assert seen_topics(harness) == {"orders"}
+    held.let_writer_go()
+    assert harness.run(deletion) is ErrorCode.NONE
+    assert seen_topics(harness) == set()
+
+
+def test_clients_see_a_topic_when_its_creation_is_committed_and_not_when_the_next_one_is(
+    harness: Harness, held: Held
+) -> None:
+    """A busy controller always has decisions that are not committed. Who was answered sees what was made for him."""
+    facts = harness.broker.metadata
+    harness.create_topic("orders")
+    held.hold_writer()
+    busy = Held(harness)
+    told: list[tuple[ErrorCode, set[str]]] = []
+
+    def create(name: str) -> None:
+        topic_id = harness.broker.new_topic_id()
+        facts.append(harness.broker.catalog.create_topic(name, topic_id, 1, {}, internal=False))
+
+    def go_on(error: ErrorCode) -> None:
+        busy.hold_writer()
+        create("newer")
+        facts.append(harness.broker.catalog.delete_topic(harness.broker.catalog.topic("orders")))
+        told.append((error, seen_topics(harness)))
+
+    try:
+        create("new")
+        facts.log.when_durable(go_on)
+        assert seen_topics(harness) == {"orders"}
+        held.let_writer_go()
+        wait_until(harness, lambda: bool(told))
+        assert told == [(ErrorCode.NONE, {"orders", "new"})]
+        assert seen_topics(harness) == {"orders", "new"}
+        assert harness.broker.catalog.topics.keys() >= {"new", "newer"}
+    finally:
+        busy.let_writer_go()
+    wait_until(harness, lambda: facts.applied_offset == facts.next_offset)
+    assert seen_topics(harness) == {"new", "newer"}
+    assert facts.committed_catalog is facts.catalog
+
+
+def test_a_deposed_controller_forgets_what_was_not_committed(harness: Harness, held: Held) -> None:
+    harness.create_topic("orders")
+    held.hold_writer()
+    ask(harness, DeleteTopicsRequest(topic_names=["orders"]))
+    depose(harness)
+    assert seen_topics(harness) == {"orders"}
+    held.let_writer_go()
+    harness.settle()
 
 
 # ---- the two catalogs ------------------------------------------------------------------------------
