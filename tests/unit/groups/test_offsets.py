@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from drmq.groups import OffsetCommitted, OffsetDeleted
 from drmq.groups.offsets import OffsetTable
 from drmq.model import Offset, TopicPartition
@@ -41,3 +45,38 @@ def test_offsets_come_in_the_order_of_group_topic_and_partition() -> None:
     assert list(table) == rows
     assert table.of_group("b") == rows[6:]
     assert table.of_topics({"s"}) == [row for row in rows if row.topic == "s"]
+
+
+def test_the_offsets_of_a_topic_after_any_history() -> None:
+    """As if all were looked through."""
+    chance = Random(7)
+    table = OffsetTable()
+    for _ in range(2_000):
+        group_id, topic, partition = chance.choice("abcd"), chance.choice("stu"), chance.randrange(3)
+        if chance.random() < 0.5:
+            table.put(committed(group_id, topic, partition, 1))
+        else:
+            table.remove(OffsetDeleted(group_id, topic, partition))
+        topics = set(chance.sample("stuv", 2))
+        assert table.of_topics(topics) == [record for record in table if record.topic in topics]
+    for record in list(table):
+        table.remove(OffsetDeleted(record.group_id, record.topic, record.partition))
+    assert table == OffsetTable()
+
+
+def test_groups_that_do_not_read_a_topic_are_not_looked_through_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard may hold a hundred thousand offsets, and one request delete a hundred topics."""
+    table = OffsetTable()
+    for number in range(50):
+        table.put(committed(f"busy-{number}", "busy", 0, 1))
+    table.put(committed("g", "quiet", 0, 1))
+    looked_at: list[str] = []
+    of_group = OffsetTable.of_group
+
+    def count(table: OffsetTable, group_id: str) -> list[OffsetCommitted]:
+        looked_at.append(group_id)
+        return of_group(table, group_id)
+
+    monkeypatch.setattr(OffsetTable, "of_group", count)
+    assert table.of_topics({"quiet", "nobody-s"}) == [committed("g", "quiet", 0, 1)]
+    assert looked_at == ["g"]
