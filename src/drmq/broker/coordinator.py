@@ -149,7 +149,7 @@ class ShardDriver:
             self._expire(self.shard.expire_offsets(now_ms))
 
     def forget_topics(self, names: Collection[str], topic_ids: Collection[TopicId]) -> None:
-        if self.log.leads:
+        if self.shard.is_leader:
             self._forget_topics(names, topic_ids)
 
     def stop(self) -> None:

@@ -9,7 +9,8 @@ has them. What follows from a fact on a node (files made, files removed, members
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 
 from drmq.broker.clock import Clock
 from drmq.broker.machine import MachineLog
@@ -44,10 +45,17 @@ class CatalogMachine:
         """What committed facts say, and nothing else. Read it at once: it is another one when more is committed."""
         return self.catalog if self._kept is None else self._kept
 
-    def keep_committed(self) -> None:
-        """The catalog is about to say more than is committed."""
+    def keep_committed(self) -> Catalog:
+        """The catalog is about to say more than is committed; what goes on saying only that."""
         if self._kept is None:
             self._kept = self.catalog.copy()
+        return self._kept
+
+    def on_committed(self, facts: Sequence[Fact], kept: Catalog) -> None:
+        """What was decided while `kept` was kept is committed, though perhaps not all that was decided since."""
+        if self._kept is kept:
+            for fact in facts:
+                kept.replay(fact)
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         fact = decode_fact(value or b"{}")
@@ -91,7 +99,7 @@ class Metadata:
 
     @property
     def committed_catalog(self) -> Catalog:
-        """For whoever removes, gives up or promises something because of a fact."""
+        """For whoever removes, gives up or promises something because of a fact, and for what clients are told."""
         return self.machine.committed
 
     @property
@@ -117,7 +125,7 @@ class Metadata:
             return
         if not self.is_controller:
             raise self.not_controller()
-        self.machine.keep_committed()
+        kept = self.machine.keep_committed()
         try:
             self.log.append([encode_fact(fact) for fact in facts], self._clock.wall_ms())
         except ApiError as error:
@@ -125,9 +133,41 @@ class Metadata:
                 raise self.not_controller() from error
             raise
 
+        def on_committed(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self.machine.on_committed(facts, kept)
+
+        # It is the first to hear, so that whoever is answered finds what he was told.
+        self.log.when_durable(on_committed)
+
     async def committed(self, what: str) -> None:
-        """Wait until everything appended so far is committed."""
-        await durable(self.log.when_durable, what)
+        """Wait until everything appended so far is committed. Raises `ApiError`."""
+        try:
+            await durable(self.log.when_durable, what)
+        except ApiError as error:
+            if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise
+            # Clients ask the next controller after this code, and only after this one.
+            raise ApiError(
+                ErrorCode.NOT_CONTROLLER,
+                f"whether {what} is stored is not known: this node has stopped deciding meanwhile; "
+                f"{self.not_controller().message}",
+            ) from error
+
+    @asynccontextmanager
+    async def certain_refusals(self) -> AsyncIterator[None]:
+        """A refusal may rest on what is decided and not committed. So it is heard when that is, like any answer."""
+        try:
+            yield
+        except ApiError:
+            self.check_controller()
+            await self.committed("what the answer rests on")
+            raise
+
+    def check_controller(self) -> None:
+        """First of all: the catalog of another node may be behind, and its refusals wrong."""
+        if not self.is_controller:
+            raise self.not_controller()
 
     def not_controller(self) -> ApiError:
         """Why this node does not decide now, for whoever asked it to."""

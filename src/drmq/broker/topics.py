@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drmq.broker.group_host import GroupHost
 from drmq.broker.metadata import Metadata
@@ -50,9 +49,9 @@ class TopicService:
         internal: bool = False,
     ) -> Topic:
         """Create a topic and wait until it can be used. Raises `ApiError`."""
-        self._check_controller()
+        self._metadata.check_controller()
         catalog = self._metadata.catalog
-        async with self.certain_refusals():
+        async with self._metadata.certain_refusals():
             facts = catalog.create_topic(
                 name,
                 topic_id,
@@ -74,8 +73,8 @@ class TopicService:
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic: gone for clients when this returns, its disk space freed soon after."""
-        self._check_controller()
-        async with self.certain_refusals():
+        self._metadata.check_controller()
+        async with self._metadata.certain_refusals():
             if topic.topic_id not in self._metadata.catalog.topics_by_id:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is gone already")
         await self._commit(self._metadata.catalog.delete_topic(topic), f"the deletion of topic {topic.name!r}")
@@ -91,8 +90,8 @@ class TopicService:
         validate_only: bool = False,
     ) -> None:
         """Raise a topic's partitions to `partition_count`. Raises `ApiError` with nothing changed."""
-        self._check_controller()
-        async with self.certain_refusals():
+        self._metadata.check_controller()
+        async with self._metadata.certain_refusals():
             facts = self._metadata.catalog.add_partitions(name, partition_count, replicas)
         if validate_only:
             return
@@ -102,8 +101,8 @@ class TopicService:
 
     async def set_configs(self, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace all of a topic's settings."""
-        self._check_controller()
-        async with self.certain_refusals():
+        self._metadata.check_controller()
+        async with self._metadata.certain_refusals():
             facts = self._metadata.catalog.set_configs(name, configs)
         await self._change_configs(name, facts, validate_only)
 
@@ -111,29 +110,14 @@ class TopicService:
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """Change single settings of a topic; None returns one to its default."""
-        self._check_controller()
-        async with self.certain_refusals():
+        self._metadata.check_controller()
+        async with self._metadata.certain_refusals():
             facts = self._metadata.catalog.change_configs(name, changes)
         await self._change_configs(name, facts, validate_only)
 
     async def _change_configs(self, name: str, facts: list[Fact], validate_only: bool) -> None:
         if not validate_only:
             await self._commit(facts, f"the settings of {name!r}")
-
-    @asynccontextmanager
-    async def certain_refusals(self) -> AsyncIterator[None]:
-        """A refusal may rest on what is decided and not committed. So it is heard when that is, like any answer."""
-        try:
-            yield
-        except ApiError:
-            self._check_controller()
-            await self._metadata.committed("what the answer rests on")
-            raise
-
-    def _check_controller(self) -> None:
-        """First of all: the catalog of another node may be behind, and its refusals wrong."""
-        if not self._metadata.is_controller:
-            raise self._metadata.not_controller()
 
     async def _commit(self, facts: Sequence[Fact], what: str) -> None:
         self._metadata.append(facts)

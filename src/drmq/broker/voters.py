@@ -64,15 +64,10 @@ def check_may_leave(metadata: Metadata, node_id: NodeId) -> None:
 
 def _settled_voters(metadata: Metadata) -> frozenset[NodeId]:
     """Who votes, or will when the change under way is through."""
-    _check_controller(metadata)
+    metadata.check_controller()
     node = metadata.log.partition.replica.node
     assert node is not None
     return node.configuration.voters
-
-
-def _check_controller(metadata: Metadata) -> None:
-    if not metadata.is_controller:
-        raise metadata.not_controller()
 
 
 async def _change(metadata: Metadata, broker: Broker, timeout_s: float, *, votes: bool, wait: bool) -> None:
@@ -80,7 +75,7 @@ async def _change(metadata: Metadata, broker: Broker, timeout_s: float, *, votes
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
-        _check_controller(metadata)
+        metadata.check_controller()
         refusal = try_change(metadata, broker, votes=votes)
         if refusal is None:
             break
@@ -91,7 +86,7 @@ async def _change(metadata: Metadata, broker: Broker, timeout_s: float, *, votes
             )
         await asyncio.sleep(_RETRY_S)
     while wait and not _is_through(replica, broker, votes=votes):
-        _check_controller(metadata)
+        metadata.check_controller()
         if loop.time() > deadline:
             raise ApiError(
                 ErrorCode.REQUEST_TIMED_OUT, "the change of voters is not through in time; it may still come to be"

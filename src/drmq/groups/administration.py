@@ -81,9 +81,10 @@ class Administration:
             turn.answer(ticket, OffsetDeleteResponse(error))
             return
         results: list[PartitionResult] = []
+        read = group.read_topics() if group is not None else frozenset()
         for topic, partition in request.partitions:
             partition_error = ErrorCode.NONE
-            if group is not None and group.subscribes(topic):
+            if read is None or topic in read:
                 partition_error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             results.append(PartitionResult(topic, partition, partition_error))
         deletable = {(each.topic, each.partition) for each in results if each.error is ErrorCode.NONE}

@@ -1,11 +1,14 @@
 """The table of committed offsets: per group, per partition, the last commit.
 
 It holds the records themselves and nothing derived from them, so a snapshot of it is a list of its
-contents. A group without offsets has no row: `groups()` names exactly the groups that have some.
+contents, but for an index of which groups have offsets of a topic: a topic that is deleted is of no
+concern to all the others. A group without offsets has no row: `groups()` names exactly the groups that
+have some.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, field
 
@@ -18,18 +21,35 @@ class OffsetTable:
     """Owned by the replicated state; only a replay writes it."""
 
     _by_group: dict[str, dict[TopicPartition, OffsetCommitted]] = field(default_factory=dict)
+    _counts: dict[str | TopicId, Counter[str]] = field(default_factory=dict)
+    """Of each topic, by its id or, where an offset has none, by its name: the groups with offsets, and how many."""
 
     def put(self, record: OffsetCommitted) -> None:
-        self._by_group.setdefault(record.group_id, {})[record.topic_partition] = record
+        offsets = self._by_group.setdefault(record.group_id, {})
+        before = offsets.get(record.topic_partition)
+        if before is None or _topic(before) != _topic(record):
+            self._counts.setdefault(_topic(record), Counter())[record.group_id] += 1
+            if before is not None:
+                self._discount(before)
+        offsets[record.topic_partition] = record
 
     def remove(self, record: OffsetDeleted) -> None:
         """Forget one offset; a tombstone for an offset that is not there changes nothing."""
-        offsets = self._by_group.get(record.group_id)
-        if offsets is None:
+        offsets = self._by_group.get(record.group_id, {})
+        gone = offsets.pop(record.topic_partition, None)
+        if gone is None:
             return
-        offsets.pop(record.topic_partition, None)
         if not offsets:
             del self._by_group[record.group_id]
+        self._discount(gone)
+
+    def _discount(self, record: OffsetCommitted) -> None:
+        counts = self._counts[_topic(record)]
+        counts[record.group_id] -= 1
+        if not counts[record.group_id]:
+            del counts[record.group_id]
+        if not counts:
+            del self._counts[_topic(record)]
 
     def get(self, group_id: str, partition: TopicPartition) -> OffsetCommitted | None:
         return self._by_group.get(group_id, {}).get(partition)
@@ -41,11 +61,17 @@ class OffsetTable:
 
     def of_topics(self, topics: Collection[str]) -> list[OffsetCommitted]:
         """The offsets that any group has committed for these topics, and that say no more than their topic's name."""
-        return [record for record in self if record.topic in topics and record.topic_id is None]
+        return self._of([name for name in topics if name in self._counts])
 
     def of_topic_ids(self, topic_ids: Container[TopicId]) -> list[OffsetCommitted]:
         """The offsets that any group has committed for one of these very topics."""
-        return [record for record in self if record.topic_id is not None and record.topic_id in topic_ids]
+        return self._of([key for key in self._counts if not isinstance(key, str) and key in topic_ids])
+
+    def _of(self, topics: Collection[str | TopicId]) -> list[OffsetCommitted]:
+        """Looks at the groups that have such offsets, and no others."""
+        wanted = set(topics)
+        groups = sorted({group_id for topic in wanted for group_id in self._counts[topic]})
+        return [record for group_id in groups for record in self.of_group(group_id) if _topic(record) in wanted]
 
     def groups(self) -> list[str]:
         return sorted(self._by_group)
@@ -59,3 +85,7 @@ class OffsetTable:
 
     def __len__(self) -> int:
         return sum(len(offsets) for offsets in self._by_group.values())
+
+
+def _topic(record: OffsetCommitted) -> str | TopicId:
+    return record.topic if record.topic_id is None else record.topic_id

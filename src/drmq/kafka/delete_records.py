@@ -2,21 +2,23 @@
 
 What lies below is gone for readers at once and for good, though the disk is freed by whole segments.
 An offset below the start changes nothing and is no error. The answer's low watermark is where the
-partition starts now.
+partition starts now. A partition that the request names twice is refused: the two may differ.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from drmq.broker import Broker
 from drmq.kafka.concurrently import concurrently
 from drmq.kafka.context import Context
+from drmq.kafka.topics import each_once
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.model.names import is_internal
 from drmq.storage import StorageError
 from drmq.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
-    DeleteRecordsRequestTopic,
     DeleteRecordsResponse,
     DeleteRecordsResponsePartition,
     DeleteRecordsResponseTopic,
@@ -27,17 +29,33 @@ _NO_LOW_WATERMARK = -1
 
 
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    topics = await concurrently(_delete_in_topic(context.broker, topic) for topic in request.topics)
+    wanted = each_once(
+        ((topic.name, topic.partitions) for topic in request.topics), lambda entry: entry.partition_index
+    )
+    named = Counter((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
+    topics = await concurrently(
+        _delete_in_topic(context.broker, name, entries, named) for name, entries in wanted.items()
+    )
     return DeleteRecordsResponse(topics=topics)
 
 
-async def _delete_in_topic(broker: Broker, topic: DeleteRecordsRequestTopic) -> DeleteRecordsResponseTopic:
-    partitions = await concurrently(_delete(broker, topic.name, entry) for entry in topic.partitions)
-    return DeleteRecordsResponseTopic(topic.name, partitions)
+async def _delete_in_topic(
+    broker: Broker, topic: str, entries: list[DeleteRecordsRequestPartition], named: Counter[tuple[str, int]]
+) -> DeleteRecordsResponseTopic:
+    partitions = await concurrently(
+        _delete(broker, topic, entry, named[topic, entry.partition_index]) for entry in entries
+    )
+    return DeleteRecordsResponseTopic(topic, partitions)
 
 
-async def _delete(broker: Broker, topic: str, entry: DeleteRecordsRequestPartition) -> DeleteRecordsResponsePartition:
+async def _delete(
+    broker: Broker, topic: str, entry: DeleteRecordsRequestPartition, count: int
+) -> DeleteRecordsResponsePartition:
     try:
+        if count > 1:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"{topic}-{entry.partition_index} is in the request {count} times"
+            )
         start = await _move_start(broker, topic, entry.partition_index, entry.offset)
     except ApiError as error:
         code = error.code

@@ -39,7 +39,7 @@ async def _delete(broker: Broker, entry: DeleteTopicsRequestTopic, count: int) -
     try:
         if count > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the topic is in the request {count} times")
-        async with broker.topics.certain_refusals():
+        async with broker.metadata.certain_refusals():
             topic = _find(broker, entry)
         await broker.topics.delete(topic)
     except ApiError as error:

@@ -36,7 +36,7 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
         )
     known = live_brokers(broker)
     if request.include_fenced_brokers:
-        known = [each for _, each in sorted(broker.catalog.brokers.items())]
+        known = [each for _, each in sorted(broker.metadata.committed_catalog.brokers.items())]
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=controller_id(broker),

@@ -2,7 +2,8 @@
 
 A broker is named by its node id; the empty name means the defaults for all brokers that can be set
 at run time, of which there are none. A list of keys that is null or empty asks for all settings,
-and keys that do not exist are passed over. Other resources (loggers, groups) have no settings here.
+and keys that do not exist are passed over. A resource that is named several times is described once,
+with all the keys that were asked for. Other resources (loggers, groups) have no settings here.
 """
 
 from __future__ import annotations
@@ -22,11 +23,24 @@ from drmq.wire.messages.describe_configs import (
 
 
 def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(context, request, resource) for resource in request.resources])
+    resources: dict[tuple[int, str], DescribeConfigsRequestResource] = {}
+    wanted: dict[tuple[int, str], set[str] | None] = {}
+    """The keys of each resource; None for all."""
+    for resource in request.resources:
+        place = resource.resource_type, resource.resource_name
+        resources.setdefault(place, resource)
+        keys = wanted.setdefault(place, set())
+        if not resource.configuration_keys:
+            wanted[place] = None
+        elif keys is not None:
+            keys.update(resource.configuration_keys)
+    return DescribeConfigsResponse(
+        results=[_describe(context, request, resource, wanted[place]) for place, resource in resources.items()]
+    )
 
 
 def _describe(
-    context: Context, request: DescribeConfigsRequest, resource: DescribeConfigsRequestResource
+    context: Context, request: DescribeConfigsRequest, resource: DescribeConfigsRequestResource, keys: set[str] | None
 ) -> DescribeConfigsResponseResult:
     result = DescribeConfigsResponseResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
@@ -34,15 +48,14 @@ def _describe(
     except ApiError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    keys = set(resource.configuration_keys or ())
-    result.configs = [_config(entry, request) for entry in entries if not keys or entry.name in keys]
+    result.configs = [_config(entry, request) for entry in entries if keys is None or entry.name in keys]
     return result
 
 
 def _entries(context: Context, resource: DescribeConfigsRequestResource) -> list[ConfigEntry]:
     broker, name = context.broker, resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
-        return topic_entries(broker, broker.catalog.topic(name))
+        return topic_entries(broker, broker.metadata.committed_catalog.topic(name))
     if resource.resource_type != ResourceType.BROKER:
         raise no_settings(resource)
     if not name:

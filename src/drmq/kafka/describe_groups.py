@@ -1,7 +1,8 @@
 """DescribeGroups (15): state, members and assignments of classic groups.
 
-A group that is not there is `Dead`. From v6 that comes with GROUP_ID_NOT_FOUND and a sentence; older
-versions do not know the code for this API and get `Dead` without an error.
+Each group is described once, however often it is named. One that is not there is `Dead`. From v6 that
+comes with GROUP_ID_NOT_FOUND and a sentence; older versions do not know the code for this API and get
+`Dead` without an error.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def handle(
                 group.authorized_operations = (
                     GROUP_OPERATIONS if group.error_code == ErrorCode.NONE else NO_AUTHORIZED_OPERATIONS
                 )
-        return DescribeGroupsResponse(groups=[found[group_id] for group_id in request.groups])
+        return DescribeGroupsResponse(groups=[found[group_id] for group_id in dict.fromkeys(request.groups)])
 
     questions = [(shard, groups.DescribeGroupsRequest(tuple(group_ids))) for shard, group_ids in shards.items()]
     return ask_all(questions, groups.DescribeGroupsResponse, merge)

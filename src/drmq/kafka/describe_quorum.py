@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from drmq.broker import Broker, Partition
 from drmq.kafka.context import Context
+from drmq.kafka.topics import each_once
 from drmq.kafka.voters import NO_DIRECTORY_ID, directory_bytes
 from drmq.model import ApiError, GroupId, NodeId, node_of
 from drmq.model.names import CLUSTER_METADATA
@@ -37,11 +38,12 @@ def is_about_metadata(request: DescribeQuorumRequest) -> bool:
 
 def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     broker = context.broker
+    asked = each_once(
+        ((topic.topic_name, topic.partitions) for topic in request.topics), lambda entry: entry.partition_index
+    )
     topics = [
-        DescribeQuorumResponseTopic(
-            topic.topic_name, [_describe(broker, topic.topic_name, entry.partition_index) for entry in topic.partitions]
-        )
-        for topic in request.topics
+        DescribeQuorumResponseTopic(name, [_describe(broker, name, entry.partition_index) for entry in entries])
+        for name, entries in asked.items()
     ]
     members = {
         replica.replica_id

@@ -29,7 +29,8 @@ PARTITIONS_MAX = 2_000
 def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     broker = context.broker
     cursor = request.cursor
-    names = sorted({topic.name for topic in request.topics} or broker.catalog.topics)
+    topics = broker.metadata.committed_catalog.topics
+    names = sorted({topic.name for topic in request.topics} or topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
@@ -39,7 +40,7 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
         if left == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)
             break
-        topic = broker.catalog.topics.get(name)
+        topic = topics.get(name)
         if topic is None:
             response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
             continue

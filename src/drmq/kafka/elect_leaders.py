@@ -53,7 +53,7 @@ async def handle(context: Context, request: ElectLeadersRequest) -> ElectLeaders
 
 def _wanted(broker: Broker, request: ElectLeadersRequest) -> Iterator[TopicPartition]:
     if request.topic_partitions is None:
-        for topic in broker.catalog.topics.values():
+        for topic in broker.metadata.committed_catalog.topics.values():
             yield from (TopicPartition(topic.name, index) for index in range(topic.partition_count))
         return
     for wanted in request.topic_partitions:
@@ -70,7 +70,7 @@ async def _result(election: Awaitable[None]) -> ApiError | None:
 
 async def _prefer(broker: Broker, place: TopicPartition, deadline: float) -> None:
     """Have the preferred replica lead. Raises `ApiError`."""
-    topic = broker.catalog.topic(place.topic)
+    topic = broker.metadata.committed_catalog.topic(place.topic)
     check_partition(topic, place.partition)
     view = partition_view(broker, topic, place.partition)
     preferred = topic.partitions[place.partition].replicas[0]
@@ -107,7 +107,7 @@ async def _hand_over(broker: Broker, group: GroupId, place: TopicPartition, pref
 
 
 async def _refuse_unclean(broker: Broker, place: TopicPartition, deadline: float) -> None:
-    topic = broker.catalog.topic(place.topic)
+    topic = broker.metadata.committed_catalog.topic(place.topic)
     check_partition(topic, place.partition)
     view = partition_view(broker, topic, place.partition)
     if view.leader != NO_LEADER:

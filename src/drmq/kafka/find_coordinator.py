@@ -29,7 +29,7 @@ _TRANSACTION = 1
 def handle(
     context: Context, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    if request.key_type == _GROUP and CONSUMER_OFFSETS not in context.broker.catalog.topics:
+    if request.key_type == _GROUP and CONSUMER_OFFSETS not in context.broker.metadata.committed_catalog.topics:
         return _create_and_answer(context, request)
     return _answer(context, request)
 
@@ -43,7 +43,7 @@ async def _create_and_answer(context: Context, request: FindCoordinatorRequest) 
 def _answer(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.version >= 4:
         return FindCoordinatorResponse(
-            coordinators=[_find(context, request.key_type, key) for key in request.coordinator_keys]
+            coordinators=[_find(context, request.key_type, key) for key in dict.fromkeys(request.coordinator_keys)]
         )
     found = _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(
@@ -72,10 +72,10 @@ def _find(context: Context, key_type: int, key: str) -> FindCoordinatorResponseC
     if not key:
         return FindCoordinatorResponseCoordinator(key, -1, "", -1, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     broker = context.broker
-    topic = broker.catalog.topics.get(CONSUMER_OFFSETS)
+    topic = broker.metadata.committed_catalog.topics.get(CONSUMER_OFFSETS)
     view = None if topic is None else partition_view(broker, topic, broker.groups.index_of(key))
     if view is None or view.leader == NO_LEADER:
         text = "the coordinator of this group is being elected; try again"
         return FindCoordinatorResponseCoordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
-    leader = broker.catalog.brokers[NodeId(view.leader)]
+    leader = broker.metadata.committed_catalog.brokers[NodeId(view.leader)]
     return FindCoordinatorResponseCoordinator(key, leader.node_id, leader.host, leader.port, ErrorCode.NONE, None)

@@ -31,7 +31,7 @@ def with_hints(broker: Broker, results: Sequence[R]) -> tuple[list[R], list[Node
         else result
         for result in results
     ]
-    brokers = broker.catalog.brokers
+    brokers = broker.metadata.committed_catalog.brokers
     endpoints = []
     for leader in hinted_leaders(hinted):
         known = brokers[NodeId(leader)]
@@ -57,7 +57,7 @@ def _is_here(broker: Broker, group: GroupId | None) -> bool:
 def _group(broker: Broker, topic: Topic, index: int) -> GroupId | None:
     if not isinstance(topic, str):
         return GroupId(TopicId(topic), index)
-    known = broker.catalog.topics.get(topic)
+    known = broker.metadata.committed_catalog.topics.get(topic)
     return None if known is None else GroupId(known.topic_id, index)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from drmq.broker import Broker, Partition, durable
 from drmq.kafka.context import Context
 from drmq.kafka.epochs import check_leader_epoch
+from drmq.kafka.topics import each_once
 from drmq.model import ApiError, ErrorCode
 from drmq.records import InvalidBatch
 from drmq.storage import StorageError
@@ -26,10 +27,14 @@ _NOTHING = (-1, -1)
 
 
 async def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    asked = each_once(
+        ((topic.name, topic.partitions) for topic in request.topics),
+        lambda entry: (entry.partition_index, entry.timestamp, entry.current_leader_epoch),
+    )
     topics = []
-    for topic in request.topics:
-        answered = [await _answer(context.broker, topic.name, entry) for entry in topic.partitions]
-        topics.append(ListOffsetsResponseTopic(topic.name, answered))
+    for name, entries in asked.items():
+        answered = [await _answer(context.broker, name, entry) for entry in entries]
+        topics.append(ListOffsetsResponseTopic(name, answered))
     return ListOffsetsResponse(topics=topics)
 
 

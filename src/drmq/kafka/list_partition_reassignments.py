@@ -16,7 +16,7 @@ from drmq.wire.messages.list_partition_reassignments import (
 
 
 def handle(context: Context, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    catalog = context.broker.catalog
+    catalog = context.broker.metadata.committed_catalog
     wanted: set[GroupId] | None = None
     if request.topics is not None:
         wanted = {

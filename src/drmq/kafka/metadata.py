@@ -2,7 +2,8 @@
 
 Topics are asked for by name, or from v12 by id alone. A name that is not there is created when the
 client allows it (versions before 4 imply that) and the broker is set to; the answer waits until the
-topic exists, so that no client has to ask twice. A partition whose log is damaged has no leader.
+topic exists, so that no client has to ask twice. A topic that is named several times is described once.
+A partition whose log is damaged has no leader.
 """
 
 from __future__ import annotations
@@ -25,24 +26,28 @@ from drmq.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+_NULL_NAME_FROM = 12
+
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     broker = context.broker
+    topics = broker.metadata.committed_catalog.topics
     wanted = request.topics
     if wanted is None or (context.version == 0 and not wanted):
-        everything = (describe(broker, topic) for topic in broker.catalog.topics.values())
-        return _response(broker, request, everything)
-    missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in broker.catalog.topics]
+        return _response(broker, request, (describe(broker, topic) for topic in topics.values()))
+    wanted = _distinct(wanted)
+    missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in topics]
     if missing and request.allow_auto_topic_creation and broker.options.auto_create_topics:
-        return _create_and_answer(broker, request, wanted, missing)
-    return _response(broker, request, (_find(broker, entry) for entry in wanted))
+        return _create_and_answer(context, request, wanted, missing)
+    return _response(broker, request, (_find(context, entry) for entry in wanted))
 
 
 async def _create_and_answer(
-    broker: Broker, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
+    context: Context, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
+    broker = context.broker
     refusals: dict[str, ErrorCode] = {}
-    for name in dict.fromkeys(missing):
+    for name in missing:
         try:
             check_topic_name(name)
             if is_internal(name):
@@ -56,22 +61,30 @@ async def _create_and_answer(
         (
             MetadataResponseTopic(error_code=refusals[entry.name], name=entry.name)
             if entry.name in refusals
-            else _find(broker, entry)
+            else _find(context, entry)
             for entry in wanted
         ),
     )
 
 
-def _find(broker: Broker, entry: MetadataRequestTopic) -> MetadataResponseTopic:
+def _distinct(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """Each topic once: by its name, or where it has none by its id."""
+    return list({entry.topic_id if entry.name is None else entry.name: entry for entry in wanted}.values())
+
+
+def _find(context: Context, entry: MetadataRequestTopic) -> MetadataResponseTopic:
+    catalog = context.broker.metadata.committed_catalog
     if entry.name is not None:
-        topic = broker.catalog.topics.get(entry.name)
+        topic = catalog.topics.get(entry.name)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=entry.name)
     else:
-        topic = broker.catalog.topics_by_id.get(TopicId(entry.topic_id))
+        topic = catalog.topics_by_id.get(TopicId(entry.topic_id))
         if topic is None or entry.topic_id == NO_TOPIC_ID:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id)
-    return describe(broker, topic)
+            # v10 and v11 have ids, and no way to say that there is no name.
+            no_name = None if context.version >= _NULL_NAME_FROM else ""
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, entry.topic_id)
+    return describe(context.broker, topic)
 
 
 def describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:

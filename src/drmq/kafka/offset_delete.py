@@ -10,7 +10,7 @@ import asyncio
 from drmq import groups
 from drmq.kafka.context import Context
 from drmq.kafka.group_requests import ask
-from drmq.kafka.topics import check_partition
+from drmq.kafka.topics import check_partition, each_once
 from drmq.model import ApiError, ErrorCode, TopicPartition
 from drmq.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -26,18 +26,21 @@ def handle(
     partitions: list[TopicPartition] = []
     asked: list[OffsetDeleteResponsePartition] = []
     response = OffsetDeleteResponse()
-    for topic in request.topics:
-        answered = OffsetDeleteResponseTopic(topic.name)
+    wanted = each_once(
+        ((topic.name, topic.partitions) for topic in request.topics), lambda partition: partition.partition_index
+    )
+    for name, entries in wanted.items():
+        answered = OffsetDeleteResponseTopic(name)
         response.topics.append(answered)
-        for partition in topic.partitions:
+        for partition in entries:
             result = OffsetDeleteResponsePartition(partition.partition_index)
             answered.partitions.append(result)
             try:
-                check_partition(context.broker.catalog.topic(topic.name), partition.partition_index)
+                check_partition(context.broker.catalog.topic(name), partition.partition_index)
             except ApiError as error:
                 result.error_code = error.code
             else:
-                partitions.append(TopicPartition(topic.name, partition.partition_index))
+                partitions.append(TopicPartition(name, partition.partition_index))
                 asked.append(result)
 
     def translate(answer: groups.OffsetDeleteResponse | ErrorCode) -> OffsetDeleteResponse:

@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from drmq import groups
 from drmq.kafka.context import Context
 from drmq.kafka.group_requests import ask, ask_all
+from drmq.kafka.topics import each_once
 from drmq.model import NO_LEADER_EPOCH, NO_TOPIC_ID, ErrorCode, TopicId, TopicPartition
 from drmq.wire.messages.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
+    OffsetFetchRequestGroupTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseGroupTopic,
@@ -41,7 +41,15 @@ Answer = groups.OffsetFetchResponse | ErrorCode
 def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]:
     if context.version < _GROUP_LIST_FROM:
         return _handle_one(context, request)
-    fetches = [_GroupFetch(context, group) for group in request.groups]
+    wanted: dict[str, list[OffsetFetchRequestGroupTopic] | None] = {}
+    """What is asked about each group, by all its entries together; None for everything."""
+    for group in request.groups:
+        topics = wanted.setdefault(group.group_id, [])
+        if group.topics is None:
+            wanted[group.group_id] = None
+        elif topics is not None:
+            topics += group.topics
+    fetches = [_GroupFetch(context, group_id, topics) for group_id, topics in wanted.items()]
 
     def merge(answers: list[Answer]) -> OffsetFetchResponse:
         merged = [fetch.response(answer) for fetch, answer in zip(fetches, answers, strict=True)]
@@ -52,8 +60,10 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
 
 
 def group_ids(version: int, request: OffsetFetchRequest) -> list[str]:
-    """The groups that are asked about."""
-    return [request.group_id] if version < _GROUP_LIST_FROM else [group.group_id for group in request.groups]
+    """The groups that are asked about, each once."""
+    if version < _GROUP_LIST_FROM:
+        return [request.group_id]
+    return list(dict.fromkeys(group.group_id for group in request.groups))
 
 
 def is_elsewhere(response: OffsetFetchResponse) -> bool:
@@ -70,7 +80,9 @@ def _handle_one(
     context: Context, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]:
     has_error_field = context.version >= _ERROR_FIELD_FROM
-    topics = request.topics
+    asked = None
+    if request.topics is not None:
+        asked = each_once(((topic.name, topic.partition_indexes) for topic in request.topics), int)
 
     def translate(answer: Answer) -> OffsetFetchResponse:
         error = answer if isinstance(answer, ErrorCode) else answer.error
@@ -79,17 +91,17 @@ def _handle_one(
             return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name, each) for name, each in found.items()])
         if has_error_field:
             return OffsetFetchResponse(error_code=error)
-        return OffsetFetchResponse(topics=[_failed_topic(topic, error) for topic in topics or ()])
+        return OffsetFetchResponse(topics=[_failed_topic(*each, error) for each in (asked or {}).items()])
 
     partitions = None
-    if topics is not None:
-        partitions = tuple(TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes)
+    if asked is not None:
+        partitions = tuple(TopicPartition(name, index) for name, indexes in asked.items() for index in indexes)
     question = groups.OffsetFetchRequest(request.group_id, partitions)
     return ask(context, request.group_id, question, groups.OffsetFetchResponse, translate)
 
 
-def _failed_topic(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:
-    return OffsetFetchResponseTopic(topic.name, [_nothing(index, error) for index in topic.partition_indexes])
+def _failed_topic(name: str, indexes: list[int], error: ErrorCode) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(name, [_nothing(index, error) for index in indexes])
 
 
 # ---- several groups, from v8 ------------------------------------------------------------------------
@@ -98,20 +110,21 @@ def _failed_topic(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFet
 class _GroupFetch:
     """One group of a request: the question to its shard, and the way back to the layout of the response."""
 
-    def __init__(self, context: Context, group: OffsetFetchRequestGroup) -> None:
-        self.group_id = group.group_id
+    def __init__(self, context: Context, group_id: str, topics: Iterable[OffsetFetchRequestGroupTopic] | None) -> None:
+        self.group_id = group_id
         self._catalog = context.broker.catalog
         self._by_id = context.version >= _TOPIC_ID_FROM
         self._unknown: list[OffsetFetchResponseGroupTopic] = []
         partitions: list[TopicPartition] = []
-        for topic in group.topics or ():
-            name = self._name_of(TopicId(topic.topic_id)) if self._by_id else topic.name
+        places = (((topic.name, TopicId(topic.topic_id)), topic.partition_indexes) for topic in topics or ())
+        for (given_name, topic_id), indexes in each_once(places, int).items():
+            name = self._name_of(topic_id) if self._by_id else given_name
             if name is None:
-                missing = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
-                self._unknown.append(OffsetFetchResponseGroupTopic("", topic.topic_id, missing))
+                missing = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes]
+                self._unknown.append(OffsetFetchResponseGroupTopic("", topic_id, missing))
             else:
-                partitions += [TopicPartition(name, index) for index in topic.partition_indexes]
-        self.question = groups.OffsetFetchRequest(self.group_id, None if group.topics is None else tuple(partitions))
+                partitions += [TopicPartition(name, index) for index in indexes]
+        self.question = groups.OffsetFetchRequest(self.group_id, None if topics is None else tuple(partitions))
 
     def response(self, answer: Answer) -> OffsetFetchResponseGroup:
         if isinstance(answer, ErrorCode):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from drmq.broker import Broker, Partition
 from drmq.kafka.context import Context
 from drmq.kafka.epochs import check_leader_epoch
+from drmq.kafka.topics import each_once
 from drmq.model import NO_LEADER_EPOCH, ApiError, ErrorCode, LeaderEpoch, Offset
 from drmq.storage import StorageError
 from drmq.wire.messages.offset_for_leader_epoch import (
@@ -24,9 +25,13 @@ _NO_END = (NO_LEADER_EPOCH, Offset(-1))
 
 async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
-    for topic in request.topics:
-        answered = [await _answer(context.broker, topic.topic, entry) for entry in topic.partitions]
-        response.topics.append(OffsetForLeaderEpochResponseTopic(topic.topic, answered))
+    asked = each_once(
+        ((topic.topic, topic.partitions) for topic in request.topics),
+        lambda entry: (entry.partition, entry.leader_epoch, entry.current_leader_epoch),
+    )
+    for name, entries in asked.items():
+        answered = [await _answer(context.broker, name, entry) for entry in entries]
+        response.topics.append(OffsetForLeaderEpochResponseTopic(name, answered))
     return response
 
 

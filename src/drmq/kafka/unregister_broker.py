@@ -18,10 +18,10 @@ async def handle(context: Context, request: UnregisterBrokerRequest) -> Unregist
     metadata = context.broker.metadata
     node_id = NodeId(request.broker_id)
     try:
-        if not metadata.is_controller:
-            raise metadata.not_controller()
-        facts = metadata.catalog.drain(node_id)
-        check_may_leave(metadata, node_id)
+        metadata.check_controller()
+        async with metadata.certain_refusals():
+            facts = metadata.catalog.drain(node_id)
+            check_may_leave(metadata, node_id)
         metadata.append(facts)
         await metadata.committed(f"the removal of node {node_id}")
     except ApiError as error:

@@ -10,8 +10,7 @@ NO_DIRECTORY_ID = bytes(16)
 
 def check_cluster(metadata: Metadata, cluster_id: str | None) -> None:
     """Raise `ApiError` unless this is the controller of the cluster that the request is for."""
-    if not metadata.is_controller:
-        raise metadata.not_controller()
+    metadata.check_controller()
     if cluster_id is not None and cluster_id != metadata.catalog.cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,

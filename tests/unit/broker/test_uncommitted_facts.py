@@ -6,18 +6,36 @@ import asyncio
 import errno
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from drmq.broker.metadata import CatalogMachine
-from drmq.catalog import TopicCreated, encode_fact
-from drmq.kafka import delete_topics
+from drmq.catalog import BrokerRemoved, TopicCreated, encode_fact
+from drmq.kafka import delete_topics, describe_configs, describe_topic_partitions, metadata
 from drmq.model import ApiError, ErrorCode, NodeId, TopicId, node_of
-from drmq.raft import Configuration
+from drmq.raft import Configuration, Leadership, Role, Term
 from drmq.testing.files import FakeFiles
+from drmq.wire import ApiKey
+from drmq.wire.fields import spec_of
+from drmq.wire.messages.add_raft_voter import AddRaftVoterRequest
+from drmq.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsRequestConfig, AlterConfigsRequestResource
 from drmq.wire.messages.delete_topics import DeleteTopicsRequest
+from drmq.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
+from drmq.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestTopic,
+)
+from drmq.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
+from drmq.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
 from support.broker_harness import Harness
+from support.other_nodes import add_node
 
 
 @pytest.fixture
@@ -214,6 +232,182 @@ def test_nobody_is_told_that_a_topic_is_gone_before_that_is_committed(
         assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     else:
         assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def alter_incrementally() -> IncrementalAlterConfigsRequest:
+    changes = [IncrementalAlterConfigsRequestConfig("cleanup.policy", 2, "delete")]
+    return IncrementalAlterConfigsRequest([IncrementalAlterConfigsRequestResource(2, "orders", changes)])
+
+
+def alter() -> AlterConfigsRequest:
+    changes = [AlterConfigsRequestConfig("retention.ms", "1")]
+    return AlterConfigsRequest([AlterConfigsRequestResource(2, "orders", changes)])
+
+
+def add_voter() -> AddRaftVoterRequest:
+    return AddRaftVoterRequest(None, voter_id=2)
+
+
+def ask(harness: Harness, request: object) -> asyncio.Task[ErrorCode]:
+    """Ask while the disk is held, and nothing can be waited for that it has to do."""
+    key = ApiKey(spec_of(type(request)).api_key)
+    handler = import_module(f"drmq.kafka.{key.name.lower()}")
+
+    async def code() -> ErrorCode:
+        answer = await handler.handle(harness._context(1, "test"), request)
+        return ErrorCode((answer.responses[0] if hasattr(answer, "responses") else answer).error_code)
+
+    task = harness.loop.create_task(code())
+    harness.run(asyncio.sleep(0.01))
+    return task
+
+
+@pytest.mark.parametrize("request_for", [alter_incrementally, alter], ids=["incrementally", "as-a-whole"])
+@pytest.mark.parametrize("is_refused", [True, False], ids=["the-disk-refuses", "the-disk-takes-it"])
+def test_nobody_is_told_that_a_topic_without_settings_is_gone_before_that_is_committed(
+    harness: Harness, files: FakeFiles, held: Held, request_for: Callable[[], object], is_refused: bool
+) -> None:
+    harness.create_topic("orders")
+    held.hold_writer()
+    deletion = ask(harness, DeleteTopicsRequest(topic_names=["orders"]))
+    change = ask(harness, request_for())
+    assert not deletion.done()
+    assert not change.done()
+    if is_refused:
+        refuse_facts(files)
+    held.let_writer_go()
+    refused, gone = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert harness.run(deletion) is (refused if is_refused else ErrorCode.NONE)
+    assert harness.run(change) is (refused if is_refused else gone)
+
+
+@pytest.mark.parametrize("request_for", [lambda: UnregisterBrokerRequest(2), add_voter], ids=["drain", "add-voter"])
+def test_nobody_is_told_that_a_node_is_gone_before_that_is_committed(
+    harness: Harness, held: Held, request_for: Callable[[], object]
+) -> None:
+    add_node(harness, 2)
+    held.hold_writer()
+    harness.broker.metadata.append([BrokerRemoved(NodeId(2))])
+    asked = ask(harness, request_for())
+    assert not asked.done()
+    held.let_writer_go()
+    assert harness.run(asked) is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def depose(harness: Harness) -> None:
+    """Another node controls the cluster. What this one has decided and not committed may come to be, or not."""
+    partition = harness.broker.metadata.log.partition
+    partition.on_leadership(Leadership(Role.FOLLOWER, Term(partition.leader_epoch + 1), NodeId(2)))
+
+
+def test_a_controller_that_is_deposed_meanwhile_says_so_in_the_words_of_controllers(
+    harness: Harness, held: Held
+) -> None:
+    """Clients ask again after NOT_CONTROLLER, elsewhere. After a word about partitions they give up."""
+    harness.create_topic("orders")
+    held.hold_writer()
+    deletion = ask(harness, DeleteTopicsRequest(topic_names=["orders"]))
+    change = ask(harness, alter_incrementally())
+    created = harness.loop.create_task(harness.broker.topics.create("other", harness.broker.new_topic_id(), 1, {}))
+    harness.run(asyncio.sleep(0.01))
+    depose(harness)
+    codes = [harness.run(deletion), harness.run(change), outcome(harness, created)]
+    assert codes == [ErrorCode.NOT_CONTROLLER] * 3
+    error = created.exception()
+    assert isinstance(error, ApiError)
+    assert "topic 'other'" in error.message
+    assert "controlled by node 2" in error.message
+    held.let_writer_go()
+    harness.settle()
+
+
+@pytest.mark.parametrize("request_for", [alter_incrementally, alter], ids=["incrementally", "as-a-whole"])
+def test_a_node_that_is_not_the_controller_does_not_say_what_is_not_there(
+    harness: Harness, request_for: Callable[[], object]
+) -> None:
+    """It may be behind: the topic may have been created, and this node not have heard of it."""
+    depose(harness)
+    assert harness.run(ask(harness, request_for())) is ErrorCode.NOT_CONTROLLER
+
+
+# ---- what any node tells of the cluster ------------------------------------------------------------
+
+
+def seen_topics(harness: Harness) -> set[str]:
+    """The topics that clients are told of, by whatever they ask with; all must say the same."""
+    context, names = harness._context(12, "test"), ["orders", "new", "newer"]
+    named = metadata.handle(context, MetadataRequest([MetadataRequestTopic(name=name) for name in names], False))
+    every = metadata.handle(context, MetadataRequest(None))
+    assert isinstance(named, MetadataResponse)
+    assert isinstance(every, MetadataResponse)
+    wanted = [DescribeTopicPartitionsRequestTopic(name) for name in names]
+    pages = describe_topic_partitions.handle(context, DescribeTopicPartitionsRequest(wanted))
+    settings = describe_configs.handle(
+        context, DescribeConfigsRequest([DescribeConfigsRequestResource(2, name, None) for name in names])
+    )
+    seen = {topic.name for topic in named.topics if topic.error_code == 0}
+    assert {topic.name for topic in every.topics if not topic.is_internal} == seen
+    assert {topic.name for topic in pages.topics if topic.error_code == 0} == seen
+    assert {each.resource_name for each in settings.results if each.error_code == 0} == seen
+    return {name for name in seen if name is not None}
+
+
+def test_clients_see_a_topic_until_its_deletion_is_committed(harness: Harness, held: Held) -> None:
+    harness.create_topic("orders")
+    held.hold_writer()
+    deletion = ask(harness, DeleteTopicsRequest(topic_names=["orders"]))
+    assert "orders" not in harness.broker.catalog.topics
+    assert not deletion.done()
+    assert seen_topics(harness) == {"orders"}
+    held.let_writer_go()
+    assert harness.run(deletion) is ErrorCode.NONE
+    assert seen_topics(harness) == set()
+
+
+def test_clients_see_a_topic_when_its_creation_is_committed_and_not_when_the_next_one_is(
+    harness: Harness, held: Held
+) -> None:
+    """A busy controller always has decisions that are not committed. Who was answered sees what was made for him."""
+    facts = harness.broker.metadata
+    harness.create_topic("orders")
+    held.hold_writer()
+    busy = Held(harness)
+    told: list[tuple[ErrorCode, set[str]]] = []
+
+    def create(name: str) -> None:
+        topic_id = harness.broker.new_topic_id()
+        facts.append(harness.broker.catalog.create_topic(name, topic_id, 1, {}, internal=False))
+
+    def go_on(error: ErrorCode) -> None:
+        busy.hold_writer()
+        create("newer")
+        facts.append(harness.broker.catalog.delete_topic(harness.broker.catalog.topic("orders")))
+        told.append((error, seen_topics(harness)))
+
+    try:
+        create("new")
+        facts.log.when_durable(go_on)
+        assert seen_topics(harness) == {"orders"}
+        held.let_writer_go()
+        wait_until(harness, lambda: bool(told))
+        assert told == [(ErrorCode.NONE, {"orders", "new"})]
+        assert seen_topics(harness) == {"orders", "new"}
+        assert harness.broker.catalog.topics.keys() >= {"new", "newer"}
+    finally:
+        busy.let_writer_go()
+    wait_until(harness, lambda: facts.applied_offset == facts.next_offset)
+    assert seen_topics(harness) == {"new", "newer"}
+    assert facts.committed_catalog is facts.catalog
+
+
+def test_a_deposed_controller_forgets_what_was_not_committed(harness: Harness, held: Held) -> None:
+    harness.create_topic("orders")
+    held.hold_writer()
+    ask(harness, DeleteTopicsRequest(topic_names=["orders"]))
+    depose(harness)
+    assert seen_topics(harness) == {"orders"}
+    held.let_writer_go()
+    harness.settle()
 
 
 # ---- the two catalogs ------------------------------------------------------------------------------

@@ -50,6 +50,14 @@ def test_a_missing_topic_is_created_when_the_client_allows_it(harness: Harness) 
     assert "other" not in harness.broker.catalog.topics
 
 
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_an_unknown_id_without_a_name(harness: Harness, version: int) -> None:
+    """The name in the answer may be null from v12 on. Before that it is empty, so that the answer can be sent."""
+    (refused,) = harness.ask(MetadataRequest([MetadataRequestTopic(b"?" * 16, None)]), version).topics
+    assert (refused.error_code, refused.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, b"?" * 16)
+    assert refused.name == (None if version >= 12 else "")
+
+
 def test_the_broker_may_forbid_creation() -> None:
     with Harness(options=BrokerOptions(auto_create_topics=False)) as harness:
         (refused,) = harness.ask(named("new"), 4).topics

@@ -204,16 +204,18 @@ class Group:
         assert joined, f"group {self.group_id} elects a leader and nobody has joined"
         return self.leader if self.leader in joined else joined[0]
 
-    def subscribes(self, topic: str) -> bool:
-        """Whether a member reads the topic. Where that cannot be known, the careful answer is yes."""
-        if not self.members or self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return False
+    def read_topics(self) -> frozenset[str] | None:
+        """The topics that members read. None where that cannot be known: take it for all there are, to be careful."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return frozenset()
+        read: set[str] = set()
         for member in self.members.values():
             for protocol in member.protocols:
                 topics = subscribed_topics(protocol.metadata)
-                if topics is None or topic in topics:
-                    return True
-        return False
+                if topics is None:
+                    return None
+                read |= topics
+        return frozenset(read)
 
     def join_response(self, member: Member) -> JoinGroupResponse:
         """The member's place in the current generation; the leader's comes with everybody's metadata."""
