@@ -145,7 +145,7 @@ class ShardDriver:
             self._carry_out(self.shard.on_disconnect(gone, self._clock.monotonic_ms(), self._clock.wall_ms()))
 
     def expire_offsets(self, now_ms: int) -> None:
-        if self.log.leads:
+        if self.shard.is_leader:
             self._expire(self.shard.expire_offsets(now_ms))
 
     def forget_topics(self, names: Collection[str], topic_ids: Collection[TopicId]) -> None:

@@ -303,3 +303,15 @@ def test_groups_are_spread_over_the_shards(harness: Harness) -> None:
         assert isinstance(shard, ShardDriver)
         counts[shard] += 1
     assert all(count > 10 for count in counts.values())
+
+
+def test_a_topic_that_is_deleted_while_the_node_stops_is_forgotten_by_the_next_coordinator() -> None:
+    """The shard has resigned, and its log still leads: whatever comes then is not its business any more."""
+    with Harness(FakeFiles()) as harness:
+        shard = harness.broker.groups.shard_of("readers")
+        assert isinstance(shard, ShardDriver)
+        harness.call(shard.stop)
+        assert shard.log.leads
+        harness.call(lambda: shard.forget_topics(["orders"], []))
+        harness.call(lambda: shard.expire_offsets(1 << 60))
+        assert not shard.shard.is_leader
