@@ -46,6 +46,10 @@ as an answer."""
 _EMPTY_ANSWERS_MAX = 3
 """So many answers without a record, though the log goes on, and there is nothing left of the range."""
 
+DOUBTS_S = (0.2, 0.5, 1.0)
+"""Pauses between questions about a topic that is said to be gone. A broker that has just started, or was cut off, may
+be behind the others and honestly wrong; what is skipped because of its word is lost to the query for good."""
+
 _MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -222,7 +226,7 @@ class Fetcher:
                 if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._check_loss(part, position, deadline)
                 elif code in _GONE:
-                    self._check_topic(part, deadline)
+                    self._check_topic(part)
                 elif code not in _MOVED:
                     raise FetchFailed(in_words(failure))
             except ClientError as error:
@@ -287,7 +291,7 @@ class Fetcher:
         found = leader_of(place, self._cluster.metadata(deadline, topics=[part.topic]).topics)
         if isinstance(found, ClientError):
             if found.code in _GONE:
-                self._check_topic(part, deadline)
+                self._check_topic(part)
             raise found
         self._leaders[place] = self._cluster.node(found, deadline)
         return self._leaders[place]
@@ -299,20 +303,37 @@ class Fetcher:
 
     # ---- what an error means -------------------------------------------------------------------------
 
-    def _check_topic(self, part: Range, deadline: Deadline) -> None:
-        """Raise `TopicChanged` if the brokers know for sure that the topic is another one now."""
-        for topic in self._cluster.metadata(deadline, topics=[part.topic]).topics:
+    def _check_topic(self, part: Range) -> None:
+        """Raise `TopicChanged` if the brokers know for sure that the topic is another one now.
+
+        That takes several answers, from more than one broker where there are more, and time of its own: with a short
+        `timeoutMs` they are not to be believed sooner.
+        """
+        change = self._change_of(part)
+        for pause_s in DOUBTS_S:
+            if change is None:
+                return
+            time.sleep(pause_s)
+            self._cluster.look_around()
+            change = self._change_of(part)
+        if change is not None:
+            raise change
+
+    def _change_of(self, part: Range) -> TopicChanged | None:
+        """What has become of the topic, according to one broker; None if it is the one that is read."""
+        for topic in self._cluster.metadata(self._cluster.deadline(), topics=[part.topic]).topics:
             code = error_code(topic.error_code)
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise TopicChanged(
+                return TopicChanged(
                     f"Topic `{part.topic}` was deleted while the query was reading it. "
                     "With `failOnDataLoss` = false the query goes on without it."
                 )
             if code is ErrorCode.NONE and topic_id_text(TopicId(topic.topic_id)) != part.topic_id:
-                raise TopicChanged(
+                return TopicChanged(
                     f"Topic `{part.topic}` was deleted and created again while the query was reading it. "
                     "With `onTopicRecreated` = earliest a stream reads the new one from its beginning."
                 )
+        return None
 
     def _check_loss(self, part: Range, position: int, deadline: Deadline) -> None:
         """Raise `DataLoss` if the offset is before the beginning; beyond the end it may only be early."""

@@ -18,13 +18,12 @@ from typing import Any
 from drmq.client import ClientError
 from drmq.model import TopicPartition
 from drmq.spark.errors import DataLoss, TopicChanged
-from drmq.spark.fetching import Fetcher
+from drmq.spark.fetching import DOUBTS_S, Fetcher
 from drmq.spark.offsets import Position, Range, fitting_count, from_json, limit_bytes, limit_rows, to_json
 from drmq.spark.options import ReadOptions
 from drmq.spark.view import TopicView, View
 
 WAIT_S = 0.1
-_DOUBTS_S = (0.2, 0.5, 1.0)
 
 _log = logging.getLogger(__name__)
 
@@ -144,7 +143,7 @@ class StreamProgress:
     def _topics(self, start: Position) -> dict[str, TopicView]:
         """The topics as they are. What is missing is asked for again: a broker that just started may not know it."""
         topics = self._view.topics()
-        for pause_s in _DOUBTS_S:
+        for pause_s in DOUBTS_S:
             missing = start.topic_ids.keys() - topics.keys()
             if missing <= self._gone:
                 return topics

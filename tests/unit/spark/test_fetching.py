@@ -262,6 +262,26 @@ def test_a_deleted_topic(cluster: Cluster) -> None:
         cluster.read()
 
 
+@pytest.mark.parametrize("topic_id", [None, TopicId(b"the one before..")])
+def test_one_broker_that_is_behind_is_not_believed(cluster: Cluster, topic_id: TopicId | None) -> None:
+    """It does not know the topic yet, or knows an earlier one. The others are asked before the range is given up."""
+
+    def behind(request: Any) -> Any:
+        answer = cluster.metadata()
+        answer.topics = [
+            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="orders")
+            if topic_id is None
+            else MetadataResponseTopic(name="orders", topic_id=topic_id, partitions=answer.topics[0].partitions)
+        ]
+        return answer
+
+    cluster.leader = 1
+    cluster.brokers[0].answers[ApiKey.METADATA] = behind
+    if topic_id is not None:
+        cluster.answers = [lambda number, offset: refusal(ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert cluster.read(fail_on_data_loss=False) == list(range(10))
+
+
 def test_deleted_records(cluster: Cluster) -> None:
     """A loss, or a jump to what is left."""
     cluster.first_offset = 6
