@@ -146,6 +146,21 @@ def test_a_batch_that_runs_again_reads_the_same(topics: Topics, collect: Collect
     assert sorted(rest) == list(range(40, 60))
 
 
+def test_a_first_batch_that_runs_again_misses_what_was_deleted(
+    topics: Topics, collect: Collect, tmp_path: Path
+) -> None:
+    """Where it began is not in Spark's log. It must not begin later the second time, without a word about the rest."""
+    topic = topics.create()
+    topics.fill(topic, 10)
+    assert collect(values(topics.stream(topic))).finish().sizes == [10]
+    commits = tmp_path / "checkpoint" / "commits"
+    for leftover in [commits / "0", *commits.glob(".0*")]:
+        leftover.unlink()
+    with topics.admin() as admin:
+        admin.topics.trim({TopicPartition(topic, 0): 6})
+    assert "Offsets 0 to 5" in failure_of(collect(values(topics.stream(topic))))
+
+
 def test_an_idle_stream_logs_nothing(topics: Topics, collect: Collect, tmp_path: Path) -> None:
     """Positions with nothing new are the same text, or Spark would run an empty batch each time."""
     topic = topics.create(3)

@@ -13,13 +13,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from drmq.client import ClientError
 from drmq.model import TopicPartition
 from drmq.spark.errors import DataLoss, TopicChanged
 from drmq.spark.fetching import DOUBTS_S, Fetcher
-from drmq.spark.offsets import Position, Range, fitting_count, from_json, limit_bytes, limit_rows, to_json
+from drmq.spark.offsets import (
+    Position,
+    Range,
+    fitting_count,
+    from_json,
+    is_beginning,
+    limit_bytes,
+    limit_rows,
+    to_json,
+)
 from drmq.spark.options import ReadOptions
 from drmq.spark.view import TopicView, View
 
@@ -41,6 +51,7 @@ class StreamProgress:
             read_committed=options.read_committed,
             fetch_bytes=1,
         )
+        self._begin: Position | None = None
         self._target: Position | None = None
         self._end_seen: Position | None = None
         self._moved_at = time.monotonic()
@@ -69,8 +80,14 @@ class StreamProgress:
         return None if self._end_seen is None else to_json(self._end_seen)
 
     def latest(self, logged: Mapping[str, Any], *, is_limited: bool) -> Mapping[str, Any]:
-        """The end of the micro-batch that begins at `logged`; `logged` itself if there is nothing to do."""
-        start = from_json(logged)
+        """The end of the micro-batch that begins at `logged`; `logged` itself if there is nothing to do.
+
+        The first batch is the exception: Spark runs it even if it is empty, and its end is always a true position.
+        """
+        is_first = is_beginning(logged)
+        start = self._first_start() if is_first else from_json(logged)
+        if is_first:
+            logged = to_json(start)
         # All before `start` is done: Spark asks for the next batch only then. After the last batch of an
         # `availableNow` run this is the only sign.
         self.publish(logged)
@@ -78,6 +95,8 @@ class StreamProgress:
         if self._target is None and not _is_new(start, end):
             self._waiter.wait(dict(start.offsets), WAIT_S)
             end = self._end(start)
+        if is_first:
+            end = replace(end, starts=_first_starts(start, end))
         self._end_seen = end
         if not _is_new(start, end) or self._should_wait(start, end):
             return logged
@@ -101,6 +120,13 @@ class StreamProgress:
                 _log.warning("The progress of the query is not published for group %s: %s", group_id, error)
 
     # ---- the next end --------------------------------------------------------------------------------
+
+    def _first_start(self) -> Position:
+        """Where the first batch begins, the same each time it is asked for."""
+        if self._begin is None:
+            begin = from_json(self.initial())
+            self._begin = replace(begin, starts=begin.offsets)
+        return self._begin
 
     def _end(self, start: Position) -> Position:
         """Everything that can be read now, also in topics and partitions that `start` does not know."""
@@ -228,6 +254,14 @@ def _sizes(start: Position, end: Position) -> dict[TopicPartition, int]:
     """Offsets between two positions, for each partition of the later one."""
     return {
         place: offset - (end.starts[place] if place in end.starts else min(offset, start.offsets.get(place, offset)))
+        for place, offset in end.offsets.items()
+    }
+
+
+def _first_starts(start: Position, end: Position) -> dict[TopicPartition, int]:
+    """The beginning of every partition in the first batch: none is named by the position before it."""
+    return {
+        place: end.starts[place] if place in end.starts else min(start.offsets[place], offset)
         for place, offset in end.offsets.items()
     }
 

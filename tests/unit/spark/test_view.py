@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,9 +11,10 @@ import pytest
 from drmq.client import Admin, NewTopic
 from drmq.model import ErrorCode, TopicPartition
 from drmq.spark.errors import DataLoss, OptionsError, TopicChanged
-from drmq.spark.offsets import Position, from_json, to_json
+from drmq.spark.offsets import BEGINNING, Position, from_json, to_json
 from drmq.spark.options import ReadOptions, read_options
 from drmq.spark.progress import StreamProgress
+from drmq.spark.source import StreamReader
 from drmq.spark.view import View
 from drmq.testing import Broker
 from drmq.wire import ApiKey
@@ -27,7 +28,8 @@ from support.fake_broker import FakeBroker
 
 
 def options(bootstrap: str, **more: str) -> ReadOptions:
-    chosen = {"kafka.bootstrap.servers": bootstrap, "subscribe": "orders", "startingOffsets": "earliest"}
+    chosen = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest"}
+    chosen |= {} if "subscribePattern" in more else {"subscribe": "orders"}
     return read_options({**chosen, **more}, is_stream=True)
 
 
@@ -126,6 +128,80 @@ def test_a_new_partition_is_logged_with_its_beginning(orders: str, start_query: 
     assert after.starts == {place(2): 0}
 
 
+def first_end(reader: StreamReader) -> Mapping[str, Any]:
+    """The end of a query's first batch, as Spark asks for it."""
+    return reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+
+
+def first_ranges(reader: StreamReader, end: Mapping[str, Any]) -> list[tuple[int, int, int]]:
+    """The tasks of the first batch, as Spark asks for them: partition, start and end."""
+    parts = [task.value for task in reader.partitions(reader.initialOffset(), end)]
+    return [(part.partition, part.start, part.end) for part in parts]
+
+
+@pytest.fixture
+def start_source() -> Iterator[Callable[..., StreamReader]]:
+    """Makes the source of a query as Spark does at each start, and stops it."""
+    started: list[StreamReader] = []
+
+    def start(bootstrap: str, **more: str) -> StreamReader:
+        started.append(StreamReader(options(bootstrap, **more), schema=None))
+        return started[-1]
+
+    yield start
+    for reader in started:
+        reader.stop()
+
+
+Source = Callable[..., StreamReader]
+
+
+def test_the_first_batch_runs_again_as_it_was_planned(orders: str, start_source: Source) -> None:
+    """Spark logs only where it ends. Whatever has been deleted since, a second run begins where the first one did."""
+    end = first_end(start_source(orders))
+    with Admin(orders) as admin:
+        admin.topics.trim({place(0): 2})
+    assert first_ranges(start_source(orders), end) == [(0, 0, 3), (1, 0, 3)]
+
+
+def test_the_first_batch_of_a_query_that_begins_at_the_end(orders: str, start_source: Source) -> None:
+    """What arrived before its end was logged is in it, though the end of the topic has moved on since."""
+    chosen = {"startingOffsets": "latest", "minOffsetsPerTrigger": "2"}
+    reader = start_source(orders, **chosen)
+    assert first_ranges(start_source(orders, **chosen), first_end(reader)) == []
+    produce(orders, 2)
+    end = first_end(reader)
+    produce(orders, 2)
+    assert first_ranges(reader, end) == first_ranges(start_source(orders, **chosen), end) == [(0, 3, 4), (1, 3, 4)]
+    after = reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert from_json(after).offsets == {place(0): 5, place(1): 5}
+    assert from_json(after).starts == {}
+
+
+def test_the_first_batch_runs_again_with_more_partitions(orders: str, start_source: Source) -> None:
+    """The options do not name them, nor did they have to when the batch was planned."""
+    named = {"startingOffsets": '{"orders":{"0":1,"1":2}}'}
+    end = first_end(start_source(orders, **named))
+    with Admin(orders) as admin:
+        admin.topics.add_partitions("orders", 3)
+    assert first_ranges(start_source(orders, **named), end) == [(0, 1, 3), (1, 2, 3)]
+
+
+def test_a_first_batch_without_topics(broker: Broker, start_source: Source) -> None:
+    """A pattern that nothing fits yet is no reason to begin again: what is created later is read from its beginning."""
+    reader = start_source(broker.bootstrap_servers, subscribePattern="orders", startingOffsets="latest")
+    end = first_end(reader)
+    assert from_json(end).offsets == {}
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.topics.create(NewTopic("orders"))
+        produce(broker.bootstrap_servers, 1)
+        reader._progress._view.topics(fresh=True)
+        after = from_json(reader.latestOffset(end, reader.getDefaultReadLimit()))
+        admin.topics.delete("orders")
+    assert after.offsets == {place(0): 1}
+    assert after.starts == {place(0): 0}
+
+
 def test_a_log_that_was_cut(orders: str, start_query: Start) -> None:
     """A partition that ends before what was read: a loss, or a new end."""
     ids = from_json(start_query(orders).initial()).topic_ids
@@ -161,6 +237,8 @@ def test_places_that_do_not_exist(orders: str, start_query: Start, more: dict[st
     progress = start_query(orders, **more)
     with pytest.raises((OptionsError, DataLoss, TopicChanged), match=words):
         progress.initial()
+    with pytest.raises((OptionsError, DataLoss, TopicChanged), match=words):
+        progress.latest(BEGINNING, is_limited=True)
 
 
 def test_a_partition_without_a_leader_is_waited_for() -> None:
