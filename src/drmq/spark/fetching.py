@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from drmq.client import EARLIEST, ClientError, Connection, Deadline, Refused, Unreachable
+from drmq.client import EARLIEST, ClientError, Connection, Deadline, DeadlineExceeded, Refused, Unreachable
 from drmq.client.cluster import Cluster
 from drmq.client.connection import ReceiveMemory, Sent
 from drmq.client.errors import error_code
@@ -39,6 +39,7 @@ from drmq.wire.messages.fetch import (
 _BY_NAME_VERSION_MAX = 12
 _WAIT_MS = 500
 _BACKOFF_S, _BACKOFF_S_MAX = 0.05, 1.0
+_ATTEMPT_SHARE = 0.5
 _FETCH_BYTES_MAX = 64 << 20
 """More at once is not faster, takes as much memory in every worker, and must stay well below what a client accepts
 as an answer."""
@@ -213,6 +214,7 @@ class Fetcher:
         deadline = Deadline(self._timeout_s)
         backoff_s = _BACKOFF_S
         while True:
+            node: Connection | None = None
             try:
                 node = self._leader(part, deadline)
                 if self._ahead is not None and self._ahead[:3] != (node, part, position):
@@ -231,12 +233,16 @@ class Fetcher:
                     raise FetchFailed(in_words(failure))
             except ClientError as error:
                 failure = error
+                if node is not None and isinstance(error, Unreachable | DeadlineExceeded):
+                    self._cluster.look_around(node.address)
             self._forget_ahead()
             self._leaders.pop(TopicPartition(part.topic, part.partition), None)
             if deadline.left_s() <= backoff_s:
+                why = in_words(failure)
+                remedy = "" if "`timeoutMs`" in why else " `timeoutMs` waits longer."
                 raise FetchFailed(
                     f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} "
-                    f"within {self._timeout_s:g} s: {in_words(failure)} `timeoutMs` waits longer."
+                    f"within {self._timeout_s:g} s: {why}{remedy}"
                 )
             time.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
@@ -246,7 +252,10 @@ class Fetcher:
     ) -> FetchResponsePartition:
         ahead, self._ahead = self._ahead, None
         sent = self._send(node, part, position, fetch_bytes, deadline) if ahead is None else ahead.sent
-        answer = node.receive(sent, FetchResponse, deadline, self._memory)
+        # A leader that is frozen or cut off must leave time for its successor.
+        has_others = len(self._cluster.brokers()) > 1
+        attempt = deadline.part(_ATTEMPT_SHARE) if has_others else deadline
+        answer = node.receive(sent, FetchResponse, attempt, self._memory)
         if answer.error_code:
             raise Refused(error_code(answer.error_code), f"{node.address} refused a fetch")
         for topic in answer.responses:

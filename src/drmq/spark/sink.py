@@ -120,6 +120,11 @@ def write_all(batches: Iterator[Any], columns: Sequence[str], options: WriteOpti
         raise
 
 
+def _silence_ms_max(timeout_s: float) -> int:
+    """How long one broker may leave a request unanswered: a quarter of the time, a second to a minute."""
+    return min(60_000, max(1_000, int(timeout_s * 250)))
+
+
 _senders: dict[tuple[object, ...], _Sender] = {}
 """By process and settings: a worker serves many micro-batches, and a new producer each time would ask for
 metadata and a producer id each time."""
@@ -152,6 +157,9 @@ class _Sender:
             "batch.size": 1 << 20,
             "compression.type": "lz4",
             "message.timeout.ms": int(options.timeout_s * 1000),
+            # A leader that is frozen or cut off must leave time to send to its successor. librdkafka's own minute is as
+            # long as a record may take altogether.
+            "socket.timeout.ms": _silence_ms_max(options.timeout_s),
             # As Kafka's own clients do; librdkafka by itself takes another checksum of the key.
             "partitioner": "murmur2_random",
             **options.settings,

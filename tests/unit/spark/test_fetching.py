@@ -223,6 +223,31 @@ def test_a_broken_connection_is_opened_again(cluster: Cluster) -> None:
     assert cluster.read() == list(range(10))
 
 
+def test_a_leader_that_falls_silent_leaves_time_for_its_successor(cluster: Cluster) -> None:
+    """Frozen in the middle of a range, with its connection still open, while the other one leads already."""
+
+    def freeze(number: int, offset: int) -> FetchResponsePartition:
+        cluster.leader = 1
+        cluster.brokers[0].freeze()
+        return refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    cluster.answers = [cluster.log, cluster.log, freeze]
+    assert cluster.read(timeout_s=3) == list(range(10))
+
+
+def test_a_leader_that_stays_silent(cluster: Cluster) -> None:
+    """The reason and the remedy, each of them once."""
+
+    def freeze(number: int, offset: int) -> FetchResponsePartition:
+        cluster.brokers[0].freeze()
+        return refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    cluster.answers = [freeze]
+    with pytest.raises(FetchFailed) as raised:
+        cluster.read(timeout_s=1)
+    assert str(raised.value).count("`timeoutMs` waits longer") == 1
+
+
 def test_the_deadline_ends_the_wait(cluster: Cluster) -> None:
     """With the place, the reason and the option that waits longer."""
     cluster.answers = [lambda number, offset: refusal(ErrorCode.LEADER_NOT_AVAILABLE)] * 100
