@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
 from drmq.client import ClientError
-from drmq.model import TopicPartition
+from drmq.model import ErrorCode, TopicPartition
 from drmq.spark.errors import DataLoss, TopicChanged
 from drmq.spark.fetching import DOUBTS_S, Fetcher
 from drmq.spark.offsets import (
@@ -57,7 +57,7 @@ class StreamProgress:
         self._moved_at = time.monotonic()
         self._published: Position | None = None
         self._publish_failure = ""
-        self._gone: set[str] = set()
+        self._gone: Set[str] = frozenset()
         """Topics that are missing for sure."""
 
     def close(self) -> None:
@@ -71,7 +71,12 @@ class StreamProgress:
 
     def stop_at_present_end(self) -> None:
         """From now on behave as if nothing came after what is there now."""
-        self._view.check_existence()
+        if self._options.fail_on_data_loss:
+            self._view.check_existence()
+        else:
+            # A topic that is gone must not stop the others; one that a broker does not know yet is waited for.
+            self._view.topics(fresh=True)
+            self._topics(self._view.named())
         places = self._view.places()
         self._target = self._view.position(self._view.latest(places))
 
@@ -129,12 +134,25 @@ class StreamProgress:
         return self._begin
 
     def _end(self, start: Position) -> Position:
-        """Everything that can be read now, also in topics and partitions that `start` does not know."""
-        topics = self._topics(start)
+        """Everything that can be read now, also in topics and partitions that `start` does not know.
+
+        Which topics there are may be known from a second ago. Where that does not fit what the leaders say, a topic may
+        have been deleted or created again since: then it is asked for, and the answer counts.
+        """
+        found = self._end_as_seen(start, is_sure=False)
+        if found is None:
+            self._view.topics(fresh=True)
+            found = self._end_as_seen(start, is_sure=True)
+        assert found is not None, start
+        return found
+
+    def _end_as_seen(self, start: Position, *, is_sure: bool) -> Position | None:
+        """The end by the topics as they were last seen; None if they seem to have changed, unless that `is_sure`."""
+        topics = self._topics(start.topic_ids.keys())
         self._check_topics(start, topics)
-        places = [place for place in self._view.places() if self._is_wanted(place)]
-        ends = self._view.latest(places)
         ids = {name: view.topic_id for name, view in topics.items()}
+        there = [TopicPartition(name, index) for name, view in topics.items() for index in view.partitions]
+        places = [place for place in there if self._is_wanted(place, ids[place.topic])]
         # What is not read now, because its topic is gone or came too late, stays where it is. Only the
         # partitions of an earlier topic of the same name are forgotten.
         kept = {
@@ -143,7 +161,15 @@ class StreamProgress:
             if ids.get(place.topic, start.topic_ids[place.topic]) == start.topic_ids[place.topic]
         }
         fresh = [p for p in places if p not in start.offsets or start.topic_ids[p.topic] != ids[p.topic]]
-        starts = self._view.earliest(fresh) if fresh else {}
+        try:
+            ends = self._view.latest(places)
+            starts = self._view.earliest(fresh) if fresh else {}
+        except ClientError as error:
+            if is_sure or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return None
+        if not is_sure and any(ends[p] < start.offsets[p] for p in places if p not in starts):
+            return None
         for place in places:
             if self._target is not None:
                 ends[place] = min(ends[place], self._target.offsets[place])
@@ -159,23 +185,21 @@ class StreamProgress:
             {place: starts[place] for place in fresh},
         )
 
-    def _is_wanted(self, place: TopicPartition) -> bool:
+    def _is_wanted(self, place: TopicPartition, topic_id: str) -> bool:
         """Under `availableNow`, only what was there at its beginning."""
         if self._target is None:
             return True
-        same_topic = self._target.topic_ids.get(place.topic) == self._view.topics()[place.topic].topic_id
-        return place in self._target.offsets and same_topic
+        return place in self._target.offsets and self._target.topic_ids[place.topic] == topic_id
 
-    def _topics(self, start: Position) -> dict[str, TopicView]:
+    def _topics(self, wanted: Set[str]) -> dict[str, TopicView]:
         """The topics as they are. What is missing is asked for again: a broker that just started may not know it."""
         topics = self._view.topics()
         for pause_s in DOUBTS_S:
-            missing = start.topic_ids.keys() - topics.keys()
-            if missing <= self._gone:
+            if wanted - topics.keys() <= self._gone:
                 return topics
             time.sleep(pause_s)
             topics = self._view.topics(fresh=True)
-        self._gone = start.topic_ids.keys() - topics.keys()
+        self._gone = wanted - topics.keys()
         return topics
 
     def _check_topics(self, start: Position, topics: dict[str, TopicView]) -> None:

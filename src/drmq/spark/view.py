@@ -88,10 +88,15 @@ class View:
         """Every selected partition that exists."""
         return [TopicPartition(name, index) for name, view in self.topics().items() for index in view.partitions]
 
+    def named(self) -> frozenset[str]:
+        """The topics that the options name; none for a pattern."""
+        selection = self._options.selection
+        return frozenset(selection.topics or {place.topic for place in selection.partitions})
+
     def check_existence(self) -> None:
         """Raise unless every topic that is named exists: for the start of a query."""
-        names = self._options.selection.topics or {place.topic for place in self._options.selection.partitions}
-        missing = [name for name in sorted(names) if name not in self.topics(fresh=True)]
+        there = self.topics(fresh=True)
+        missing = sorted(self.named() - there.keys())
         if missing:
             what = f"Topic `{missing[0]}` does" if len(missing) == 1 else f"Topics {', '.join(missing)} do"
             raise TopicChanged(

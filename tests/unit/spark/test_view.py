@@ -225,6 +225,73 @@ def test_a_deleted_topic_is_asked_for_again_before_it_is_given_up(orders: str, s
     assert lenient.latest(start, is_limited=True) is start
 
 
+@pytest.fixture
+def old_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which topics there are is not asked for again just because time has passed."""
+    monkeypatch.setattr("drmq.spark.view.TOPICS_AGE_S_MAX", 3600)
+
+
+@pytest.fixture
+def refunds(orders: str) -> Iterator[str]:
+    """A second topic, which a test may delete."""
+    with Admin(orders) as admin:
+        admin.topics.create(NewTopic("refunds"))
+        yield "refunds"
+        if any(topic.name == "refunds" for topic in admin.topics.all()):
+            admin.topics.delete("refunds")
+
+
+@pytest.mark.usefixtures("old_view")
+def test_a_topic_is_deleted_under_a_running_query(orders: str, refunds: str, start_query: Start) -> None:
+    """Noticed also while the planner still believes in it: the others are read on, or the query says what happened."""
+    lenient, strict = (
+        start_query(orders, subscribe=f"orders,{refunds}", failOnDataLoss=word) for word in ("false", "true")
+    )
+    end = lenient.latest(lenient.initial(), is_limited=True)
+    assert strict.latest(end, is_limited=True) is end
+    with Admin(orders) as admin:
+        admin.topics.delete(refunds)
+    produce(orders, 2)
+    after = from_json(lenient.latest(end, is_limited=True))
+    assert after.offsets == {place(0): 4, place(1): 4, TopicPartition(refunds, 0): 0}
+    with pytest.raises(TopicChanged, match=f"Topic `{refunds}` was deleted"):
+        strict.latest(end, is_limited=True)
+
+
+@pytest.mark.usefixtures("old_view")
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_topic_is_created_again_under_a_running_query(
+    orders: str, start_query: Start, fail_on_data_loss: str
+) -> None:
+    """Shorter than the old one was, it is not taken for one whose log was cut."""
+    progress = start_query(orders, onTopicRecreated="earliest", failOnDataLoss=fail_on_data_loss)
+    end = progress.latest(progress.initial(), is_limited=True)
+    with Admin(orders) as admin:
+        admin.topics.delete("orders")
+        admin.topics.create(NewTopic("orders", partitions=2))
+    produce(orders, 2)
+    after = from_json(progress.latest(end, is_limited=True))
+    assert after.offsets == {place(0): 1, place(1): 1}
+    assert after.starts == {place(0): 0, place(1): 0}
+    assert after.topic_ids != from_json(end).topic_ids
+
+
+def test_available_now_without_a_topic_that_is_gone(orders: str, refunds: str, start_query: Start) -> None:
+    """Named topics must be there, unless the query may go on with what is left."""
+    chosen = {"subscribe": f"orders,{refunds}", "failOnDataLoss": "false"}
+    first = start_query(orders, **chosen)
+    end = first.latest(first.initial(), is_limited=True)
+    with Admin(orders) as admin:
+        admin.topics.delete(refunds)
+    produce(orders, 2)
+    second = start_query(orders, **chosen)
+    second.stop_at_present_end()
+    after = from_json(second.latest(end, is_limited=True))
+    assert after.offsets == {place(0): 4, place(1): 4, TopicPartition(refunds, 0): 0}
+    with pytest.raises(TopicChanged, match=f"Topic `{refunds}` does not exist"):
+        start_query(orders, **{**chosen, "failOnDataLoss": "true"}).stop_at_present_end()
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
