@@ -34,6 +34,8 @@ from drmq.spark.options import ReadOptions
 from drmq.spark.view import TopicView, View
 
 WAIT_S = 0.1
+PUBLISH_PAUSE_S = 10.0
+"""After a failure to publish progress. Without it a coordinator that is away would hold the query up each time."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,11 +58,16 @@ class StreamProgress:
         self._end_seen: Position | None = None
         self._moved_at = time.monotonic()
         self._published: Position | None = None
+        self._unpublished: Position | None = None
         self._publish_failure = ""
+        self._publish_not_before = time.monotonic()
         self._gone: Set[str] = frozenset()
         """Topics that are missing for sure."""
 
     def close(self) -> None:
+        if self._unpublished is not None:
+            # The last chance: a run with `availableNow` may end in the pause after a failure.
+            self._try_to_publish(self._unpublished)
         self._view.close()
         self._waiter.close()
 
@@ -111,15 +118,26 @@ class StreamProgress:
         return to_json(end)
 
     def publish(self, logged: Mapping[str, Any]) -> None:
-        """Commit a finished position for the option `groupId`. A refusal is logged, once, and not fatal."""
-        group_id, position = self._options.group_id, from_json(logged)
-        if group_id is None or position == self._published:
+        """Commit a finished position for the option `groupId`.
+
+        A refusal is logged, once, and not fatal; after it there is a pause, and then the latest position is tried.
+        """
+        position = from_json(logged)
+        if self._options.group_id is None or position == self._published:
             return
+        self._unpublished = position
+        if time.monotonic() >= self._publish_not_before:
+            self._try_to_publish(position)
+
+    def _try_to_publish(self, position: Position) -> None:
+        group_id = self._options.group_id
+        assert group_id is not None, position
         try:
             self._view.publish(group_id, position.offsets)
-            self._published = position
+            self._published, self._unpublished = position, None
             self._publish_failure = ""
         except ClientError as error:
+            self._publish_not_before = time.monotonic() + PUBLISH_PAUSE_S
             if str(error) != self._publish_failure:
                 self._publish_failure = str(error)
                 _log.warning("The progress of the query is not published for group %s: %s", group_id, error)

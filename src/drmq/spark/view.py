@@ -22,6 +22,7 @@ from drmq.spark.options import ReadOptions, Where
 
 TOPICS_AGE_S_MAX = 1.0
 SIZES_AGE_S_MAX = 5.0
+PUBLISH_S_MAX = 2.0
 _SHOWN_MAX = 5
 _PAUSE_S = 0.2
 
@@ -152,8 +153,11 @@ class View:
         return self._sizes
 
     def publish(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group from outside. Raises `ClientError`, also where the group has members."""
-        self._admin.groups.commit(group_id, offsets)
+        """Commit offsets for a group from outside. Raises `ClientError`, also where the group has members.
+
+        Soon: the query waits for it, and does not need it.
+        """
+        self._admin.groups.commit(group_id, offsets, timeout_s=min(PUBLISH_S_MAX, self._options.timeout_s))
 
     # ---- places that the user named ------------------------------------------------------------------
 

@@ -18,12 +18,19 @@ from drmq.spark.source import StreamReader
 from drmq.spark.view import View
 from drmq.testing import Broker
 from drmq.wire import ApiKey
+from drmq.wire.messages.fetch import FetchResponse
+from drmq.wire.messages.find_coordinator import FindCoordinatorResponse, FindCoordinatorResponseCoordinator
 from drmq.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
 from drmq.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from drmq.wire.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from support.fake_broker import FakeBroker
 
 
@@ -324,4 +331,54 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
     view = View(options(str(fake.address), timeoutMs="20000"))
     assert view.latest([place(0)]) == {place(0): 7}
     view.close()
+    fake.close()
+
+
+def test_a_coordinator_that_is_away_does_not_stop_the_query() -> None:
+    """Publishing is tried for a moment, then left alone for a while, and once more when the query stops."""
+    coordinator_error = [int(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    committed: list[int] = []
+
+    def metadata(request: Any) -> Any:
+        partition = MetadataResponsePartition(partition_index=0, leader_id=1)
+        return fake.metadata(topics=[MetadataResponseTopic(name="orders", partitions=[partition])])
+
+    def list_offsets(request: Any) -> Any:
+        found = ListOffsetsResponsePartition(0, ErrorCode.NONE, offset=7)
+        return ListOffsetsResponse(topics=[ListOffsetsResponseTopic("orders", [found])])
+
+    def find_coordinator(request: Any) -> Any:
+        address, error = fake.address, coordinator_error[0]
+        found = FindCoordinatorResponseCoordinator("readers", 1, address.host, address.port, error, None)
+        return FindCoordinatorResponse(coordinators=[found])
+
+    def commit(request: Any) -> Any:
+        committed.append(request.topics[0].partitions[0].committed_offset)
+        answered = OffsetCommitResponseTopic(name="orders", partitions=[OffsetCommitResponsePartition(0, 0)])
+        return OffsetCommitResponse(topics=[answered])
+
+    fake = FakeBroker(
+        {
+            ApiKey.METADATA: metadata,
+            ApiKey.LIST_OFFSETS: list_offsets,
+            ApiKey.FETCH: lambda request: FetchResponse(),
+            ApiKey.FIND_COORDINATOR: find_coordinator,
+            ApiKey.OFFSET_COMMIT: commit,
+        }
+    )
+    progress = StreamProgress(options(str(fake.address), groupId="readers", timeoutMs="600000"))
+    ends: list[Any] = []
+    planner = threading.Thread(
+        target=lambda: ends.append(progress.latest(progress.initial(), is_limited=True)), daemon=True
+    )
+    planner.start()
+    planner.join(60)
+    assert ends, "the query waits for the coordinator"
+    asked = fake.count(ApiKey.FIND_COORDINATOR)
+    assert asked > 0
+    progress.publish(to_json(Position(from_json(ends[0]).topic_ids, {place(0): 9})))
+    assert fake.count(ApiKey.FIND_COORDINATOR) == asked
+    coordinator_error[0] = ErrorCode.NONE
+    progress.close()
+    assert committed == [9]
     fake.close()
