@@ -51,7 +51,7 @@ DOUBTS_S = (0.2, 0.5, 1.0)
 """Pauses between questions about a topic that is said to be gone. A broker that has just started, or was cut off, may
 be behind the others and honestly wrong; what is skipped because of its word is lost to the query for good."""
 
-_MOVED = frozenset(
+MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -229,7 +229,7 @@ class Fetcher:
                     self._check_loss(part, position, deadline)
                 elif code in _GONE:
                     self._check_topic(part)
-                elif code not in _MOVED:
+                elif code not in MOVED:
                     raise FetchFailed(in_words(failure))
             except ClientError as error:
                 failure = error

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from drmq.client import Admin, NewTopic
-from drmq.model import ErrorCode, TopicPartition
+from drmq.client import EARLIEST, Admin, NewTopic
+from drmq.model import ErrorCode, Offset, TopicPartition
+from drmq.records import Record, encode_batch
 from drmq.spark.errors import DataLoss, OptionsError, TopicChanged
 from drmq.spark.offsets import BEGINNING, Position, from_json, to_json
 from drmq.spark.options import ReadOptions, read_options
@@ -18,7 +19,8 @@ from drmq.spark.source import StreamReader
 from drmq.spark.view import View
 from drmq.testing import Broker
 from drmq.wire import ApiKey
-from drmq.wire.messages.fetch import FetchResponse
+from drmq.wire.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResponseResult
+from drmq.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from drmq.wire.messages.find_coordinator import FindCoordinatorResponse, FindCoordinatorResponseCoordinator
 from drmq.wire.messages.list_offsets import (
     ListOffsetsResponse,
@@ -334,18 +336,59 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
     fake.close()
 
 
-def test_a_coordinator_that_is_away_does_not_stop_the_query() -> None:
-    """Publishing is tried for a moment, then left alone for a while, and once more when the query stops."""
-    coordinator_error = [int(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
-    committed: list[int] = []
+def fake_orders(**answers: Callable[[Any], Any]) -> FakeBroker:
+    """A broker with one partition of seven records, which answers everything else as it is told."""
 
     def metadata(request: Any) -> Any:
         partition = MetadataResponsePartition(partition_index=0, leader_id=1)
         return fake.metadata(topics=[MetadataResponseTopic(name="orders", partitions=[partition])])
 
-    def list_offsets(request: Any) -> Any:
-        found = ListOffsetsResponsePartition(0, ErrorCode.NONE, offset=7)
-        return ListOffsetsResponse(topics=[ListOffsetsResponseTopic("orders", [found])])
+    fake = FakeBroker({ApiKey.METADATA: metadata, ApiKey.LIST_OFFSETS: list_offsets, ApiKey.FETCH: fetch})
+    fake.answers.update({ApiKey[name.upper()]: answer for name, answer in answers.items()})
+    return fake
+
+
+def list_offsets(request: Any, error: ErrorCode = ErrorCode.NONE) -> Any:
+    offset = 0 if request.topics[0].partitions[0].timestamp == EARLIEST else 7
+    found = ListOffsetsResponsePartition(0, error, offset=offset)
+    return ListOffsetsResponse(topics=[ListOffsetsResponseTopic("orders", [found])])
+
+
+def fetch(request: Any) -> Any:
+    offset = request.topics[0].partitions[0].fetch_offset
+    records = (
+        b""
+        if offset >= 7
+        else bytes(encode_batch([Record(Offset(offset), 0, None, b"x" * 100)], base_offset=Offset(offset)))
+    )
+    answer = FetchResponsePartition(0, high_watermark=7, last_stable_offset=7, records=records)
+    return FetchResponse(responses=[FetchResponseTopic("orders", request.topics[0].topic_id, [answer])])
+
+
+def test_a_failing_disk_is_waited_for() -> None:
+    """As workers do: another replica may take over."""
+    errors = iter([ErrorCode.KAFKA_STORAGE_ERROR] * 2)
+    fake = fake_orders(list_offsets=lambda request: list_offsets(request, next(errors, ErrorCode.NONE)))
+    view = View(options(str(fake.address), timeoutMs="20000"))
+    assert view.latest([place(0)]) == {place(0): 7}
+    view.close()
+    fake.close()
+
+
+def test_sizes_that_a_broker_does_not_tell(start_query: Start) -> None:
+    """They are only a first guess: the records themselves are looked at, and the limit holds."""
+    failed = DescribeLogDirsResponseResult(ErrorCode.KAFKA_STORAGE_ERROR, "/data")
+    fake = fake_orders(describe_log_dirs=lambda request: DescribeLogDirsResponse(results=[failed]))
+    progress = start_query(str(fake.address), maxBytesPerTrigger="400")
+    end = from_json(progress.latest(progress.initial(), is_limited=True))
+    assert end.offsets == {place(0): 2}
+    fake.close()
+
+
+def test_a_coordinator_that_is_away_does_not_stop_the_query() -> None:
+    """Publishing is tried for a moment, then left alone for a while, and once more when the query stops."""
+    coordinator_error = [int(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    committed: list[int] = []
 
     def find_coordinator(request: Any) -> Any:
         address, error = fake.address, coordinator_error[0]
@@ -357,15 +400,7 @@ def test_a_coordinator_that_is_away_does_not_stop_the_query() -> None:
         answered = OffsetCommitResponseTopic(name="orders", partitions=[OffsetCommitResponsePartition(0, 0)])
         return OffsetCommitResponse(topics=[answered])
 
-    fake = FakeBroker(
-        {
-            ApiKey.METADATA: metadata,
-            ApiKey.LIST_OFFSETS: list_offsets,
-            ApiKey.FETCH: lambda request: FetchResponse(),
-            ApiKey.FIND_COORDINATOR: find_coordinator,
-            ApiKey.OFFSET_COMMIT: commit,
-        }
-    )
+    fake = fake_orders(find_coordinator=find_coordinator, offset_commit=commit)
     progress = StreamProgress(options(str(fake.address), groupId="readers", timeoutMs="600000"))
     ends: list[Any] = []
     planner = threading.Thread(
