@@ -140,6 +140,11 @@ class Fetcher:
                 return
             records = memoryview(answer.records or b"")
             reached = end_of_batches(records)
+            if reached is not None and reached <= position:
+                if progress_deadline.left_s() <= 0:
+                    raise self._repeating(part, position, reached)
+                time.sleep(_BACKOFF_S)
+                continue
             if reached is None:
                 if len(records) > 0:
                     # Brokers send at least one whole batch; one that does not is asked for more.
@@ -155,7 +160,7 @@ class Fetcher:
                 return
             progress_deadline = Deadline(self._timeout_s)
             empty_answers, asked = 0, position
-            position = max(position, reached)
+            position = reached
             self._send_ahead(part, position, fetch_bytes)
             aborted = answer.aborted_transactions or []
             yield Fetched(asked, records, tuple((entry.producer_id, entry.first_offset) for entry in aborted))
@@ -367,6 +372,13 @@ class Fetcher:
             f"{self._timeout_s:g} s: its leader can be read to {answer.last_stable_offset} of "
             f"{answer.high_watermark} only, and the query was planned to {part.end}. `drmq status` shows whether "
             "replicas are missing; a topic whose log was cut needs a new checkpoint."
+        )
+
+    def _repeating(self, part: Range, position: int, reached: int) -> FetchFailed:
+        return FetchFailed(
+            f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} within "
+            f"{self._timeout_s:g} s: its leader answers with records that end at {reached}, before what was asked for. "
+            "`drmq log verify` looks at the broker's files."
         )
 
     def _gap(self, part: Range, position: int) -> DataLoss:

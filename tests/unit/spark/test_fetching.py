@@ -339,6 +339,16 @@ def test_a_hole_at_the_end(cluster: Cluster) -> None:
     assert cluster.read(fail_on_data_loss=False) == [0, 1]
 
 
+def test_batches_before_the_position_are_no_progress(cluster: Cluster) -> None:
+    """Whole or not: a broker that sends them again and again must not keep a task for ever."""
+    cluster.answers = [lambda number, offset: empty(records=batch(0, 2))] * 10_000
+    part = Range("orders", PART.topic_id, 0, 5, 10)
+    with pytest.raises(FetchFailed, match="answers with records that end at 2, before what was asked for"):
+        cluster.read(part, timeout_s=0.3, fail_on_data_loss=False)
+    cluster.answers = [lambda number, offset: empty(records=batch(0, 2))] * 5
+    assert cluster.read(part) == [5, 6, 7, 8, 9]
+
+
 def test_half_a_batch_is_asked_for_again(cluster: Cluster) -> None:
     cluster.answers = [lambda number, offset: empty(records=batch(0, 2)[:40])]
     assert cluster.read() == list(range(10))
