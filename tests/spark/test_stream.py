@@ -187,6 +187,13 @@ def test_a_wait_for_more(topics: Topics, collect: Collect) -> None:
     found.wait_until(lambda: found.sizes == [20, 20])
 
 
+def test_once_does_not_wait_for_more(topics: Topics, collect: Collect) -> None:
+    topic = topics.create()
+    topics.fill(topic, 20)
+    found = collect(values(topics.stream(topic, minOffsetsPerTrigger=1000)), once=True).finish()
+    assert found.sizes == [20]
+
+
 def test_a_delay_that_is_over(topics: Topics, collect: Collect) -> None:
     topic = topics.create()
     topics.fill(topic, 20)

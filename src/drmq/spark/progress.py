@@ -110,7 +110,7 @@ class StreamProgress:
         if is_first:
             end = replace(end, starts=_first_starts(start, end))
         self._end_seen = end
-        if not _is_new(start, end) or self._should_wait(start, end):
+        if not _is_new(start, end) or (is_limited and self._should_wait(start, end)):
             return logged
         if is_limited:
             end = self._limited(start, end)

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -118,6 +119,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.rows_per_trigger_max)
         if self._options.bytes_per_trigger_max is not None:
             return ReadMaxBytes(self._options.bytes_per_trigger_max)
+        if self._options.rows_per_trigger_min is not None:
+            return ReadMinRows(self._options.rows_per_trigger_min)
         return ReadAllAvailable()
 
     @plainly

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from drmq.client import EARLIEST, Admin, NewTopic
 from drmq.model import ErrorCode, Offset, TopicPartition
@@ -194,6 +195,14 @@ def test_the_first_batch_runs_again_with_more_partitions(orders: str, start_sour
     with Admin(orders) as admin:
         admin.topics.add_partitions("orders", 3)
     assert first_ranges(start_source(orders, **named), end) == [(0, 1, 3), (1, 2, 3)]
+
+
+def test_once_reads_all_there_is(orders: str, start_source: Source) -> None:
+    """Also less than a stream would wait for: there is no second batch for the rest."""
+    reader = start_source(orders, minOffsetsPerTrigger="1000")
+    assert from_json(first_end(reader)).offsets == {place(0): 0, place(1): 0}
+    once = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert from_json(once).offsets == {place(0): 3, place(1): 3}
 
 
 def test_a_first_batch_without_topics(broker: Broker, start_source: Source) -> None:
