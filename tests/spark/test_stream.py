@@ -260,6 +260,23 @@ def test_a_recreated_topic_is_read_from_its_beginning(topics: Topics, collect: C
     assert collect(values(topics.stream(topic, **options))).finish().numbers == list(range(105, 110))
 
 
+def test_a_topic_that_is_recreated_in_the_middle_of_a_batch(topics: Topics, collect: Collect, tmp_path: Path) -> None:
+    """The batch is logged and cannot be read any more. The option that the error names gets the query over it."""
+    topic = topics.create()
+    topics.fill(topic, 10)
+    collect(values(topics.stream(topic))).finish()
+    commits = tmp_path / "checkpoint" / "commits"
+    for leftover in [commits / "0", *commits.glob(".0*")]:
+        leftover.unlink()
+    with topics.admin() as admin:
+        admin.topics.delete(topic)
+    topics.create(name=topic)
+    topics.fill(topic, 3, start=10)
+    assert "`onTopicRecreated` = earliest" in failure_of(collect(values(topics.stream(topic))))
+    found = collect(values(topics.stream(topic, onTopicRecreated="earliest"))).finish()
+    assert found.numbers == [10, 11, 12]
+
+
 def test_a_deleted_topic(topics: Topics, collect: Collect) -> None:
     """Fails the query, or is left out with `failOnDataLoss=false` while others are read on."""
     gone, stays = topics.create(), topics.create()

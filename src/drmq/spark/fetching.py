@@ -26,7 +26,7 @@ from drmq.client.errors import error_code
 from drmq.client.topics import Topics, leader_of, topic_refusal
 from drmq.model import NO_TOPIC_ID, ErrorCode, TopicId, TopicPartition, topic_id_text
 from drmq.records import iter_batches
-from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged, in_words
+from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged, TopicRecreated, in_words
 from drmq.spark.offsets import Range
 from drmq.wire.messages.fetch import (
     FetchRequest,
@@ -113,13 +113,18 @@ class Fetcher:
     def close(self) -> None:
         self._cluster.close()
 
-    def read(self, part: Range, *, fail_on_data_loss: bool) -> Iterator[Fetched]:
+    def read(self, part: Range, *, fail_on_data_loss: bool, fail_on_recreated: bool = True) -> Iterator[Fetched]:
         """The batches of a range, in order. The first and last may hold records outside of it.
 
+        What is gone is left out unless it must fail: with `fail_on_recreated` = false only where another topic has
+        taken the place of the one that the range is of.
         Raises `DataLoss`, `TopicChanged` or `FetchFailed`.
         """
         try:
             yield from self._read(part, fail_on_data_loss)
+        except TopicRecreated:
+            if fail_on_recreated:
+                raise
         finally:
             self._forget_ahead()
 
@@ -343,9 +348,10 @@ class Fetcher:
                     "With `failOnDataLoss` = false the query goes on without it."
                 )
             if code is ErrorCode.NONE and topic_id_text(TopicId(topic.topic_id)) != part.topic_id:
-                return TopicChanged(
-                    f"Topic `{part.topic}` was deleted and created again while the query was reading it. "
-                    "With `onTopicRecreated` = earliest a stream reads the new one from its beginning."
+                return TopicRecreated(
+                    f"Topic `{part.topic}` was deleted and created again while the query was reading it. A batch query "
+                    "can run again. A stream with `onTopicRecreated` = earliest goes on without what was left of the "
+                    "old topic, at the beginning of the new one; otherwise it needs a new checkpoint."
                 )
         return None
 

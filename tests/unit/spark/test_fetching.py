@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pyspark.sql.types import BinaryType, StructType
 
 from drmq.model import ErrorCode, Offset, TopicId, topic_id_text
 from drmq.records import Record, encode_batch
@@ -13,7 +14,7 @@ from drmq.spark.errors import DataLoss, FetchFailed, TopicChanged
 from drmq.spark.fetching import Fetcher, end_of_batches, topic_id_from_text
 from drmq.spark.offsets import Range
 from drmq.spark.options import read_options
-from drmq.spark.reading import close_fetchers, fetcher_of
+from drmq.spark.reading import close_fetchers, fetcher_of, read_range
 from drmq.wire import ApiKey
 from drmq.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from drmq.wire.messages.list_offsets import (
@@ -273,6 +274,21 @@ def test_a_recreated_topic_is_not_read(cluster: Cluster) -> None:
         cluster.read()
     cluster.answers = [lambda number, offset: refusal(ErrorCode.UNKNOWN_TOPIC_ID)]
     assert cluster.read(fail_on_data_loss=False) == []
+
+
+def test_what_is_left_of_an_earlier_topic_may_be_left_out(cluster: Cluster) -> None:
+    """Where the new one is to be read: the logged range of the old one would otherwise fail at each restart."""
+    cluster.topic_id = bytes(16)[:15] + b"x"
+    cluster.answers = [lambda number, offset: refusal(ErrorCode.UNKNOWN_TOPIC_ID)]
+    given = {"kafka.bootstrap.servers": str(cluster.brokers[0].address), "subscribe": "orders"}
+    options = read_options({**given, "onTopicRecreated": "earliest", "columns": "value"}, is_stream=True)
+    schema = StructType().add("value", BinaryType())
+    assert list(read_range(options, schema, PART)) == []
+    cluster.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    close_fetchers()
+    with pytest.raises(TopicChanged, match="was deleted while"):
+        list(read_range(options, schema, PART))
+    close_fetchers()
 
 
 def test_a_broker_that_does_not_know_the_topic_yet(cluster: Cluster) -> None:
