@@ -10,7 +10,7 @@ import pytest
 
 from drmq.model import ErrorCode
 from drmq.spark import sink
-from drmq.spark.errors import WriteFailed
+from drmq.spark.errors import OptionsError, WriteFailed
 from drmq.spark.options import write_options
 from drmq.wire import ApiKey
 from drmq.wire.messages.init_producer_id import InitProducerIdResponse
@@ -85,6 +85,17 @@ def test_a_leader_that_falls_silent_leaves_time_for_its_successor(leaders: Leade
     assert leaders.write(timeoutMs="8000") == 10
 
 
+def test_large_rows_are_sent_a_few_at_a_time() -> None:
+    """However many of them a batch has: what is copied at once is bounded by its bytes. Order and number stay."""
+    sizes = [1 << 20] * 50 + [1] * 4000 + [9 << 20, 1]
+    batch = pa.record_batch({"value": pa.array([bytes([number % 251]) * size for number, size in enumerate(sizes)])})
+    chunks = list(sink._chunks(batch))
+    assert pa.Table.from_batches(chunks).equals(pa.Table.from_batches([batch]))
+    assert all(chunk.num_rows <= sink.CHUNK_ROWS for chunk in chunks)
+    assert all(chunk.num_rows == 1 or chunk.nbytes <= sink.CHUNK_BYTES_MAX for chunk in chunks)
+    assert list(sink._chunks(batch.slice(0, 0))) == []
+
+
 def test_a_setting_of_the_user_counts(leaders: Leaders) -> None:
     """Also one that leaves no time for a successor."""
     chosen = {"timeoutMs": "2000", "kafka.socket.timeout.ms": "60000"}
@@ -93,3 +104,9 @@ def test_a_setting_of_the_user_counts(leaders: Leaders) -> None:
     leaders.lead(2)
     with pytest.raises(WriteFailed, match="10 records were not written within 2 s"):
         leaders.write(**chosen)
+
+
+@pytest.mark.parametrize("setting", ["default.topic.config", "error_cb", "throttle_cb", "no.such.setting"])
+def test_settings_that_are_none(leaders: Leaders, setting: str) -> None:
+    with pytest.raises(OptionsError, match="is not one that librdkafka takes"):
+        leaders.write(**{f"kafka.{setting}": "x"})
