@@ -211,7 +211,14 @@ class Fetcher:
                 )
                 for name in sorted({place.topic for place in shares[node_id]})
             ]
-            request = FetchRequest(max_wait_ms=int(wait_s * 1000), min_bytes=1, max_bytes=1, topics=topics)
+            # At the query's level: with another, the records of an open transaction would end each wait at once.
+            request = FetchRequest(
+                max_wait_ms=int(wait_s * 1000),
+                min_bytes=1,
+                max_bytes=1,
+                isolation_level=int(self._read_committed),
+                topics=topics,
+            )
             node = self._cluster.node(node_id, deadline)
             node.call(request, FetchResponse, deadline, _BY_NAME_VERSION_MAX)
         except ClientError:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
-from drmq.model import ErrorCode, Offset, TopicId, topic_id_text
+from drmq.model import ErrorCode, Offset, TopicId, TopicPartition, topic_id_text
 from drmq.records import Record, encode_batch
 from drmq.spark.errors import DataLoss, FetchFailed, TopicChanged
 from drmq.spark.fetching import Fetcher, end_of_batches, topic_id_from_text
@@ -182,6 +182,8 @@ def test_the_isolation_level_reaches_the_broker(cluster: Cluster, read_committed
     address = str(cluster.brokers[0].address)
     fetcher = Fetcher(address, client_id="test", timeout_s=5, read_committed=read_committed, fetch_bytes=100)
     assert len(list(fetcher.read(PART, fail_on_data_loss=True))) == 5
+    fetcher.wait({TopicPartition("orders", 0): 10}, 0.1)
+    assert len(levels) == 6
     assert set(levels) == {int(read_committed)}
     fetcher.close()
 
