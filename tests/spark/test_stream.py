@@ -146,6 +146,21 @@ def test_a_batch_that_runs_again_reads_the_same(topics: Topics, collect: Collect
     assert sorted(rest) == list(range(40, 60))
 
 
+def test_a_first_batch_that_runs_again_misses_what_was_deleted(
+    topics: Topics, collect: Collect, tmp_path: Path
+) -> None:
+    """Where it began is not in Spark's log. It must not begin later the second time, without a word about the rest."""
+    topic = topics.create()
+    topics.fill(topic, 10)
+    assert collect(values(topics.stream(topic))).finish().sizes == [10]
+    commits = tmp_path / "checkpoint" / "commits"
+    for leftover in [commits / "0", *commits.glob(".0*")]:
+        leftover.unlink()
+    with topics.admin() as admin:
+        admin.topics.trim({TopicPartition(topic, 0): 6})
+    assert "Offsets 0 to 5" in failure_of(collect(values(topics.stream(topic))))
+
+
 def test_an_idle_stream_logs_nothing(topics: Topics, collect: Collect, tmp_path: Path) -> None:
     """Positions with nothing new are the same text, or Spark would run an empty batch each time."""
     topic = topics.create(3)
@@ -170,6 +185,13 @@ def test_a_wait_for_more(topics: Topics, collect: Collect) -> None:
     assert found.sizes == [20]
     topics.fill(topic, 10, start=30)
     found.wait_until(lambda: found.sizes == [20, 20])
+
+
+def test_once_does_not_wait_for_more(topics: Topics, collect: Collect) -> None:
+    topic = topics.create()
+    topics.fill(topic, 20)
+    found = collect(values(topics.stream(topic, minOffsetsPerTrigger=1000)), once=True).finish()
+    assert found.sizes == [20]
 
 
 def test_a_delay_that_is_over(topics: Topics, collect: Collect) -> None:
@@ -236,6 +258,23 @@ def test_a_recreated_topic_is_read_from_its_beginning(topics: Topics, collect: C
     assert collect(values(topics.stream(topic, **options))).finish().numbers == list(range(100, 105))
     topics.fill(topic, 5, start=105)
     assert collect(values(topics.stream(topic, **options))).finish().numbers == list(range(105, 110))
+
+
+def test_a_topic_that_is_recreated_in_the_middle_of_a_batch(topics: Topics, collect: Collect, tmp_path: Path) -> None:
+    """The batch is logged and cannot be read any more. The option that the error names gets the query over it."""
+    topic = topics.create()
+    topics.fill(topic, 10)
+    collect(values(topics.stream(topic))).finish()
+    commits = tmp_path / "checkpoint" / "commits"
+    for leftover in [commits / "0", *commits.glob(".0*")]:
+        leftover.unlink()
+    with topics.admin() as admin:
+        admin.topics.delete(topic)
+    topics.create(name=topic)
+    topics.fill(topic, 3, start=10)
+    assert "`onTopicRecreated` = earliest" in failure_of(collect(values(topics.stream(topic))))
+    found = collect(values(topics.stream(topic, onTopicRecreated="earliest"))).finish()
+    assert found.numbers == [10, 11, 12]
 
 
 def test_a_deleted_topic(topics: Topics, collect: Collect) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -27,6 +28,12 @@ hostile = st.sampled_from(
     [
         b"{}} {\"i\":1,\"v\":{}",
         b"{}}\n{\"i\":0,\"v\":{",
+        b"{}]} {\"i\":1,\"v\":[{}",
+        b"{}]}\n{\"i\":0,\"v\":[{",
+        b"null]}{\"i\":0,\"v\":[null",
+        b"{}],\"v\":[{}",
+        b"{},{}",
+        b"]",
         b"{",
         b"}",
         b"\"",
@@ -51,6 +58,7 @@ def expected(value: dict[str, Any] | None) -> dict[str, Any] | None:
 
 @given(st.lists(good.map(lambda value: (True, value)) | (hostile | st.binary(max_size=12)).map(lambda b: (False, b))))
 @example([(False, b'{}} {"i":1,"v":{}'), (True, {"a": 1})])
+@example([(False, b'{}]} {"i":1,"v":[{}'), (True, {"a": 1})])
 @example([(True, {"a": 1}), (False, b'"'), (True, {"a": 2}), (False, b'"'), (True, {"a": 3})])
 def test_no_value_touches_another(rows: list[tuple[bool, Any]]) -> None:
     """Whatever stands beside it, a good value is parsed as if it stood alone, and a row is never lost."""
@@ -67,6 +75,17 @@ def test_no_value_touches_another(rows: list[tuple[bool, Any]]) -> None:
             assert parsed[number].as_py() == expected(value)
 
 
+@pytest.mark.parametrize(
+    "value", [b'{"a":1},"x":2', b'{"a":1},"v":{"a":2}', b'{"a":1},{"a":2}', b'{"a":1}{"a":2}', b"", b" "]
+)
+def test_one_value_and_nothing_else(value: bytes) -> None:
+    """What goes on after its end, or does not begin, is no JSON, though its beginning may be."""
+    parsed, reasons = parse(pa.array([value, b'{"a":3}'], pa.binary()), TYPE)
+    assert parsed.to_pylist() == [None, {"a": 3, "s": None, "l": None}]
+    assert reasons[0].as_py()
+    assert reasons[1].as_py() is None
+
+
 def test_tombstones_and_nulls_are_no_errors() -> None:
     parsed, reasons = parse(pa.array([None, b"null", b" null "], pa.binary()), TYPE)
     assert parsed.null_count == 3
@@ -75,9 +94,10 @@ def test_tombstones_and_nulls_are_no_errors() -> None:
 
 def test_reasons_speak_of_the_value() -> None:
     """Neither our wrapper nor the row that it happened to be in shows."""
-    _, reasons = parse(pa.array([b'{"a": 1}', b'{"a": "x"}', b"{"], pa.binary()), TYPE)
+    _, reasons = parse(pa.array([b'{"a": 1}', b'{"a": "x"}', b"{", b"5"], pa.binary()), TYPE)
     assert reasons[0].as_py() is None
     assert "Column(/a)" in reasons[1].as_py()
+    assert reasons[3].as_py() == "The value changed from object to number"
     assert all("row" not in reason.as_py() for reason in reasons[1:])
 
 

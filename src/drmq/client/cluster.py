@@ -157,7 +157,7 @@ class Cluster:
                 if not self._may_retry(error, repeatable, deadline) or deadline.left_s() <= backoff_s:
                     raise
                 if error.code in WRONG_NODE or isinstance(error, Unreachable | DeadlineExceeded):
-                    self._look_around()
+                    self.look_around()
             time.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
 
@@ -176,11 +176,15 @@ class Cluster:
             return self._was_reached and (repeatable or not error.sent or error.was_question)
         return repeatable or error.code in WRONG_NODE
 
-    def _look_around(self) -> None:
-        """What was believed about the cluster was wrong: ask again, and someone else."""
+    def look_around(self, silent: Address | None = None) -> None:
+        """What was believed about the cluster was wrong: ask again, and someone else.
+
+        Someone else than `silent`, a broker that did not answer; or than the one that told what was believed.
+        """
         self._brokers_are_stale = True
-        if self._source is not None:
-            self._step_back(self._source)
+        doubted = silent or self._source
+        if doubted is not None:
+            self._step_back(doubted)
 
     # ---- connections ----------------------------------------------------------------------------
 

@@ -152,8 +152,11 @@ class Groups:
 
         return self._cluster.retry(ask)
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the group's offsets from outside; brokers refuse it while the group has members."""
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout_s: float | None = None) -> None:
+        """Set the group's offsets from outside; brokers refuse it while the group has members.
+
+        `timeout_s` is for callers to whom this matters less than what they do besides.
+        """
         topics = [
             OffsetCommitRequestTopic(
                 name=topic,
@@ -176,7 +179,7 @@ class Groups:
                     if partition.error_code:
                         raise group_refusal(partition.error_code, group_id)
 
-        self._cluster.retry(ask)
+        self._cluster.retry(ask, deadline=None if timeout_s is None else Deadline(timeout_s))
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Forget what the group committed for these partitions."""

@@ -105,8 +105,9 @@ _ALL = (
             "last of them are larger."),
     _stream("minOffsetsPerTrigger", "a number", "none", "Wait until so many offsets are there, for "
             "`maxTriggerDelay` at "
-            "most. Without meaning for `availableNow`."),
-    _stream("maxTriggerDelay", "`500ms`, `30s`, `15m`, `1h`", "`15m`", "How long `minOffsetsPerTrigger` may wait."),
+            "most. Without meaning for `availableNow` and `once`."),
+    _stream("maxTriggerDelay", "`500ms`, `30s`, `15m`, `1h`, `1d`, or milliseconds", "`15m`", "How long "
+            "`minOffsetsPerTrigger` may wait."),
     _read("minPartitions", "a number", "none", "Split into at least so many tasks; the longest ranges first."),
     _read("maxRecordsPerPartition", "a number", "none", "At most so many offsets in a task."),
     _read("includeHeaders", "`true` or `false`", "`false`", "Whether there is a column `headers`."),

@@ -4,7 +4,8 @@ DrmqError
   SparkSideError
     OptionsError      the user's options: all problems at once, each with its remedy
     DataLoss          records that the query should read are gone
-    TopicChanged      a topic was deleted, or deleted and created again
+    TopicChanged      a topic was deleted
+      TopicRecreated  and created again
     ClusterFailed     the cluster could not be reached, or refused a question
     FetchFailed       a partition could not be read before the deadline
     WriteFailed       records could not be written before the deadline
@@ -49,6 +50,10 @@ class DataLoss(SparkSideError):
 
 class TopicChanged(SparkSideError):
     """The topic that the query was reading is not there any more; one of the same name may be."""
+
+
+class TopicRecreated(TopicChanged):
+    """The topic that the query was reading is not there any more, and one of the same name is."""
 
 
 class ClusterFailed(SparkSideError):

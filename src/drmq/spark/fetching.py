@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from drmq.client import EARLIEST, ClientError, Connection, Deadline, Refused, Unreachable
+from drmq.client import EARLIEST, ClientError, Connection, Deadline, DeadlineExceeded, Refused, Unreachable
 from drmq.client.cluster import Cluster
 from drmq.client.connection import ReceiveMemory, Sent
 from drmq.client.errors import error_code
 from drmq.client.topics import Topics, leader_of, topic_refusal
 from drmq.model import NO_TOPIC_ID, ErrorCode, TopicId, TopicPartition, topic_id_text
 from drmq.records import iter_batches
-from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged, in_words
+from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged, TopicRecreated, in_words
 from drmq.spark.offsets import Range
 from drmq.wire.messages.fetch import (
     FetchRequest,
@@ -39,6 +39,7 @@ from drmq.wire.messages.fetch import (
 _BY_NAME_VERSION_MAX = 12
 _WAIT_MS = 500
 _BACKOFF_S, _BACKOFF_S_MAX = 0.05, 1.0
+_ATTEMPT_SHARE = 0.5
 _FETCH_BYTES_MAX = 64 << 20
 """More at once is not faster, takes as much memory in every worker, and must stay well below what a client accepts
 as an answer."""
@@ -46,7 +47,11 @@ as an answer."""
 _EMPTY_ANSWERS_MAX = 3
 """So many answers without a record, though the log goes on, and there is nothing left of the range."""
 
-_MOVED = frozenset(
+DOUBTS_S = (0.2, 0.5, 1.0)
+"""Pauses between questions about a topic that is said to be gone. A broker that has just started, or was cut off, may
+be behind the others and honestly wrong; what is skipped because of its word is lost to the query for good."""
+
+MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -108,13 +113,18 @@ class Fetcher:
     def close(self) -> None:
         self._cluster.close()
 
-    def read(self, part: Range, *, fail_on_data_loss: bool) -> Iterator[Fetched]:
+    def read(self, part: Range, *, fail_on_data_loss: bool, fail_on_recreated: bool = True) -> Iterator[Fetched]:
         """The batches of a range, in order. The first and last may hold records outside of it.
 
+        What is gone is left out unless it must fail: with `fail_on_recreated` = false only where another topic has
+        taken the place of the one that the range is of.
         Raises `DataLoss`, `TopicChanged` or `FetchFailed`.
         """
         try:
             yield from self._read(part, fail_on_data_loss)
+        except TopicRecreated:
+            if fail_on_recreated:
+                raise
         finally:
             self._forget_ahead()
 
@@ -135,6 +145,11 @@ class Fetcher:
                 return
             records = memoryview(answer.records or b"")
             reached = end_of_batches(records)
+            if reached is not None and reached <= position:
+                if progress_deadline.left_s() <= 0:
+                    raise self._repeating(part, position, reached)
+                time.sleep(_BACKOFF_S)
+                continue
             if reached is None:
                 if len(records) > 0:
                     # Brokers send at least one whole batch; one that does not is asked for more.
@@ -150,7 +165,7 @@ class Fetcher:
                 return
             progress_deadline = Deadline(self._timeout_s)
             empty_answers, asked = 0, position
-            position = max(position, reached)
+            position = reached
             self._send_ahead(part, position, fetch_bytes)
             aborted = answer.aborted_transactions or []
             yield Fetched(asked, records, tuple((entry.producer_id, entry.first_offset) for entry in aborted))
@@ -196,7 +211,14 @@ class Fetcher:
                 )
                 for name in sorted({place.topic for place in shares[node_id]})
             ]
-            request = FetchRequest(max_wait_ms=int(wait_s * 1000), min_bytes=1, max_bytes=1, topics=topics)
+            # At the query's level: with another, the records of an open transaction would end each wait at once.
+            request = FetchRequest(
+                max_wait_ms=int(wait_s * 1000),
+                min_bytes=1,
+                max_bytes=1,
+                isolation_level=int(self._read_committed),
+                topics=topics,
+            )
             node = self._cluster.node(node_id, deadline)
             node.call(request, FetchResponse, deadline, _BY_NAME_VERSION_MAX)
         except ClientError:
@@ -209,6 +231,7 @@ class Fetcher:
         deadline = Deadline(self._timeout_s)
         backoff_s = _BACKOFF_S
         while True:
+            node: Connection | None = None
             try:
                 node = self._leader(part, deadline)
                 if self._ahead is not None and self._ahead[:3] != (node, part, position):
@@ -222,17 +245,21 @@ class Fetcher:
                 if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._check_loss(part, position, deadline)
                 elif code in _GONE:
-                    self._check_topic(part, deadline)
-                elif code not in _MOVED:
+                    self._check_topic(part)
+                elif code not in MOVED:
                     raise FetchFailed(in_words(failure))
             except ClientError as error:
                 failure = error
+                if node is not None and isinstance(error, Unreachable | DeadlineExceeded):
+                    self._cluster.look_around(node.address)
             self._forget_ahead()
             self._leaders.pop(TopicPartition(part.topic, part.partition), None)
             if deadline.left_s() <= backoff_s:
+                why = in_words(failure)
+                remedy = "" if "`timeoutMs`" in why else " `timeoutMs` waits longer."
                 raise FetchFailed(
                     f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} "
-                    f"within {self._timeout_s:g} s: {in_words(failure)} `timeoutMs` waits longer."
+                    f"within {self._timeout_s:g} s: {why}{remedy}"
                 )
             time.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
@@ -242,7 +269,10 @@ class Fetcher:
     ) -> FetchResponsePartition:
         ahead, self._ahead = self._ahead, None
         sent = self._send(node, part, position, fetch_bytes, deadline) if ahead is None else ahead.sent
-        answer = node.receive(sent, FetchResponse, deadline, self._memory)
+        # A leader that is frozen or cut off must leave time for its successor.
+        has_others = len(self._cluster.brokers()) > 1
+        attempt = deadline.part(_ATTEMPT_SHARE) if has_others else deadline
+        answer = node.receive(sent, FetchResponse, attempt, self._memory)
         if answer.error_code:
             raise Refused(error_code(answer.error_code), f"{node.address} refused a fetch")
         for topic in answer.responses:
@@ -287,7 +317,7 @@ class Fetcher:
         found = leader_of(place, self._cluster.metadata(deadline, topics=[part.topic]).topics)
         if isinstance(found, ClientError):
             if found.code in _GONE:
-                self._check_topic(part, deadline)
+                self._check_topic(part)
             raise found
         self._leaders[place] = self._cluster.node(found, deadline)
         return self._leaders[place]
@@ -299,20 +329,38 @@ class Fetcher:
 
     # ---- what an error means -------------------------------------------------------------------------
 
-    def _check_topic(self, part: Range, deadline: Deadline) -> None:
-        """Raise `TopicChanged` if the brokers know for sure that the topic is another one now."""
-        for topic in self._cluster.metadata(deadline, topics=[part.topic]).topics:
+    def _check_topic(self, part: Range) -> None:
+        """Raise `TopicChanged` if the brokers know for sure that the topic is another one now.
+
+        That takes several answers, from more than one broker where there are more, and time of its own: with a short
+        `timeoutMs` they are not to be believed sooner.
+        """
+        change = self._change_of(part)
+        for pause_s in DOUBTS_S:
+            if change is None:
+                return
+            time.sleep(pause_s)
+            self._cluster.look_around()
+            change = self._change_of(part)
+        if change is not None:
+            raise change
+
+    def _change_of(self, part: Range) -> TopicChanged | None:
+        """What has become of the topic, according to one broker; None if it is the one that is read."""
+        for topic in self._cluster.metadata(self._cluster.deadline(), topics=[part.topic]).topics:
             code = error_code(topic.error_code)
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise TopicChanged(
+                return TopicChanged(
                     f"Topic `{part.topic}` was deleted while the query was reading it. "
                     "With `failOnDataLoss` = false the query goes on without it."
                 )
             if code is ErrorCode.NONE and topic_id_text(TopicId(topic.topic_id)) != part.topic_id:
-                raise TopicChanged(
-                    f"Topic `{part.topic}` was deleted and created again while the query was reading it. "
-                    "With `onTopicRecreated` = earliest a stream reads the new one from its beginning."
+                return TopicRecreated(
+                    f"Topic `{part.topic}` was deleted and created again while the query was reading it. A batch query "
+                    "can run again. A stream with `onTopicRecreated` = earliest goes on without what was left of the "
+                    "old topic, at the beginning of the new one; otherwise it needs a new checkpoint."
                 )
+        return None
 
     def _check_loss(self, part: Range, position: int, deadline: Deadline) -> None:
         """Raise `DataLoss` if the offset is before the beginning; beyond the end it may only be early."""
@@ -337,6 +385,13 @@ class Fetcher:
             f"{self._timeout_s:g} s: its leader can be read to {answer.last_stable_offset} of "
             f"{answer.high_watermark} only, and the query was planned to {part.end}. `drmq status` shows whether "
             "replicas are missing; a topic whose log was cut needs a new checkpoint."
+        )
+
+    def _repeating(self, part: Range, position: int, reached: int) -> FetchFailed:
+        return FetchFailed(
+            f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} within "
+            f"{self._timeout_s:g} s: its leader answers with records that end at {reached}, before what was asked for. "
+            "`drmq log verify` looks at the broker's files."
         )
 
     def _gap(self, part: Range, position: int) -> DataLoss:

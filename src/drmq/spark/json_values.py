@@ -1,11 +1,15 @@
 """JSON values as Arrow structs, without a Python object per record, and with a reason for each that fails.
 
 Arrow's own reader parses lines of JSON in compiled code, but it stops at the first bad one and cannot
-say which. So each value is wrapped into an object with its row number, `{"i":7,"v":…}`, and all
-are parsed at once. If that fails, or the numbers that come back are not 0, 1, 2, …, the rows are
-halved and tried again, down to the single rows that are to blame. A value cannot break out of its
-wrapper unnoticed: it can only add objects, never swallow the next one, because whatever it leaves
-open is followed by `}`; and an object too many shows in the numbers.
+say which. So each value is wrapped into an object with its row number, `{"i":7,"v":[…]}`, and all
+are parsed at once. If that fails, or the numbers that come back are not 0, 1, 2, …, or a list does not
+have one value, the rows are halved and tried again, down to the single rows that are to blame.
+
+The list is there for values that go on after their end, such as `{"a":1},"x":2`: without it that
+would be one more field of the wrapper, and a valid value. No value can touch another one: it can only add
+objects, never swallow the next one, because whatever it leaves open is followed by `]}`; and an object too many
+shows in the numbers. One that is made to fit the wrapper, `{"a":1}],"x":[2`, is taken for its first part,
+which harms nobody: whoever wrote it could have written that alone.
 
 A null value (a tombstone) and the value `null` are null without an error.
 
@@ -52,8 +56,8 @@ def _parse_into(values: Any, value_type: Any, parsed: list[Any], reasons: list[A
 
 def _reason(error: Exception) -> str:
     """Arrow's words without the row, which is always 0 here, and without our wrapper's column."""
-    text = str(error).removeprefix("JSON parse error: ").replace("Column(/v/", "Column(/").replace(" in row 0", "")
-    return text[:_REASON_LENGTH_MAX]
+    text = str(error).removeprefix("JSON parse error: ").replace(" in row 0", "")
+    return text.replace("Column(/v/[])", "The value").replace("Column(/v/[]", "Column(")[:_REASON_LENGTH_MAX]
 
 
 def _parse_all(values: Any, value_type: Any) -> Any:
@@ -67,9 +71,9 @@ def _parse_all(values: Any, value_type: Any) -> Any:
     lines = pc.binary_join_element_wise(
         pa.scalar(b'{"i":', pa.binary()),
         numbers.cast(pa.string()).cast(pa.binary()),
-        pa.scalar(b',"v":', pa.binary()),
+        pa.scalar(b',"v":[', pa.binary()),
         pc.fill_null(values, pa.scalar(b"null", pa.binary())),
-        pa.scalar(b"}\n", pa.binary()),
+        pa.scalar(b"]}\n", pa.binary()),
         pa.scalar(b"", pa.binary()),
     )
     # The bytes of a binary array without nulls stand one behind the other: they are the lines already.
@@ -78,14 +82,20 @@ def _parse_all(values: Any, value_type: Any) -> Any:
         pa.BufferReader(text),
         read_options=pa_json.ReadOptions(use_threads=False, block_size=text.size + 1),
         parse_options=pa_json.ParseOptions(
-            explicit_schema=pa.schema([("i", pa.int64()), ("v", _dates_as_text(value_type))]),
+            explicit_schema=pa.schema([("i", pa.int64()), ("v", pa.list_(_dates_as_text(value_type)))]),
             newlines_in_values=True,
             unexpected_field_behavior="ignore",
         ),
     )
     if not table.column("i").combine_chunks().equals(numbers):
         raise pa.ArrowInvalid("more than one JSON value")
-    parsed = table.column("v").combine_chunks().cast(value_type)
+    lists = table.column("v").combine_chunks()
+    lengths = pc.list_value_length(lists)
+    if pc.any(pc.equal(lengths, 0)).as_py():
+        raise pa.ArrowInvalid("no JSON value")
+    if lengths.null_count or pc.max(lengths).as_py() > 1:
+        raise pa.ArrowInvalid("more than one JSON value")
+    parsed = lists.flatten().cast(value_type)
     # Spark trusts strings to be UTF-8; the parser lets other bytes pass.
     parsed.validate(full=True)
     return parsed

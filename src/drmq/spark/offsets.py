@@ -6,9 +6,14 @@ compares such texts *as texts*. So there is one way to write a position, and it 
     {"v":1,"t":{"orders":{"id":"8d…","p":{"0":{"o":123},"1":{"o":7,"s":4}}}}}
 
 `id` is the topic's id, which a topic that was deleted and created again does not share. `o` is the
-next offset to read. `s` stands only in the end of the batch that first sees a partition: where it
-begins. With it a batch can be planned from its two positions alone, and a batch that runs again is
-planned as it was the first time, whatever the cluster has become since.
+next offset to read. `s` stands only in the end of the batch that first sees a partition, and so for
+all partitions in the end of a query's first batch: where it begins. With it a batch can be planned from its
+two positions alone, and a batch that runs again is planned as it was the first time, whatever the
+cluster has become since.
+
+Spark logs ends only. Where the first batch begins it asks for whenever it plans that batch, also when it
+runs it again after a crash. `BEGINNING` is the answer: a mark that names no partition, so that all
+are new in the end of the batch.
 
 Ranges are half-open, `[start, end)`.
 """
@@ -24,6 +29,14 @@ from drmq.model import TopicPartition
 from drmq.spark.errors import SparkSideError
 
 VERSION = 1
+
+BEGINNING: Mapping[str, Any] = {"v": VERSION, "t": {}, "beginning": True}
+"""The start of a query's first batch, as Spark sees it. Only that: it is never an end, and so never logged."""
+
+
+def is_beginning(position: Mapping[str, Any]) -> bool:
+    """Whether this is `BEGINNING`, and not a position that happens to have no partitions."""
+    return bool(position.get("beginning"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +59,7 @@ class Range:
 class Position:
     """How far each partition is read: for each topic its id, and for each partition the next offset.
 
-    `starts` has the first offset of partitions that were not there in the position before.
+    `starts` has the first offset of partitions that the position before does not name.
     """
 
     topic_ids: Mapping[str, str] = field(default_factory=dict)

@@ -151,6 +151,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         include_headers=given.get("includeHeaders", True, _boolean),
         settings=given.kafka_settings(),
     )
+    _check_acks(given, result.settings)
     given.finish()
     return result
 
@@ -180,6 +181,17 @@ def _table(given: _Given) -> TableOptions:
     if error_column in COLUMNS:
         given.problem(f"`errorColumn` is `{error_column}`, which is a column already; choose another name.")
     return TableOptions(columns, include_headers or "headers" in columns, value_format, value_schema, error_column)
+
+
+def _check_acks(given: _Given, settings: Mapping[str, str]) -> None:
+    """Said here and not by librdkafka in a task, which names its own settings and no remedy."""
+    acks = settings.get("acks", settings.get("request.required.acks", "all"))
+    if acks not in ("all", "-1") and settings.get("enable.idempotence", "true").lower() != "false":
+        given.problem(
+            f"`kafka.acks` is {acks!r}, and idempotent writes need all. Leave it out, or set "
+            "`kafka.enable.idempotence` to false: then a node that dies may take written records with it, and others "
+            "may be there twice."
+        )
 
 
 def _selection(given: _Given) -> Selection:
@@ -339,10 +351,11 @@ def _bytes(text: str) -> int:
 
 
 def _duration_s(text: str) -> float:
-    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h)", text.lower())
+    match = re.fullmatch(r"(\d{1,15})\s*(ms|s|m|min|h|d|)", text.lower())
     if match is None:
-        raise ValueError("allowed is a duration such as 500ms, 30s, 15m or 1h")
-    return int(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}[match[2]]
+        raise ValueError("allowed is a duration such as 500ms, 30s, 15m, 1h or 1d; a number alone is milliseconds")
+    # As in Spark's own source, where a number alone is milliseconds too.
+    return int(match[1]) * {"": 0.001, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[match[2]]
 
 
 def _boolean(text: str) -> bool:

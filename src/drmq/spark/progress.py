@@ -12,19 +12,30 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 from drmq.client import ClientError
-from drmq.model import TopicPartition
+from drmq.model import ErrorCode, TopicPartition
 from drmq.spark.errors import DataLoss, TopicChanged
-from drmq.spark.fetching import Fetcher
-from drmq.spark.offsets import Position, Range, fitting_count, from_json, limit_bytes, limit_rows, to_json
+from drmq.spark.fetching import DOUBTS_S, Fetcher
+from drmq.spark.offsets import (
+    Position,
+    Range,
+    fitting_count,
+    from_json,
+    is_beginning,
+    limit_bytes,
+    limit_rows,
+    to_json,
+)
 from drmq.spark.options import ReadOptions
 from drmq.spark.view import TopicView, View
 
 WAIT_S = 0.1
-_DOUBTS_S = (0.2, 0.5, 1.0)
+PUBLISH_PAUSE_S = 10.0
+"""After a failure to publish progress. Without it a coordinator that is away would hold the query up each time."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,15 +53,21 @@ class StreamProgress:
             read_committed=options.read_committed,
             fetch_bytes=1,
         )
+        self._begin: Position | None = None
         self._target: Position | None = None
         self._end_seen: Position | None = None
         self._moved_at = time.monotonic()
         self._published: Position | None = None
+        self._unpublished: Position | None = None
         self._publish_failure = ""
-        self._gone: set[str] = set()
+        self._publish_not_before = time.monotonic()
+        self._gone: Set[str] = frozenset()
         """Topics that are missing for sure."""
 
     def close(self) -> None:
+        if self._unpublished is not None:
+            # The last chance: a run with `availableNow` may end in the pause after a failure.
+            self._try_to_publish(self._unpublished)
         self._view.close()
         self._waiter.close()
 
@@ -61,7 +78,12 @@ class StreamProgress:
 
     def stop_at_present_end(self) -> None:
         """From now on behave as if nothing came after what is there now."""
-        self._view.check_existence()
+        if self._options.fail_on_data_loss:
+            self._view.check_existence()
+        else:
+            # A topic that is gone must not stop the others; one that a broker does not know yet is waited for.
+            self._view.topics(fresh=True)
+            self._topics(self._view.named())
         places = self._view.places()
         self._target = self._view.position(self._view.latest(places))
 
@@ -70,8 +92,14 @@ class StreamProgress:
         return None if self._end_seen is None else to_json(self._end_seen)
 
     def latest(self, logged: Mapping[str, Any], *, is_limited: bool) -> Mapping[str, Any]:
-        """The end of the micro-batch that begins at `logged`; `logged` itself if there is nothing to do."""
-        start = from_json(logged)
+        """The end of the micro-batch that begins at `logged`; `logged` itself if there is nothing to do.
+
+        The first batch is the exception: Spark runs it even if it is empty, and its end is always a true position.
+        """
+        is_first = is_beginning(logged)
+        start = self._first_start() if is_first else from_json(logged)
+        if is_first:
+            logged = to_json(start)
         # All before `start` is done: Spark asks for the next batch only then. After the last batch of an
         # `availableNow` run this is the only sign.
         self.publish(logged)
@@ -79,8 +107,10 @@ class StreamProgress:
         if self._target is None and not _is_new(start, end):
             self._waiter.wait(dict(start.offsets), WAIT_S)
             end = self._end(start)
+        if is_first:
+            end = replace(end, starts=_first_starts(start, end))
         self._end_seen = end
-        if not _is_new(start, end) or self._should_wait(start, end):
+        if not _is_new(start, end) or (is_limited and self._should_wait(start, end)):
             return logged
         if is_limited:
             end = self._limited(start, end)
@@ -88,28 +118,59 @@ class StreamProgress:
         return to_json(end)
 
     def publish(self, logged: Mapping[str, Any]) -> None:
-        """Commit a finished position for the option `groupId`. A refusal is logged, once, and not fatal."""
-        group_id, position = self._options.group_id, from_json(logged)
-        if group_id is None or position == self._published:
+        """Commit a finished position for the option `groupId`.
+
+        A refusal is logged, once, and not fatal; after it there is a pause, and then the latest position is tried.
+        """
+        position = from_json(logged)
+        if self._options.group_id is None or position == self._published:
             return
+        self._unpublished = position
+        if time.monotonic() >= self._publish_not_before:
+            self._try_to_publish(position)
+
+    def _try_to_publish(self, position: Position) -> None:
+        group_id = self._options.group_id
+        assert group_id is not None, position
         try:
             self._view.publish(group_id, position.offsets)
-            self._published = position
+            self._published, self._unpublished = position, None
             self._publish_failure = ""
         except ClientError as error:
+            self._publish_not_before = time.monotonic() + PUBLISH_PAUSE_S
             if str(error) != self._publish_failure:
                 self._publish_failure = str(error)
                 _log.warning("The progress of the query is not published for group %s: %s", group_id, error)
 
     # ---- the next end --------------------------------------------------------------------------------
 
+    def _first_start(self) -> Position:
+        """Where the first batch begins, the same each time it is asked for."""
+        if self._begin is None:
+            begin = from_json(self.initial())
+            self._begin = replace(begin, starts=begin.offsets)
+        return self._begin
+
     def _end(self, start: Position) -> Position:
-        """Everything that can be read now, also in topics and partitions that `start` does not know."""
-        topics = self._topics(start)
+        """Everything that can be read now, also in topics and partitions that `start` does not know.
+
+        Which topics there are may be known from a second ago. Where that does not fit what the leaders say, a topic may
+        have been deleted or created again since: then it is asked for, and the answer counts.
+        """
+        found = self._end_as_seen(start, is_sure=False)
+        if found is None:
+            self._view.topics(fresh=True)
+            found = self._end_as_seen(start, is_sure=True)
+        assert found is not None, start
+        return found
+
+    def _end_as_seen(self, start: Position, *, is_sure: bool) -> Position | None:
+        """The end by the topics as they were last seen; None if they seem to have changed, unless that `is_sure`."""
+        topics = self._topics(start.topic_ids.keys())
         self._check_topics(start, topics)
-        places = [place for place in self._view.places() if self._is_wanted(place)]
-        ends = self._view.latest(places)
         ids = {name: view.topic_id for name, view in topics.items()}
+        there = [TopicPartition(name, index) for name, view in topics.items() for index in view.partitions]
+        places = [place for place in there if self._is_wanted(place, ids[place.topic])]
         # What is not read now, because its topic is gone or came too late, stays where it is. Only the
         # partitions of an earlier topic of the same name are forgotten.
         kept = {
@@ -118,7 +179,15 @@ class StreamProgress:
             if ids.get(place.topic, start.topic_ids[place.topic]) == start.topic_ids[place.topic]
         }
         fresh = [p for p in places if p not in start.offsets or start.topic_ids[p.topic] != ids[p.topic]]
-        starts = self._view.earliest(fresh) if fresh else {}
+        try:
+            ends = self._view.latest(places)
+            starts = self._view.earliest(fresh) if fresh else {}
+        except ClientError as error:
+            if is_sure or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return None
+        if not is_sure and any(ends[p] < start.offsets[p] for p in places if p not in starts):
+            return None
         for place in places:
             if self._target is not None:
                 ends[place] = min(ends[place], self._target.offsets[place])
@@ -134,23 +203,21 @@ class StreamProgress:
             {place: starts[place] for place in fresh},
         )
 
-    def _is_wanted(self, place: TopicPartition) -> bool:
+    def _is_wanted(self, place: TopicPartition, topic_id: str) -> bool:
         """Under `availableNow`, only what was there at its beginning."""
         if self._target is None:
             return True
-        same_topic = self._target.topic_ids.get(place.topic) == self._view.topics()[place.topic].topic_id
-        return place in self._target.offsets and same_topic
+        return place in self._target.offsets and self._target.topic_ids[place.topic] == topic_id
 
-    def _topics(self, start: Position) -> dict[str, TopicView]:
+    def _topics(self, wanted: Set[str]) -> dict[str, TopicView]:
         """The topics as they are. What is missing is asked for again: a broker that just started may not know it."""
         topics = self._view.topics()
-        for pause_s in _DOUBTS_S:
-            missing = start.topic_ids.keys() - topics.keys()
-            if missing <= self._gone:
+        for pause_s in DOUBTS_S:
+            if wanted - topics.keys() <= self._gone:
                 return topics
             time.sleep(pause_s)
             topics = self._view.topics(fresh=True)
-        self._gone = start.topic_ids.keys() - topics.keys()
+        self._gone = wanted - topics.keys()
         return topics
 
     def _check_topics(self, start: Position, topics: dict[str, TopicView]) -> None:
@@ -229,6 +296,14 @@ def _sizes(start: Position, end: Position) -> dict[TopicPartition, int]:
     """Offsets between two positions, for each partition of the later one."""
     return {
         place: offset - (end.starts[place] if place in end.starts else min(offset, start.offsets.get(place, offset)))
+        for place, offset in end.offsets.items()
+    }
+
+
+def _first_starts(start: Position, end: Position) -> dict[TopicPartition, int]:
+    """The beginning of every partition in the first batch: none is named by the position before it."""
+    return {
+        place: end.starts[place] if place in end.starts else min(start.offsets[place], offset)
         for place, offset in end.offsets.items()
     }
 

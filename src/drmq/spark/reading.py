@@ -26,7 +26,10 @@ def read_range(options: ReadOptions, schema: Any, part: Range | None) -> Iterato
         return
     shape = TableShape(options.table, schema, options.filter)
     try:
-        for fetched in fetcher_of(options).read(part, fail_on_data_loss=options.fail_on_data_loss):
+        fetching = fetcher_of(options).read(
+            part, fail_on_data_loss=options.fail_on_data_loss, fail_on_recreated=options.fail_on_recreated
+        )
+        for fetched in fetching:
             yield from shape.batches(part, fetched)
     except InvalidBatch as error:
         raise FetchFailed(

@@ -24,6 +24,9 @@ from drmq.spark.errors import OptionsError, WriteFailed, plainly
 from drmq.spark.options import WriteOptions
 
 CHUNK_ROWS = 2_000
+CHUNK_BYTES_MAX = 4 << 20
+"""What is copied from Arrow to Python objects, and from there to librdkafka, at once. One row may be larger."""
+
 OUTSTANDING_ROWS_MAX = 100_000
 OUTSTANDING_BYTES_MAX = 32 << 20
 """What librdkafka may hold of records that are not acknowledged: enough for full batches, small beside a worker."""
@@ -120,6 +123,11 @@ def write_all(batches: Iterator[Any], columns: Sequence[str], options: WriteOpti
         raise
 
 
+def _silence_ms_max(timeout_s: float) -> int:
+    """How long one broker may leave a request unanswered: a quarter of the time, a second to a minute."""
+    return min(60_000, max(1_000, int(timeout_s * 250)))
+
+
 _senders: dict[tuple[object, ...], _Sender] = {}
 """By process and settings: a worker serves many micro-batches, and a new producer each time would ask for
 metadata and a producer id each time."""
@@ -152,6 +160,9 @@ class _Sender:
             "batch.size": 1 << 20,
             "compression.type": "lz4",
             "message.timeout.ms": int(options.timeout_s * 1000),
+            # A leader that is frozen or cut off must leave time to send to its successor. librdkafka's own minute is as
+            # long as a record may take altogether.
+            "socket.timeout.ms": _silence_ms_max(options.timeout_s),
             # As Kafka's own clients do; librdkafka by itself takes another checksum of the key.
             "partitioner": "murmur2_random",
             **options.settings,
@@ -166,8 +177,11 @@ class _Sender:
         }
         try:
             self._producer = Producer(settings)
-        except KafkaException as error:
-            raise OptionsError([f"A setting `kafka.*` is not one that librdkafka takes: {_text(error)}."]) from None
+        except (KafkaException, TypeError, ValueError, AttributeError) as error:
+            # Settings that are functions or mappings in Python come as texts here, and fail in as many ways.
+            raise OptionsError(
+                [f"A setting `kafka.*` is not one that librdkafka takes: {_text(error)}. Correct it, or leave it out."]
+            ) from None
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
@@ -181,8 +195,7 @@ class _Sender:
         self._first_advice = ""
         count = 0
         for batch in batches:
-            for start in range(0, batch.num_rows, CHUNK_ROWS):
-                chunk = batch.slice(start, CHUNK_ROWS)
+            for chunk in _chunks(batch):
                 self._make_room(chunk.num_rows, chunk.nbytes)
                 self._send_chunk(chunk, columns, topic)
                 count += chunk.num_rows
@@ -275,6 +288,19 @@ class _Sender:
                     f"A record for {_place(where, partition)} was refused: {_text(error)}. "
                     + _advice(code, where, partition, self._bootstrap)
                 ) from None
+
+
+def _chunks(batch: Any) -> Iterator[Any]:
+    """The rows of a batch in order, in pieces that are neither long nor large; halves of what is too large."""
+    if batch.num_rows > CHUNK_ROWS:
+        for start in range(0, batch.num_rows, CHUNK_ROWS):
+            yield from _chunks(batch.slice(start, CHUNK_ROWS))
+    elif batch.num_rows > 1 and batch.nbytes > CHUNK_BYTES_MAX:
+        middle = batch.num_rows // 2
+        yield from _chunks(batch.slice(0, middle))
+        yield from _chunks(batch.slice(middle))
+    elif batch.num_rows:
+        yield batch
 
 
 def _advice(code: int | None, topic: str, partition: int | None, bootstrap: str) -> str:

@@ -19,10 +19,12 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
 from drmq.spark.errors import OptionsError, plainly, plainly_each
+from drmq.spark.offsets import BEGINNING
 from drmq.spark.options import ReadOptions, read_options, table_options, write_options
 from drmq.spark.table import check_user_schema, ddl
 
@@ -107,15 +109,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._open = StreamProgress(self._options)
         return self._open
 
-    @plainly
     def initialOffset(self) -> dict[str, Any]:
-        return self._progress.initial()
+        # No offsets: Spark asks again when it runs the first batch, and once more when it runs it a second time after
+        # a crash. By then the options may stand for other offsets than those that the batch was planned with.
+        return dict(BEGINNING)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.rows_per_trigger_max is not None:
             return ReadMaxRows(self._options.rows_per_trigger_max)
         if self._options.bytes_per_trigger_max is not None:
             return ReadMaxBytes(self._options.bytes_per_trigger_max)
+        if self._options.rows_per_trigger_min is not None:
+            return ReadMinRows(self._options.rows_per_trigger_min)
         return ReadAllAvailable()
 
     @plainly

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999, the last that a text can name. Microseconds of it are still an int64."""
+
+_DIGITS_MAX = len(str(_TIME_MS_MAX))
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970 of a number of them, or of an ISO 8601 text. Raises `ValueError`."""
+    """Milliseconds since 1970 of a number of them, or of an ISO 8601 text. Raises `ValueError`.
+
+    Nothing before 1970: Kafka's times begin there, and in its requests the numbers below 0 have meanings of their own.
+    """
     if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("allowed is a time in milliseconds since 1970, or like 2026-11-01T12:00:00Z") from None
-    # Without a zone a time would mean something else on every machine of a cluster.
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        found = int(text) if len(text) <= _DIGITS_MAX else _TIME_MS_MAX + 1
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+            # Without a zone a time would mean something else on every machine of a cluster.
+            since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+        except ValueError:
+            raise ValueError("allowed is a time in milliseconds since 1970, or like 2026-11-01T12:00:00Z") from None
+        found = since // timedelta(milliseconds=1)
+    if not 0 <= found <= _TIME_MS_MAX:
+        raise ValueError("allowed is a time from 1970 to 9999, in milliseconds since 1970 or like 2026-11-01T12:00:00Z")
+    return found

@@ -7,14 +7,16 @@ does not answer again, for `timeoutMs`; one that never answered fails the query 
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drmq.client import EARLIEST, LATEST, Admin, ClientError, Deadline, OffsetAt, Topic
+from drmq.client import EARLIEST, LATEST, Admin, ClientError, Deadline, OffsetAt, Refused, Topic
 from drmq.model import ErrorCode, TopicPartition, topic_id_text
 from drmq.spark.errors import DataLoss, OptionsError, TopicChanged
+from drmq.spark.fetching import MOVED
 from drmq.spark.offsets import Position
 from drmq.spark.options import EARLIEST as EARLIEST_MARK
 from drmq.spark.options import LATEST as LATEST_MARK
@@ -22,8 +24,11 @@ from drmq.spark.options import ReadOptions, Where
 
 TOPICS_AGE_S_MAX = 1.0
 SIZES_AGE_S_MAX = 5.0
+PUBLISH_S_MAX = 2.0
 _SHOWN_MAX = 5
 _PAUSE_S = 0.2
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,15 @@ class View:
         """Every selected partition that exists."""
         return [TopicPartition(name, index) for name, view in self.topics().items() for index in view.partitions]
 
+    def named(self) -> frozenset[str]:
+        """The topics that the options name; none for a pattern."""
+        selection = self._options.selection
+        return frozenset(selection.topics or {place.topic for place in selection.partitions})
+
     def check_existence(self) -> None:
         """Raise unless every topic that is named exists: for the start of a query."""
-        names = self._options.selection.topics or {place.topic for place in self._options.selection.partitions}
-        missing = [name for name in sorted(names) if name not in self.topics(fresh=True)]
+        there = self.topics(fresh=True)
+        missing = sorted(self.named() - there.keys())
         if missing:
             what = f"Topic `{missing[0]}` does" if len(missing) == 1 else f"Topics {', '.join(missing)} do"
             raise TopicChanged(
@@ -115,40 +125,53 @@ class View:
         return {place: at.offset if at.offset >= 0 else None for place, at in found.items()}
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
-        """Ask the leaders; a partition without one gets as long as any other call.
+        """Ask the leaders; a partition without one, or with one whose disk fails, gets as long as any other call.
 
-        The client gives up on it after two seconds, for a person at a prompt. A query can wait for a node to restart.
+        The client gives up on the first after two seconds and on the second at once, for a person at a prompt. A query
+        can wait for a node to restart, or for another replica to take over, as its workers do.
         """
         deadline = Deadline(self._options.timeout_s)
         while True:
             try:
                 return self._admin.topics.offsets(wanted, read_committed=self._options.read_committed)
             except ClientError as error:
-                if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or deadline.left_s() <= _PAUSE_S:
+                has_tried_all_along = error.retriable and error.grace_s is None
+                if error.code not in MOVED or has_tried_all_along or deadline.left_s() <= _PAUSE_S:
                     raise
             time.sleep(_PAUSE_S)
 
     def record_sizes(self) -> dict[TopicPartition, float]:
-        """The average bytes of each partition's records, on disk."""
+        """The average bytes of each partition's records, on disk; nothing for those of which nobody can tell."""
         if time.monotonic() - self._sizes_at > SIZES_AGE_S_MAX:
-            places = self.places()
-            starts, ends = self.earliest(places), self.latest(places)
-            # Of several replicas the largest: one that lags would make its records look small.
-            on_disk: dict[TopicPartition, int] = {}
-            for log_dir in self._admin.log_dirs():
-                for place, size in log_dir.sizes.items():
-                    on_disk[place] = max(size, on_disk.get(place, 0))
-            self._sizes = {
-                place: on_disk.get(place, 0) / (ends[place] - starts[place])
-                for place in places
-                if ends[place] > starts[place]
-            }
+            try:
+                self._sizes = self._ask_sizes()
+            except Refused as error:
+                # They are a first guess, and the records at hand are looked at next. A broker whose disk fails, or a
+                # topic that was just deleted, is no reason to stop.
+                _log.info("The sizes of records are not known: %s", error)
             self._sizes_at = time.monotonic()
         return self._sizes
 
+    def _ask_sizes(self) -> dict[TopicPartition, float]:
+        places = self.places()
+        starts, ends = self.earliest(places), self.latest(places)
+        # Of several replicas the largest: one that lags would make its records look small.
+        on_disk: dict[TopicPartition, int] = {}
+        for log_dir in self._admin.log_dirs():
+            for place, size in log_dir.sizes.items():
+                on_disk[place] = max(size, on_disk.get(place, 0))
+        return {
+            place: on_disk.get(place, 0) / (ends[place] - starts[place])
+            for place in places
+            if ends[place] > starts[place]
+        }
+
     def publish(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group from outside. Raises `ClientError`, also where the group has members."""
-        self._admin.groups.commit(group_id, offsets)
+        """Commit offsets for a group from outside. Raises `ClientError`, also where the group has members.
+
+        Soon: the query waits for it, and does not need it.
+        """
+        self._admin.groups.commit(group_id, offsets, timeout_s=min(PUBLISH_S_MAX, self._options.timeout_s))
 
     # ---- places that the user named ------------------------------------------------------------------
 

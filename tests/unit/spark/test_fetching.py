@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pyspark.sql.types import BinaryType, StructType
 
-from drmq.model import ErrorCode, Offset, TopicId, topic_id_text
+from drmq.model import ErrorCode, Offset, TopicId, TopicPartition, topic_id_text
 from drmq.records import Record, encode_batch
 from drmq.spark.errors import DataLoss, FetchFailed, TopicChanged
 from drmq.spark.fetching import Fetcher, end_of_batches, topic_id_from_text
 from drmq.spark.offsets import Range
 from drmq.spark.options import read_options
-from drmq.spark.reading import close_fetchers, fetcher_of
+from drmq.spark.reading import close_fetchers, fetcher_of, read_range
 from drmq.wire import ApiKey
 from drmq.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from drmq.wire.messages.list_offsets import (
@@ -181,6 +182,8 @@ def test_the_isolation_level_reaches_the_broker(cluster: Cluster, read_committed
     address = str(cluster.brokers[0].address)
     fetcher = Fetcher(address, client_id="test", timeout_s=5, read_committed=read_committed, fetch_bytes=100)
     assert len(list(fetcher.read(PART, fail_on_data_loss=True))) == 5
+    fetcher.wait({TopicPartition("orders", 0): 10}, 0.1)
+    assert len(levels) == 6
     assert set(levels) == {int(read_committed)}
     fetcher.close()
 
@@ -223,6 +226,31 @@ def test_a_broken_connection_is_opened_again(cluster: Cluster) -> None:
     assert cluster.read() == list(range(10))
 
 
+def test_a_leader_that_falls_silent_leaves_time_for_its_successor(cluster: Cluster) -> None:
+    """Frozen in the middle of a range, with its connection still open, while the other one leads already."""
+
+    def freeze(number: int, offset: int) -> FetchResponsePartition:
+        cluster.leader = 1
+        cluster.brokers[0].freeze()
+        return refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    cluster.answers = [cluster.log, cluster.log, freeze]
+    assert cluster.read(timeout_s=3) == list(range(10))
+
+
+def test_a_leader_that_stays_silent(cluster: Cluster) -> None:
+    """The reason and the remedy, each of them once."""
+
+    def freeze(number: int, offset: int) -> FetchResponsePartition:
+        cluster.brokers[0].freeze()
+        return refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    cluster.answers = [freeze]
+    with pytest.raises(FetchFailed) as raised:
+        cluster.read(timeout_s=1)
+    assert str(raised.value).count("`timeoutMs` waits longer") == 1
+
+
 def test_the_deadline_ends_the_wait(cluster: Cluster) -> None:
     """With the place, the reason and the option that waits longer."""
     cluster.answers = [lambda number, offset: refusal(ErrorCode.LEADER_NOT_AVAILABLE)] * 100
@@ -250,6 +278,21 @@ def test_a_recreated_topic_is_not_read(cluster: Cluster) -> None:
     assert cluster.read(fail_on_data_loss=False) == []
 
 
+def test_what_is_left_of_an_earlier_topic_may_be_left_out(cluster: Cluster) -> None:
+    """Where the new one is to be read: the logged range of the old one would otherwise fail at each restart."""
+    cluster.topic_id = bytes(16)[:15] + b"x"
+    cluster.answers = [lambda number, offset: refusal(ErrorCode.UNKNOWN_TOPIC_ID)]
+    given = {"kafka.bootstrap.servers": str(cluster.brokers[0].address), "subscribe": "orders"}
+    options = read_options({**given, "onTopicRecreated": "earliest", "columns": "value"}, is_stream=True)
+    schema = StructType().add("value", BinaryType())
+    assert list(read_range(options, schema, PART)) == []
+    cluster.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    close_fetchers()
+    with pytest.raises(TopicChanged, match="was deleted while"):
+        list(read_range(options, schema, PART))
+    close_fetchers()
+
+
 def test_a_broker_that_does_not_know_the_topic_yet(cluster: Cluster) -> None:
     """Metadata says that it is there: then it will be."""
     cluster.answers = [lambda number, offset: refusal(ErrorCode.UNKNOWN_TOPIC_ID)] * 2
@@ -260,6 +303,26 @@ def test_a_deleted_topic(cluster: Cluster) -> None:
     cluster.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(TopicChanged, match="was deleted"):
         cluster.read()
+
+
+@pytest.mark.parametrize("topic_id", [None, TopicId(b"the one before..")])
+def test_one_broker_that_is_behind_is_not_believed(cluster: Cluster, topic_id: TopicId | None) -> None:
+    """It does not know the topic yet, or knows an earlier one. The others are asked before the range is given up."""
+
+    def behind(request: Any) -> Any:
+        answer = cluster.metadata()
+        answer.topics = [
+            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="orders")
+            if topic_id is None
+            else MetadataResponseTopic(name="orders", topic_id=topic_id, partitions=answer.topics[0].partitions)
+        ]
+        return answer
+
+    cluster.leader = 1
+    cluster.brokers[0].answers[ApiKey.METADATA] = behind
+    if topic_id is not None:
+        cluster.answers = [lambda number, offset: refusal(ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert cluster.read(fail_on_data_loss=False) == list(range(10))
 
 
 def test_deleted_records(cluster: Cluster) -> None:
@@ -292,6 +355,16 @@ def test_a_hole_at_the_end(cluster: Cluster) -> None:
         cluster.read()
     cluster.answers = [cluster.log, *[lambda number, offset: empty()] * 4]
     assert cluster.read(fail_on_data_loss=False) == [0, 1]
+
+
+def test_batches_before_the_position_are_no_progress(cluster: Cluster) -> None:
+    """Whole or not: a broker that sends them again and again must not keep a task for ever."""
+    cluster.answers = [lambda number, offset: empty(records=batch(0, 2))] * 10_000
+    part = Range("orders", PART.topic_id, 0, 5, 10)
+    with pytest.raises(FetchFailed, match="answers with records that end at 2, before what was asked for"):
+        cluster.read(part, timeout_s=0.3, fail_on_data_loss=False)
+    cluster.answers = [lambda number, offset: empty(records=batch(0, 2))] * 5
+    assert cluster.read(part) == [5, 6, 7, 8, 9]
 
 
 def test_half_a_batch_is_asked_for_again(cluster: Cluster) -> None:

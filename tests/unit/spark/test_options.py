@@ -14,6 +14,7 @@ from drmq.spark.definitions import DEFINITIONS, Use
 from drmq.spark.errors import OptionsError
 from drmq.spark.options import Where, read_options, table_options, write_options
 from drmq.spark.table import ddl
+from drmq.spark.times import time_ms
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 
@@ -61,6 +62,10 @@ def test_all_problems_at_once() -> None:
         ("endingOffsets", "earliest", "allowed are latest"),
         ("endingOffsets", '{"orders":{"0":-2}}', "a batch would be empty"),
         ("startingTimestamp", "yesterday", "milliseconds since 1970"),
+        ("startingTimestamp", "99999999999999999999", "a time from 1970 to 9999"),
+        ("startingTimestamp", "9" * 5000, "a time from 1970 to 9999"),
+        ("startingTimestamp", "1969-12-31T23:59:59.999Z", "a time from 1970 to 9999"),
+        ("filter", "timestamp >= 99999999999999999", "a time from 1970 to 9999"),
         ("startingOffsetsByTimestamp", '{"orders":{"0":-5}}', "is not a number of 0 or more"),
         ("subscribePattern", "(", "not a regular expression"),
         ("assign", '{"orders":0}', 'allowed is JSON like {"topic":[0,1]}'),
@@ -213,3 +218,26 @@ def test_every_option_counts_somewhere() -> None:
     for definition in DEFINITIONS.values():
         assert definition.use & (Use.READ | Use.WRITE)
         assert definition.doc.endswith(".")
+
+
+def test_times_are_exact() -> None:
+    """To the millisecond, whatever binary fractions make of it; and as late as a text can say."""
+    assert time_ms("2023-11-14T22:13:20.001Z") == 1_700_000_000_001
+    moments = range(1_700_000_000_000, 1_700_000_003_000)
+    texts = [f"2023-11-14T22:13:{20 + ms // 1000 % 10}.{ms % 1000:03}Z" for ms in moments]
+    assert [time_ms(text) for text in texts] == list(moments)
+    assert time_ms("9999-12-31T23:59:59.999Z") == time_ms("253402300799999") == 253_402_300_799_999
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60000", 60), ("1d", 86400), ("15 min", 900), ("500ms", 0.5)])
+def test_delays_as_spark_writes_them(text: str, seconds: float) -> None:
+    assert read_options({**BASE, "maxTriggerDelay": text}, is_stream=True).trigger_delay_s_max == seconds
+
+
+def test_acknowledgements_of_one_replica() -> None:
+    """Refused when the write is planned, with the setting as it was given and both ways out."""
+    given = {"kafka.bootstrap.servers": "localhost", "topic": "orders", "kafka.acks": "1"}
+    with pytest.raises(OptionsError, match=r"`kafka.acks` is '1'.*`kafka.enable.idempotence` to false"):
+        write_options(given)
+    assert write_options({**given, "kafka.enable.idempotence": "false"}).settings["acks"] == "1"
+    assert write_options({**given, "kafka.acks": "-1"}).settings["acks"] == "-1"
