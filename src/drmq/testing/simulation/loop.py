@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -150,11 +151,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.is_dead = True
         self._ready.clear()
         self._timers.clear()
-        for task in asyncio.all_tasks(self):
-            coroutine = task.get_coro()
-            if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                # It never got to run. Python would take that for a mistake.
-                coroutine.close()
+        with warnings.catch_warnings():
+            # Some never got to run, or hold one that did not. Python would take that for a mistake.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for task in asyncio.all_tasks(self):
+                coroutine = task.get_coro()
+                if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                    coroutine.close()
 
     # ---- what asyncio asks of a loop ------------------------------------------------------------
 
