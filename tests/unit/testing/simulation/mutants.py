@@ -73,6 +73,7 @@ MUTANTS = [
         "        self._leave_journal()\n        view = self._view\n",
         "        view = self._view\n",
         15,
+        1,
         kind="strands",
     ),
     Mutant(
@@ -81,6 +82,7 @@ MUTANTS = [
         '            _put_back(files, f"{root}/{log}", entries)\n',
         "            pass\n",
         20,
+        1,
     ),
     Mutant(
         "does not sync term and vote",
@@ -123,7 +125,7 @@ MUTANTS = [
         "    if len(body) != header.body_size or crc32c(body) != header.body_crc:\n        return None\n",
         "    body = body[: header.body_size].ljust(header.body_size, bytes(1))\n",
         70,
-        58,
+        60,
     ),
     Mutant(
         "a clock that jumps ahead expires everything",
@@ -131,7 +133,7 @@ MUTANTS = [
         "            if at_ms - self._doubted_from_ms < min(ahead_ms, self._doubt_max_ms):\n",
         "            if False:\n",
         40,
-        4,
+        13,
     ),
     Mutant(
         "retention by size removes the segment that is written to",
@@ -148,7 +150,7 @@ MUTANTS = [
         "        state.send_after_persist(response)",
         "        state.send(response)",
         60,
-        10,
+        14,
     ),
     Mutant(
         "commits an older term by counting",
@@ -164,6 +166,7 @@ MUTANTS = [
         "            if term_here == entry.term:",
         "            if term_here is not None:",
         50,
+        1,
     ),
     Mutant(
         "truncates whatever is behind, conflict or not",
@@ -185,6 +188,7 @@ MUTANTS = [
         "        elif log.term_at(message.previous_index) != message.previous_term:",
         "        elif log.term_at(message.previous_index) is None:",
         40,
+        2,
         kind="strands",
     ),
     Mutant(
@@ -193,7 +197,7 @@ MUTANTS = [
         "    numbers = sorted(reached.get(voter, 0) for voter in voters)",
         "    numbers = sorted(reached.values())",
         40,
-        3,
+        1,
     ),
     Mutant(
         "accepts entries before they are durable",
@@ -215,7 +219,7 @@ MUTANTS = [
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
         45,
-        37,
+        38,
         kind="installs",
     ),
     Mutant(
@@ -235,6 +239,7 @@ MUTANTS = [
         "        self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))\n",
         "        self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))\n",
         20,
+        4,
         kind="installs",
     ),
     # Visibility
@@ -260,7 +265,7 @@ MUTANTS = [
         "        commit = min(state.log.commit_index, progress.match)\n",
         "        commit = state.log.commit_index\n",
         40,
-        4,
+        24,
     ),
     # Producers
     Mutant(
@@ -328,6 +333,7 @@ MUTANTS = [
         "        replay_batches(body, self.machine.replay, Offset(0))\n",
         "",
         20,
+        1,
         kind="any",
     ),
     Mutant(
@@ -369,6 +375,7 @@ MUTANTS = [
         "            self.log.when_durable(lambda error: self._answer(step, error))",
         "            self._answer(step, ErrorCode.NONE)",
         50,
+        11,
     ),
 ]
 
