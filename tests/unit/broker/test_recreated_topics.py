@@ -42,9 +42,8 @@ def commit(harness: Harness, offset: int) -> None:
 def committed(harness: Harness) -> int:
     """What a consumer is told that asks about its partition; and the same must come if all is asked for."""
     named = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestGroupTopic(TOPIC, partition_indexes=[0])])
-    one, everything = harness.ask(
-        OffsetFetchRequest(groups=[named, OffsetFetchRequestGroup(GROUP, topics=None)]), 9
-    ).groups
+    [one] = harness.ask(OffsetFetchRequest(groups=[named]), 9).groups
+    [everything] = harness.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=None)]), 9).groups
     offset: int = one.topics[0].partitions[0].committed_offset
     all_offsets = [each.committed_offset for topic in everything.topics for each in topic.partitions]
     assert all_offsets == ([] if offset == NOTHING else [offset])
