@@ -91,41 +91,38 @@ def test_whoever_asks_twice_waits_once_and_an_exception_stops_nobody() -> None:
     assert (rival.turns, len(turns), calls) == (1, 0, [])
 
 
+class Row:
+    """A row with a clock and a timer of its own, a kilobyte a second; one kilobyte is sent, and one replica waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[tuple[float, Callable[..., object]]] = []
+        self.rival = Rival()
+        self.turns = CopyTurns(1_000, lambda: self.now, self._call_later)
+        self.turns.on_sent(self.rival, 1_000)
+        self.turns.ask(self.rival, LEARNER)
+
+    def _call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None:
+        self.calls.append((delay_s, function))
+
+    def fire(self, now: float) -> None:
+        """The timer's time has come, and this is what the clock says."""
+        self.now = now
+        self.calls.pop(0)[1]()
+
+
 def test_a_timer_that_is_a_little_early_is_not_set_again_and_again() -> None:
-    now = 0.0
-    calls: list[tuple[float, Callable[..., object]]] = []
-
-    def call_later(delay_s: float, function: Callable[..., object], *arguments: object) -> None:
-        calls.append((delay_s, function))
-
-    turns = CopyTurns(1_000, lambda: now, call_later)
-    rival = Rival()
-    turns.on_sent(rival, 1_000)
-    turns.ask(rival, LEARNER)
-    [(delay_s, give)] = calls
-    assert delay_s == 1.0
-    now = 0.999_999
-    give()
-    assert (rival.turns, len(turns), len(calls)) == (1, 0, 1)
+    row = Row()
+    assert [delay_s for delay_s, _ in row.calls] == [1.0]
+    row.fire(0.999_999)
+    assert (row.rival.turns, len(row.turns), row.calls) == (1, 0, [])
 
 
 def test_a_turn_waits_for_what_was_sent_meanwhile() -> None:
-    now = 0.0
-    calls: list[tuple[float, Callable[..., object]]] = []
-
-    def call_later(delay_s: float, function: Callable[..., object], *arguments: object) -> None:
-        calls.append((delay_s, function))
-
-    turns = CopyTurns(1_000, lambda: now, call_later)
-    rival = Rival()
-    turns.on_sent(rival, 1_000)
-    turns.ask(rival, LEARNER)
-    turns.on_sent(rival, 2_000)
-    now = 1.0
-    calls.pop()[1]()
-    assert rival.turns == 0
-    [(delay_s, give)] = calls
-    assert delay_s == 2.0
-    now = 3.0
-    give()
-    assert rival.turns == 1
+    row = Row()
+    row.turns.on_sent(row.rival, 2_000)
+    row.fire(1.0)
+    assert row.rival.turns == 0
+    assert [delay_s for delay_s, _ in row.calls] == [2.0]
+    row.fire(3.0)
+    assert row.rival.turns == 1
