@@ -47,8 +47,8 @@ class CopyTurns:
         """What `_paid_until` was then."""
         self._holder: Replica | None = None
         """Whose turn it was last, until it has sent something."""
-        self._is_reading = False
-        """Whether the holder's disk is being asked."""
+        self._reader: Replica | None = None
+        """The holder whose disk is being asked."""
         self._next: tuple[Replica, NodeId] | None = None
         """Whose entries are at hand now: it goes before the row."""
 
@@ -73,17 +73,17 @@ class CopyTurns:
     def on_reading(self, replica: Replica) -> None:
         """Entries are read from the disk. `on_read` follows in any case."""
         if replica is self._holder:
-            self._is_reading = True
+            self._reader = replica
 
     def on_read(self, replica: Replica) -> None:
         """The entries are at hand, or cannot be had."""
-        if replica is self._holder:
-            self._is_reading = False
+        if replica is self._reader:
+            self._reader = None
             self._call()
 
     def _call(self) -> None:
         # Never at once: who asks is in the middle of its own work.
-        if len(self) and not self._is_called and not self._is_reading:
+        if len(self) and not self._is_called and self._reader is None:
             self._is_called, self._called_for = True, self._paid_until
             self._call_later(max(0.0, self._paid_until - self._now()), self._give)
 
@@ -91,7 +91,7 @@ class CopyTurns:
         self._is_called = False
         try:
             # Not by the clock: one that is a little early, as timers may be, would be called again and again.
-            if len(self) and not self._is_reading and self._paid_until <= self._called_for:
+            if len(self) and self._reader is None and self._paid_until <= self._called_for:
                 replica, member = self._take()
                 replica.take_turn(member)
         finally:

@@ -126,3 +126,15 @@ def test_a_turn_waits_for_what_was_sent_meanwhile() -> None:
     assert [delay_s for delay_s, _ in row.calls] == [2.0]
     row.fire(3.0)
     assert row.rival.turns == 1
+
+
+def test_a_row_goes_on_after_a_read_whoever_has_sent_something_meanwhile() -> None:
+    """A replica reads for one of its followers, and sends what it has to another, before the read is done."""
+    row = Row()
+    row.fire(1.0)
+    row.turns.on_reading(row.rival)
+    row.turns.ask(Rival(), LEARNER)
+    row.turns.on_sent(row.rival, 1_000)
+    assert row.calls == []
+    row.turns.on_read(row.rival)
+    assert [delay_s for delay_s, _ in row.calls] == [1.0]
