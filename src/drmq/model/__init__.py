@@ -23,6 +23,7 @@ from drmq.model.ids import (
     node_of,
     topic_id_text,
 )
+from drmq.model.value import value
 
 __all__ = [
     "NO_LEADER_EPOCH",
@@ -44,4 +45,5 @@ __all__ = [
     "member_id",
     "node_of",
     "topic_id_text",
+    "value",
 ]

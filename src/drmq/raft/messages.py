@@ -17,14 +17,12 @@ Heartbeats are three small numbers, so that a driver can put those of many group
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from drmq.model import NodeId
+from drmq.model import NodeId, value
 from drmq.raft.snapshot import SnapshotId, SnapshotMeta
 from drmq.raft.types import Entry, LogIndex, Term
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreVoteRequest:
     """Would you vote for me in `campaign_term`? Asking and answering changes nobody's term or vote."""
 
@@ -36,7 +34,7 @@ class PreVoteRequest:
     last_term: Term
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreVoteResponse:
     """`term` is the answering node's own; `campaign_term` is the question's."""
 
@@ -47,7 +45,7 @@ class PreVoteResponse:
     granted: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VoteRequest:
     """Vote for me in `term`. The sender's log ends with `last_index` of `last_term`, durably."""
 
@@ -60,7 +58,7 @@ class VoteRequest:
     """The leader asked for this election, so hearing from that leader is no reason to ignore it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VoteResponse:
     """A granted vote is on the voter's disk before this is sent."""
 
@@ -70,7 +68,7 @@ class VoteResponse:
     granted: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendRequest:
     """Append `entries` after the entry `previous_index` of `previous_term`, if you have that one."""
 
@@ -83,7 +81,7 @@ class AppendRequest:
     commit: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendAccepted:
     """My log equals yours up to `match`, and is on my disk up to there."""
 
@@ -93,7 +91,7 @@ class AppendAccepted:
     match: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendRejected:
     """I do not have the entry before `rejected + 1`.
 
@@ -109,7 +107,7 @@ class AppendRejected:
     hint_term: Term
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Heartbeat:
     """I lead `term`. `commit` never exceeds what the target has confirmed to hold."""
 
@@ -121,7 +119,7 @@ class Heartbeat:
     """Counts the leader's rounds of reads to confirm. The answer gives it back."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HeartbeatResponse:
     """I follow you in `term`. With a higher term: you lead no longer."""
 
@@ -131,7 +129,7 @@ class HeartbeatResponse:
     read_round: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotChunk:
     """Bytes of a snapshot from `offset` on. Without bytes and not `done`, an offer: how much do you have?"""
 
@@ -144,7 +142,7 @@ class SnapshotChunk:
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotAnswer:
     """I have the first `received` bytes of that snapshot, durably. Go on from there."""
 
@@ -155,7 +153,7 @@ class SnapshotAnswer:
     received: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimeoutNow:
     """You hold all of my log: campaign at once."""
 

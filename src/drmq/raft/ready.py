@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from drmq.model import NodeId
+from drmq.model import NodeId, value
 from drmq.raft.messages import Message
 from drmq.raft.snapshot import ChunkToSave, ChunkWanted, SnapshotMeta
 from drmq.raft.types import Entry, HardState, IndexRange, LogIndex, Role, Term
@@ -19,7 +18,7 @@ class Leadership(NamedTuple):
     leader: NodeId | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadConfirmed:
     """A read may be served once everything up to `index` is applied."""
 
@@ -27,7 +26,7 @@ class ReadConfirmed:
     index: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ready:
     """One batch of work for the driver. The package's essay says in which order it is done."""
 

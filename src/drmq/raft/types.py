@@ -8,11 +8,10 @@ has at most one leader, and every entry carries the term of the leader that firs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NewType, Protocol
 
-from drmq.model import NodeId
+from drmq.model import NodeId, value
 
 Term = NewType("Term", int)
 LogIndex = NewType("LogIndex", int)
@@ -39,7 +38,7 @@ class EntryKind(IntEnum):
     CONFIGURATION = 2
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """One step of the log. Where two nodes have the same term at the same index, they have the same entry there."""
 
@@ -53,7 +52,7 @@ class Entry:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HardState:
     """What a replica must not forget, or it might vote twice in one term."""
 
@@ -61,7 +60,7 @@ class HardState:
     vote: NodeId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IndexRange:
     """The indexes from `start` up to, but not including, `end`."""
 
