@@ -166,8 +166,8 @@ class Desk:
             replica.is_dirty = True
             self._dirty.append(replica)
 
-    def pump(self, replica: Replica) -> None:
-        replica.pump()
+    def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:
+        work(*arguments)
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         self._calls.append(lambda: function(*arguments))

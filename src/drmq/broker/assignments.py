@@ -32,6 +32,7 @@ from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
 log = logging.getLogger("drmq.broker")
 
 _RETRY_S = 2.0
+_REMOVAL_RETRY_S = 60.0
 _MADE = "made"
 _NOTE = Struct(">16sIQ")
 LOST = (LogCorrupt, LedgerCorrupt, LedgerMissing, StateUnreadable)
@@ -65,6 +66,7 @@ class Assignments:
         self._made: dict[GroupId, MemberId] = {}
         """Partitions whose files have been made on this node, and as which member."""
         self._notes = notes
+        self._removed_later: set[TopicId] = set()
         self._lost: set[GroupId] = set()
         """Partitions whose copy on this node is damaged or gone."""
         self.on_lost: Callable[[GroupId, int], Awaitable[bool]]
@@ -258,7 +260,7 @@ class Assignments:
             await (self._table.retire if group in self._lost else self._table.remove)(partition)
             self._made.pop(group, None)
         except (StorageError, OSError) as error:
-            log.warning("the files of %r, which has moved away or is deleted, are still there: %s", partition, error)
+            self._remove_later(group.topic_id, f"{partition.topic}-{partition.index}", error)
 
     def _was_left(self, topic: Topic, index: int) -> bool:
         """Whether files that are here were to be removed before, and the disk refused.
@@ -278,7 +280,7 @@ class Assignments:
             await self._table.remove_files(topic, index)
             self._made.pop(group, None)
         except (StorageError, OSError) as error:
-            log.warning("the files of %s-%d, which has moved away, are still there: %s", topic.name, index, error)
+            self._remove_later(topic.topic_id, f"{topic.name}-{index}", error)
 
     async def _remove_topic(self, topic_id: TopicId, name: str) -> None:
         for index in list(self._table.slots(topic_id)):
@@ -286,13 +288,27 @@ class Assignments:
         try:
             await self._table.remove_topic(topic_id, name)
         except (StorageError, OSError) as error:
-            log.warning(
-                "the files of deleted topic %s are still there (tried again at the next start): %s", name, error
-            )
+            self._remove_later(topic_id, f"topic {name}", error)
             return
         # Those of partitions that could not be opened went with the rest.
         for group in [group for group in self._made if group.topic_id == topic_id]:
             del self._made[group]
+
+    def _remove_later(self, topic_id: TopicId, what: str, error: Exception) -> None:
+        """The disk keeps what nobody needs. Whoever mends that does not have to restart the node as well."""
+        log.warning(
+            "the files of %s, which was deleted or has moved away, are still there, and removed in a minute: %s",
+            what,
+            error,
+            extra={"repeat_key": f"removal of {what}"},
+        )
+        if topic_id not in self._removed_later:
+            self._removed_later.add(topic_id)
+            asyncio.get_running_loop().call_later(_REMOVAL_RETRY_S, self._remove_again, topic_id)
+
+    def _remove_again(self, topic_id: TopicId) -> None:
+        self._removed_later.discard(topic_id)
+        self.on_changed((topic_id,))
 
     # ---- damage ---------------------------------------------------------------------------------
 

@@ -128,27 +128,30 @@ class GroupHost:
         self.writer.hold()
         try:
             for replica in dirty:
-                self.pump(replica)
+                self.guard(replica, replica.pump)
             # Before the writer wakes and competes for the interpreter: the followers have the longer way to a disk.
             if self.network is not None:
                 self.network.flush()
         finally:
             self.writer.release()
 
-    def pump(self, replica: Replica) -> None:
-        """Whatever becomes of one replica, whoever calls goes on with the next.
+    def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:
+        """Do some work of one replica. Whatever becomes of it, whoever calls goes on with the next.
 
         An exception is a bug, for what disks and peers may do is not raised. It costs this replica: nobody knows what
         of its work was done. The others of its group elect another leader.
         """
         try:
-            replica.pump()
+            work(*arguments)
         except Exception as error:  # noqa: BLE001 - the loop shows it, with its trace
-            self._complain(f"{replica.log.name}: the work of its replica failed on a bug", error)
-            try:
-                replica.on_bug(error)
-            except Exception as another:  # noqa: BLE001 - the same, in those whom it told
-                self._complain(f"{replica.log.name}: its replica could not be ended in order", another)
+            self._on_bug(replica, error)
+
+    def _on_bug(self, replica: Replica, error: Exception) -> None:
+        self._complain(f"{replica.log.name}: the work of its replica failed on a bug", error)
+        try:
+            replica.on_bug(error)
+        except Exception as another:  # noqa: BLE001 - the same, in those whom it told
+            self._complain(f"{replica.log.name}: its replica could not be ended in order", another)
 
     def _complain(self, message: str, error: Exception) -> None:
         """As loudly as the loop does about what failed in its own hands."""
@@ -175,12 +178,12 @@ class GroupHost:
         for group, replica in list(self._awake.items()):
             if looks_at_followers:
                 # Before the tick: a heartbeat of this very tick, sent after the word to sleep, would wake everyone up.
-                self.look_at(self._partitions[group])
+                self.guard(replica, self.look_at, self._partitions[group])
             if replica.asleep:
                 del self._awake[group]
                 continue
             for _ in range(missed):
-                replica.tick()
+                self.guard(replica, replica.tick)
 
     def look_at(self, partition: Partition) -> None:
         """On a leader: who keeps up, and is there anything left to do?"""
@@ -255,6 +258,8 @@ class GroupHost:
             except ProtocolError as error:
                 self.protocol_errors += 1
                 log.error("node %d sent what no replica sends: %s", peer, error, extra={"repeat_key": f"peer {peer}"})
+            except Exception as error:  # noqa: BLE001 - other groups have messages in the same frame
+                self._on_bug(replica, error)
 
     def _on_sleep(self, replica: Replica, message: Sleep) -> None:
         node = replica.node

@@ -322,18 +322,18 @@ class PartitionTable:
         for written, end_offset in reports:
             partition = self._by_log.get(written)
             if partition is not None:
-                partition.on_written(end_offset)
+                self._host.guard(partition.replica, partition.on_written, end_offset)
 
     def on_flushed(self, reports: Sequence[tuple[Log, Offset]]) -> None:
         for flushed, flushed_offset in reports:
             partition = self._by_log.get(flushed)
             if partition is not None:
-                partition.on_flushed(flushed_offset)
+                self._host.guard(partition.replica, partition.on_flushed, flushed_offset)
 
     def on_failed(self, failed: Log, error: Exception, end_offset: Offset) -> None:
         partition = self._by_log.get(failed)
         if partition is not None:
-            partition.on_failed(str(error), end_offset)
+            self._host.guard(partition.replica, partition.on_failed, str(error), end_offset)
 
     def seen_ms(self) -> int:
         """When somebody is seen who is seen now. A clock that is behind would let them expire once it is set right."""

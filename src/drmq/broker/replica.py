@@ -288,6 +288,10 @@ class Replica:
             damage, self.entries.damage = self.entries.damage, None
             self._on_unreadable(damage, is_damage=True)
 
+    def _call_on_loop(self, work: Callable[..., object], *arguments: object) -> None:
+        """From any thread, in order."""
+        self._host.call_on_loop(self._host.guard, self, work, *arguments)
+
     def _carry_out(self, ready: Ready) -> None:
         if ready.leadership is not None:
             # What is kept belongs to one reign: in another, other entries may be in its place.
@@ -425,7 +429,7 @@ class Replica:
 
         self._steps.append(step)
         future = self._host.writer.run_step(self.log, work)
-        future.add_done_callback(lambda done: self._host.call_on_loop(self._on_job_done, step, done))
+        future.add_done_callback(lambda done: self._call_on_loop(self._on_job_done, step, done))
         return _Step()
 
     def _append_own(self, own: Sequence[OwnEntry]) -> None:
@@ -510,7 +514,7 @@ class Replica:
             node.on_persisted(number)
         for message in messages:
             self._send(message)
-        self._host.pump(self)
+        self._host.guard(self, self.pump)
 
     # ---- snapshots ------------------------------------------------------------------------------
 
@@ -533,7 +537,7 @@ class Replica:
             data = self._incoming.whole(chunks[-1].meta)
             if data is not None:
                 intact = self._owner.check_snapshot(chunks[-1].meta, data)
-                self._host.call_on_loop(self._on_received, chunks[-1], intact)
+                self._call_on_loop(self._on_received, chunks[-1], intact)
         self._queue_job(_Step(), jobs, ())
 
     def _on_received(self, chunk: ChunkToSave, intact: bool) -> None:
@@ -589,9 +593,9 @@ class Replica:
                 source.read(missing[0], missing[2], missing[1])
                 is_read = True
             except (StorageError, OSError) as error:
-                self._host.call_on_loop(self._on_unreadable, str(error), isinstance(error, LogCorrupt))
+                self._call_on_loop(self._on_unreadable, str(error), isinstance(error, LogCorrupt))
             finally:
-                self._host.call_on_loop(self._on_missing_read, is_read)
+                self._call_on_loop(self._on_missing_read, is_read)
 
         self._host.pool.submit(read)
 
@@ -642,11 +646,11 @@ class Replica:
             return self._owner.reload(self.log.end_offset)
 
         future = self._host.writer.run(self.log, reload)
-        future.add_done_callback(lambda done: self._host.call_on_loop(self._restart_after, delay_s, done))
+        future.add_done_callback(lambda done: self._call_on_loop(self._restart_after, delay_s, done))
 
     def _restart_after(self, delay_s: float, done: Future[object]) -> None:
         if delay_s > 0:
-            self._host.call_later(delay_s, self._restart, done)
+            self._host.call_later(delay_s, self._host.guard, self, self._restart, done)
         else:
             self._restart(done)
 

@@ -79,8 +79,8 @@ class ReplicaHost(Protocol):
     def mark_dirty(self, replica: Replica) -> None:
         """Have `replica.pump` called soon, once, whoever else asks."""
 
-    def pump(self, replica: Replica) -> None:
-        """Call `replica.pump` now. An exception costs that replica, and not whoever calls."""
+    def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:
+        """Do some work of a replica now. An exception costs that replica, and not whoever calls."""
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         """From any thread, in order."""

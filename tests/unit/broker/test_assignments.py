@@ -218,6 +218,32 @@ def test_files_that_could_not_be_removed_go_when_their_topic_is_looked_at_again(
     assert harness.produce("orders", 1) == 1
 
 
+def test_files_that_could_not_be_removed_go_after_a_while(harness: Harness, files: FakeFiles) -> None:
+    """Nobody has to restart a node because its disk refused something once, or twice."""
+    move_away(harness, files)
+    files.fail("remove", errno.EIO, path_part="orders")
+    for is_there_after in (True, False):
+        harness.advance(61_000)
+        harness.run(harness.broker.assignments.settled())
+        assert files.is_directory(path_of(harness)) == is_there_after
+    assert harness.produce("orders", 1) == 1
+
+
+def test_files_of_a_deleted_topic_that_could_not_be_removed_go_after_a_while(
+    harness: Harness, files: FakeFiles
+) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders")
+    path = path_of(harness)
+    files.fail("rename", errno.EIO, path_part="orders", fail_count=2)
+    append(harness, harness.broker.catalog.delete_topic(harness.broker.catalog.topic("orders")))
+    harness.run(harness.broker.assignments.settled())
+    assert files.is_directory(path)
+    harness.advance(61_000)
+    harness.run(harness.broker.assignments.settled())
+    assert not files.is_directory(path)
+
+
 def test_files_that_could_not_be_removed_go_at_the_next_start(harness: Harness, files: FakeFiles) -> None:
     move_away(harness, files)
     path = path_of(harness)

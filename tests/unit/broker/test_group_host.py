@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from drmq.broker import MemoryLogs, Partition
-from drmq.broker.entries import Batch
+from drmq.broker.entries import Batch, encode_trim
 from drmq.broker.group_host import GroupHost
 from drmq.broker.partitions import PartitionTable
 from drmq.catalog import Topic, TopicDefaults, effective
@@ -482,16 +482,29 @@ def test_acks_come_once_the_last_replica_has_caught_up(room: Room) -> None:
 # ---- bugs ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("when", ["_carry_out", "_apply"], ids=["when it is marked", "when the disk reports"])
-def test_a_bug_costs_its_replica_and_no_other(room: Room, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+def fail(*what: object) -> None:
+    raise AssertionError("wrong code")
+
+
+@pytest.fixture
+def complaints(room: Room) -> list[str]:
+    """What the loop was told of bugs."""
+    heard: list[str] = []
+    room.loop.set_exception_handler(lambda loop, context: heard.append(repr(context["exception"])))
+    return heard
+
+
+@pytest.mark.parametrize(
+    "when",
+    ["_carry_out", "on_flushed", "_apply"],
+    ids=["when it is marked", "when the disk reports", "when that commits something"],
+)
+def test_a_bug_costs_its_replica_and_no_other(
+    room: Room, complaints: list[str], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     """An exception that nobody expected ends the replica in whose work it came, and is shown as loudly as any."""
-    complaints: list[str] = []
-    room.loop.set_exception_handler(lambda loop, context: complaints.append(repr(context["exception"])))
     broken, sound = [room.call(partial(room.place(1).add, index, (1,))) for index in (0, 1)]
     heard: dict[int, list[ErrorCode]] = {0: [], 1: []}
-
-    def fail(what: object) -> None:
-        raise AssertionError("wrong code")
 
     def produce(*partitions: Partition) -> None:
         for partition in partitions:
@@ -504,8 +517,49 @@ def test_a_bug_costs_its_replica_and_no_other(room: Room, monkeypatch: pytest.Mo
     room.call(partial(produce, sound))
     assert heard == {0: [ErrorCode.KAFKA_STORAGE_ERROR], 1: [ErrorCode.NONE, ErrorCode.NONE]}
     assert complaints == ["AssertionError('wrong code')"]
+    assert_ended(broken)
+
+
+def assert_ended(partition: Partition) -> None:
+    assert partition.replica.node is None
     with pytest.raises(ApiError, match="restart the node"):
-        broken.append(a_batch(), 0)
+        partition.append(a_batch(), 0)
+
+
+def test_a_bug_in_a_tick_takes_no_tick_from_others(
+    room: Room, complaints: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, sound = [room.call(partial(room.place(1).add, index, (1,))) for index in (0, 1)]
+    ticked: list[None] = []
+    monkeypatch.setattr(broken.replica, "tick", fail)
+    monkeypatch.setattr(sound.replica, "tick", lambda: ticked.append(None))
+    room.ticks()
+    assert (complaints, len(ticked)) == (["AssertionError('wrong code')"], 1)
+    assert_ended(broken)
+
+
+def test_a_bug_in_a_message_keeps_no_message_from_others(
+    room: Room, complaints: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The messages of a frame come one after the other: an exception would cost the groups behind it theirs."""
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    follower = next(place for place in room.places if place is not room.leader)
+    monkeypatch.setattr(follower.partition.replica, "receive", fail)
+    assert room.produce(room.leader) == [ErrorCode.NONE]
+    assert set(complaints) == {"AssertionError('wrong code')"}
+    assert_ended(follower.partition)
+
+
+def test_a_bug_in_the_report_of_a_job_ends_its_replica(
+    room: Room, complaints: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica whose own entry was never reported would otherwise stand still, and look sound."""
+    partition = room.call(partial(room.place(1).add, 0, (1,)))
+    monkeypatch.setattr(partition.replica, "_on_job_done", fail)
+    room.call(partial(partition.replica.propose_own, encode_trim(Offset(0))))
+    assert complaints == ["AssertionError('wrong code')"]
+    assert_ended(partition)
 
 
 # ---- copies ----------------------------------------------------------------------------------------
