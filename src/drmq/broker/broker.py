@@ -140,6 +140,7 @@ class Broker:
         self.partitions.on_trimmed = self.maintenance.on_trimmed
         self.groups.deleted_topics = self._deleted_topics
         self.groups.deleted_topic_ids = lambda: self.metadata.committed_catalog.deleted
+        self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
         self.topics.stopped = self._why_stopped
         self.partitions.on_damage = self.assignments.on_damaged
@@ -338,7 +339,6 @@ class Broker:
 
     def _on_catalog_changed(self, topics: set[TopicId]) -> None:
         """Committed facts have changed the catalog."""
-        self.partitions.catalog = self.catalog
         cluster_id = self.catalog.cluster_id
         if cluster_id is not None:
             if self.store.cluster_id is None:

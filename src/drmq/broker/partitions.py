@@ -75,7 +75,7 @@ class PartitionTable:
     def __init__(
         self, store: LogStore, host: GroupHost, writer: Writer, pool: Executor, clock: Clock, machine_of: MachineOf
     ) -> None:
-        self.catalog = Catalog()
+        self.committed_catalog: Callable[[], Catalog] = Catalog
         """What exists, here or elsewhere; set by the broker."""
         self.on_role: Callable[[Partition], None] = lambda partition: None
         """Called when a partition's role, term, leader or readiness to serve has changed."""
@@ -103,7 +103,7 @@ class PartitionTable:
         slots = self._by_name.get(topic)
         slot = slots.get(index) if slots is not None else None
         if slot is None:
-            known = self.catalog.topics.get(topic)
+            known = self.committed_catalog().topics.get(topic)
             if known is None or not 0 <= index < known.partition_count:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other nodes")
@@ -113,7 +113,7 @@ class PartitionTable:
         slots = self._by_id.get(topic_id)
         slot = slots.get(index) if slots is not None else None
         if slot is None:
-            known = self.catalog.topics_by_id.get(topic_id)
+            known = self.committed_catalog().topics_by_id.get(topic_id)
             if known is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id.hex()}")
             if not 0 <= index < known.partition_count:

@@ -151,8 +151,8 @@ def _facts(broker: Broker) -> Iterator[ConfigEntry]:
     """What is not an option but is asked for as if it were."""
     host, port = broker.advertised
     static, default = ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
-    factor = broker.catalog.default_replication_factor
-    offsets = broker.catalog.topics.get(CONSUMER_OFFSETS)
+    factor = broker.metadata.committed_catalog.default_replication_factor
+    offsets = broker.metadata.committed_catalog.topics.get(CONSUMER_OFFSETS)
     offsets_factor = factor if offsets is None else len(offsets.partitions[0].planned)
     for name, config_type, value, source, doc in (
         ("advertised.listeners", ConfigType.STRING, f"PLAINTEXT://{host}:{port}", static, "Where clients connect."),

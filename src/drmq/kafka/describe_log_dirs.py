@@ -23,12 +23,16 @@ from drmq.wire.messages.describe_log_dirs import (
 async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     broker = context.broker
     if request.topics is None:
-        topics = [_topic(broker, name, None) for name in sorted(broker.catalog.topics)]
+        topics = [_topic(broker, name, None) for name in sorted(broker.metadata.committed_catalog.topics)]
     else:
         wanted: dict[str, set[int]] = {}
         for topic in request.topics:
             wanted.setdefault(topic.topic, set()).update(topic.partitions)
-        topics = [_topic(broker, name, indexes) for name, indexes in wanted.items() if name in broker.catalog.topics]
+        topics = [
+            _topic(broker, name, indexes)
+            for name, indexes in wanted.items()
+            if name in broker.metadata.committed_catalog.topics
+        ]
     try:
         total_bytes, usable_bytes = await broker.blocking(broker.store.disk_bytes)
     except OSError:
@@ -49,7 +53,9 @@ def _topic(broker: Broker, name: str, indexes: Iterable[int] | None) -> Describe
         name,
         [
             DescribeLogDirsResponsePartition(slot.index, slot.log.size_bytes)
-            for _, slot in sorted(broker.partitions.slots(broker.catalog.topics[name].topic_id).items())
+            for _, slot in sorted(
+                broker.partitions.slots(broker.metadata.committed_catalog.topics[name].topic_id).items()
+            )
             if isinstance(slot, Partition) and (indexes is None or slot.index in indexes)
         ],
     )

@@ -55,7 +55,7 @@ def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumRe
         topics=topics,
         nodes=[
             DescribeQuorumResponseNode(node_id, [DescribeQuorumResponseListener(LISTENER_NAME, known.host, known.port)])
-            for node_id, known in sorted(broker.catalog.brokers.items())
+            for node_id, known in sorted(broker.metadata.committed_catalog.brokers.items())
             if node_id in members
         ],
     )
@@ -92,7 +92,7 @@ def _replica(
 ) -> DescribeQuorumResponseReplica:
     """One member; without progress it is the leader itself."""
     node_id = node_of(member)
-    known = broker.catalog.brokers.get(node_id)
+    known = broker.metadata.committed_catalog.brokers.get(node_id)
     directory_id = NO_DIRECTORY_ID
     if known is not None and known.member == member:
         directory_id = directory_bytes(known.directory_id)
@@ -114,6 +114,6 @@ def _who_leads(broker: Broker, topic: str, index: int) -> tuple[int, int]:
     if topic == CLUSTER_METADATA:
         controller = broker.metadata.controller
         return (_UNKNOWN if controller is None else controller), _UNKNOWN
-    known = broker.catalog.topics.get(topic)
+    known = broker.metadata.committed_catalog.topics.get(topic)
     notice = None if known is None else broker.host.leaders.get(GroupId(known.topic_id, index))
     return (_UNKNOWN, _UNKNOWN) if notice is None else (notice.leader, notice.term)

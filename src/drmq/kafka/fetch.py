@@ -277,7 +277,7 @@ class ParkedFetch:
         nearer = [
             node_id
             for node_id in partition.in_sync
-            if (known := broker.catalog.brokers.get(node_id)) is not None
+            if (known := broker.metadata.committed_catalog.brokers.get(node_id)) is not None
             and known.rack == rack
             and not known.fenced
             and "broker" in known.roles

@@ -75,7 +75,9 @@ def _to_commit(
     context: Context, topic: OffsetCommitRequestTopic, partition: OffsetCommitRequestPartition
 ) -> groups.OffsetToCommit:
     """What the group is to store. Raises `ApiError` for a partition or an offset that cannot be."""
-    known = named_topic(context.broker.catalog, topic.name, topic.topic_id, by_id=context.version >= _TOPIC_ID_FROM)
+    known = named_topic(
+        context.broker.metadata.committed_catalog, topic.name, topic.topic_id, by_id=context.version >= _TOPIC_ID_FROM
+    )
     check_partition(known, partition.partition_index)
     if partition.committed_offset < groups.NO_OFFSET:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{partition.committed_offset} is no offset")

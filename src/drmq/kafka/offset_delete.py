@@ -36,7 +36,7 @@ def handle(
             result = OffsetDeleteResponsePartition(partition.partition_index)
             answered.partitions.append(result)
             try:
-                check_partition(context.broker.catalog.topic(name), partition.partition_index)
+                check_partition(context.broker.metadata.committed_catalog.topic(name), partition.partition_index)
             except ApiError as error:
                 result.error_code = error.code
             else:

@@ -112,7 +112,7 @@ class _GroupFetch:
 
     def __init__(self, context: Context, group_id: str, topics: Iterable[OffsetFetchRequestGroupTopic] | None) -> None:
         self.group_id = group_id
-        self._catalog = context.broker.catalog
+        self._catalog = context.broker.metadata.committed_catalog
         self._by_id = context.version >= _TOPIC_ID_FROM
         self._unknown: list[OffsetFetchResponseGroupTopic] = []
         partitions: list[TopicPartition] = []

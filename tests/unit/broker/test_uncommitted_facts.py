@@ -13,7 +13,7 @@ import pytest
 
 from drmq.broker.metadata import CatalogMachine
 from drmq.catalog import BrokerRemoved, TopicCreated, encode_fact
-from drmq.kafka import delete_topics, describe_configs, describe_topic_partitions, metadata
+from drmq.kafka import delete_topics, describe_configs, describe_topic_partitions, metadata, offset_commit
 from drmq.model import ApiError, ErrorCode, NodeId, TopicId, node_of
 from drmq.raft import Configuration, Leadership, Role, Term
 from drmq.testing.files import FakeFiles
@@ -33,6 +33,11 @@ from drmq.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestResource,
 )
 from drmq.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from drmq.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
 from support.broker_harness import Harness
 from support.other_nodes import add_node
@@ -362,6 +367,40 @@ def test_clients_see_a_topic_until_its_deletion_is_committed(harness: Harness, h
     held.let_writer_go()
     assert harness.run(deletion) is ErrorCode.NONE
     assert seen_topics(harness) == set()
+
+
+@pytest.mark.parametrize("version", [8, 10], ids=["by-name", "by-id"])
+def test_offsets_are_kept_until_a_deletion_is_committed(harness: Harness, held: Held, version: int) -> None:
+    """Told that the topic is unknown, a consumer would drop its position."""
+    topic = harness.create_topic("orders")
+    held.hold_writer()
+    deletion = ask(harness, DeleteTopicsRequest(topic_names=["orders"]))
+    assert "orders" not in harness.broker.catalog.topics
+    position = OffsetCommitRequestPartition(0, 0)
+    request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic(topic.name, topic.topic_id, [position])])
+
+    async def commit() -> ErrorCode:
+        answer = offset_commit.handle(harness._context(version, "test"), request)
+        stored = await answer if isinstance(answer, asyncio.Future) else answer
+        return ErrorCode(stored.topics[0].partitions[0].error_code)
+
+    committed = harness.loop.create_task(commit())
+    harness.run(asyncio.sleep(0.01))
+    assert not deletion.done()
+    assert not committed.done()
+    held.let_writer_go()
+    assert harness.run(committed) is ErrorCode.NONE
+
+
+def test_a_partition_is_elsewhere_only_once_its_creation_is_committed(harness: Harness, held: Held) -> None:
+    facts, table = harness.broker.metadata, harness.broker.partitions
+    topic_id = harness.broker.new_topic_id()
+    held.hold_writer()
+    facts.append(harness.broker.catalog.create_topic("new", topic_id, 1, {}, internal=False))
+    with pytest.raises(ApiError, match="there is no partition"):
+        table.by_name("new", 0)
+    with pytest.raises(ApiError, match="there is no topic"):
+        table.by_id(topic_id, 0)
 
 
 def test_clients_see_a_topic_when_its_creation_is_committed_and_not_when_the_next_one_is(
