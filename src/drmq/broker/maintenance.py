@@ -59,7 +59,7 @@ class Maintenance:
         self._noted_ms = 0
         self._saved: dict[Partition, tuple[int, int]] = {}
         """Per partition, bytes written and offset reached when its producers were last saved."""
-        self._trims: set[asyncio.Task[None]] = set()
+        self._trims: dict[asyncio.Task[None], None] = {}
         self._starting: dict[Partition, asyncio.Lock] = {}
         """Who moves the start of a log does so alone: what another has written down is not to be removed."""
 
@@ -124,8 +124,8 @@ class Maintenance:
     def on_trimmed(self, partition: Partition) -> None:
         """Records were deleted on request: free what can be freed, in the background."""
         task = asyncio.ensure_future(self._trim(partition))
-        self._trims.add(task)
-        task.add_done_callback(self._trims.discard)
+        self._trims[task] = None
+        task.add_done_callback(self._trims.pop)
 
     async def _trim(self, partition: Partition) -> None:
         offset, kept = partition.trimmed_to, partition.log

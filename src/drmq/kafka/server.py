@@ -86,10 +86,10 @@ class KafkaServer:
         self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
         broker.serve_forwarded = self.serve_forwarded
         self._handlers: dict[int, Handler] = {}
-        self._parked: dict[Connection, set[tuple[ShardDriver, int]]] = {}
-        self._fetches: dict[Connection, set[fetch.ParkedFetch]] = {}
+        self._parked: dict[Connection, dict[tuple[ShardDriver, int], None]] = {}
+        self._fetches: dict[Connection, dict[fetch.ParkedFetch, None]] = {}
         self._parked_partitions = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._waiting_for_room: list[Connection] = []
 
     async def open(self, host: str, port: int, *, accepts: bool = True) -> tuple[str, int]:
@@ -161,13 +161,13 @@ class KafkaServer:
         else:
             response = self._handler(header.api_key)(context, request)
         if asyncio.isfuture(response):
-            self._parked.setdefault(connection, set()).update(parked)
+            self._parked.setdefault(connection, {}).update(dict.fromkeys(parked))
             response.add_done_callback(lambda done: self._on_done(connection, header, answer, done, parked))
         elif asyncio.iscoroutine(response):
             connection.pause(Pause.HANDLER)
             task = asyncio.ensure_future(self._carry_out(connection, header, answer, response))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
         else:
             self._send(header, answer, response)
         if header.api_key in _ABOUT_LEADERS and is_cut_off(self.broker):
@@ -261,7 +261,9 @@ class KafkaServer:
         done: asyncio.Future[object],
         parked: list[tuple[ShardDriver, int]],
     ) -> None:
-        self._parked.get(connection, set()).difference_update(parked)
+        waiting = self._parked.get(connection, {})
+        for ticket in parked:
+            waiting.pop(ticket, None)
         if done.cancelled() or connection.closed:
             return
         try:
@@ -291,13 +293,13 @@ class KafkaServer:
 
     def park(self, connection: Connection, parked: fetch.ParkedFetch, partition_count: int) -> None:
         self._parked_partitions += partition_count
-        self._fetches.setdefault(connection, set()).add(parked)
+        self._fetches.setdefault(connection, {})[parked] = None
 
     def unpark(self, connection: Connection, parked: fetch.ParkedFetch, partition_count: int) -> None:
         self._parked_partitions -= partition_count
         fetches = self._fetches.get(connection)
         if fetches is not None:
-            fetches.discard(parked)
+            fetches.pop(parked, None)
 
     def on_close(self, connection: Connection) -> None:
         for parked in self._fetches.pop(connection, ()):

@@ -31,7 +31,8 @@ class Listener:
         self._sweep_interval_s = sweep_interval_s
         self.handler = handler
         self.options = options
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """In their order, so that a simulated end is the same each time."""
         self.shared_buffer = memoryview(bytearray(_SHARED_BUFFER_SIZE))
         self.buffers = BufferPool()
         self.partial_bytes = 0
@@ -98,10 +99,10 @@ class Listener:
         if len(self.connections) >= self.options.connections_max:
             connection.close(f"{len(self.connections)} connections are open, which is the limit")
             return
-        self.connections.add(connection)
+        self.connections[connection] = None
 
     def on_disconnected(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._waiting_for_memory.pop(connection, None)
         self.on_memory_freed(connection)
         self.handler.on_close(connection)
