@@ -17,7 +17,7 @@ from drmq.storage import DiskFull, Log, LogOptions, SegmentLog, StorageError, Wr
 from support.polling import eventually
 from support.processes import BrokerProcess
 from support.raw_client import KAFKA_STORAGE_ERROR, RawClient, RequestFailed, read_produced
-from support.storage_samples import batch, joined, read_all, row
+from support.storage_samples import apply_retention, batch, joined, read_all, row
 from support.wire import batch as wire_batch
 from support.wire import produce
 
@@ -52,7 +52,7 @@ def test_a_full_disk_stops_appends_and_nothing_else(small_disk: Path) -> None:
     for _ in range(3):
         with pytest.raises(DiskFull):
             log.append([batch(log.end_offset, size=1_900_000)])
-    assert log.apply_retention(0, retention_bytes=600_000) > 0
+    assert apply_retention(log, 0, retention_bytes=600_000) > 0
     again = row(log.end_offset, 5, size=50_000)
     log.append(again)
     log.flush()

@@ -70,3 +70,15 @@ def read_all(log: Log, max_bytes: int = 1 << 20, start: int | None = None, cache
 
 def epoch(number: int) -> LeaderEpoch:
     return LeaderEpoch(number)
+
+
+def apply_retention(
+    log: Log, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
+) -> int:
+    """Remove what is too old or too much; how many segments that were."""
+    start = log.retention_start(now_ms, retention_ms, retention_bytes, keep_from)
+    if log.start_offset < start == log.end_offset:
+        log.roll()  # as `drop_prefix` would: there is always one
+    before = log.segment_count
+    log.drop_prefix(start)
+    return before - log.segment_count

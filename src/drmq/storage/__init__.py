@@ -28,7 +28,7 @@ not forget beside its batches, its vote above all, is in a small file of its own
 
     writer = Writer(Events()); writer.start()
     writer.submit(log, header, batch, wants_written=acks == 1)      # stamped: base offset and epoch
-    writer.run(log, lambda: log.apply_retention(now_ms, retention_ms, retention_bytes))  # -> Future
+    writer.run(log, lambda: log.drop_prefix(log.retention_start(now_ms, retention_ms)))  # -> Future
     writer.queued_bytes                                 # pause the sources past a limit
     writer.resume(log)                                  # after on_failed, back at end_offset
     writer.stop()                                       # drains; then log.close(clean=True) each

@@ -9,7 +9,7 @@ clients. Four offsets describe it, in this order, always:
 holds for both.
 
 Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `sync`, `on_journaled`, `truncate_suffix`,
-`drop_prefix`, `maybe_roll`, `apply_retention`, `close`, `delete`. Any thread reads it at any
+`drop_prefix`, `maybe_roll`, `retention_start`, `close`, `delete`. Any thread reads it at any
 time: the properties, `read`, `batch_at_time`, `headers`, `end_of_epoch`. Nothing is locked,
 because what readers see only grows, or is replaced as a whole.
 """
@@ -196,16 +196,11 @@ class Log(Protocol):
     def retention_start(
         self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
     ) -> Offset:
-        """Where the log would begin after `apply_retention`; may seal the active segment on the way."""
-
-    def apply_retention(
-        self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
-    ) -> int:
-        """Remove segments that are too old or too much, oldest first, and return how many.
+        """Where the log may begin, for `drop_prefix`, without segments that are too old or too much, oldest first.
 
         A segment is too old when its newest record is older than `retention_ms`; it is too much
         when the rest still holds `retention_bytes`. -1 means no limit. Nothing at or beyond
-        `keep_from` (the high watermark; default `flushed_offset`) is removed.
+        `keep_from` (the high watermark; default `flushed_offset`) is removed. May seal the active segment on the way.
         """
 
     def close(self, clean: bool = True) -> None:

@@ -16,6 +16,7 @@ from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
 from drmq.storage.epochs import EpochStart, EpochTable
 from drmq.storage.errors import LogClosed, OffsetOutOfRange
 from drmq.storage.log import LatestTime, LogOptions, StoredBatch, Unflushed
+from drmq.storage.retention import start_to_keep
 
 
 @dataclass(slots=True)
@@ -31,7 +32,6 @@ class _Segment:
     def end_offset(self) -> Offset:
         return self.batches[-1][0].next_offset if self.batches else self.base_offset
 
-    @property
     def newest_ms(self) -> int:
         newest = max((header.max_timestamp for header, _ in self.batches), default=NO_TIMESTAMP)
         return newest if newest >= 0 else self.modified_ms
@@ -183,14 +183,9 @@ class MemoryLog:
         assert offset <= self._flushed_offset, (offset, self._flushed_offset)
         if offset == self.end_offset:
             self.roll()
-        self._move_start(offset)
-
-    def _move_start(self, offset: Offset) -> int:
         self._start_offset = max(self._start_offset, offset)
-        count = len(self._segments)
         last = self._segments[-1]
         self._segments = [s for s in self._segments if s is last or s.end_offset > self._start_offset]
-        return count - len(self._segments)
 
     def maybe_roll(self, now_ms: int) -> bool:
         batches = self._segments[-1].batches
@@ -220,27 +215,9 @@ class MemoryLog:
         keep_from = self._flushed_offset if keep_from is None else min(keep_from, self._flushed_offset)
         self.maybe_roll(now_ms)
         surplus_bytes = self.size_bytes - retention_bytes if retention_bytes >= 0 else 0
-        start = self._start_offset
-        for segment in self._segments:
-            if segment.end_offset > keep_from or not segment.batches:
-                break
-            is_old = retention_ms >= 0 and now_ms - segment.newest_ms > retention_ms
-            is_surplus = segment.size_bytes <= surplus_bytes and segment is not self._segments[-1]
-            if not (is_old or is_surplus):
-                break
-            surplus_bytes -= segment.size_bytes
-            start = segment.end_offset
-        return start
-
-    def apply_retention(
-        self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
-    ) -> int:
-        start = self.retention_start(now_ms, retention_ms, retention_bytes, keep_from)
-        if start <= self._start_offset:
-            return 0
-        if start == self.end_offset:
-            self.roll()
-        return self._move_start(start)
+        return start_to_keep(
+            self._segments, self._segments[-1], self._start_offset, keep_from, surplus_bytes, now_ms, retention_ms
+        )
 
     def close(self, clean: bool = True) -> None:
         if clean and not self._is_closed:

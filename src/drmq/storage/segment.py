@@ -124,6 +124,14 @@ class Segment:
         """When the log file was last written to."""
         return self._files.status(self.path).modified_ms
 
+    def newest_ms(self) -> int:
+        """The time of the newest record; when no record says, of the last write."""
+        try:
+            self.load_summary()
+        except LogCorrupt:
+            return self.modified_ms()
+        return self.max_timestamp if self.max_timestamp >= 0 else self.modified_ms()
+
     def remove_files(self) -> None:
         """Remove both files; readers that have the log file open are not disturbed."""
         self.remove_index()

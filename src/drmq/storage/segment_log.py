@@ -37,6 +37,7 @@ from drmq.storage.files import IOV_MAX, OS_FILES, Files, remove_tree
 from drmq.storage.journal import Journal
 from drmq.storage.log import LatestTime, LogOptions, StoredBatch, Unflushed
 from drmq.storage.recovery import START_NAME, Recovery, holds_segments, open_log
+from drmq.storage.retention import start_to_keep
 from drmq.storage.segment import Segment
 from drmq.storage.view import View
 
@@ -344,15 +345,14 @@ class SegmentLog:
             raise self._append_failed(error) from error
         self._start_offset = offset
 
-    def _free_below_start(self) -> int:
-        """Remove the sealed segments that lie wholly below the start; returns how many."""
+    def _free_below_start(self) -> None:
+        """Remove the sealed segments that lie wholly below the start."""
         segments = self._view.segments
         freed = [segment for segment in segments[:-1] if segment.end_offset <= self._start_offset]
         if freed:
             self._publish(segments[len(freed) :])
             for segment in freed:
                 segment.remove_files()
-        return len(freed)
 
     def reset(self, offset: Offset) -> None:
         self._before_change()
@@ -379,28 +379,9 @@ class SegmentLog:
         keep_from = self._flushed_offset if keep_from is None else min(keep_from, self._flushed_offset)
         self.maybe_roll(now_ms)
         surplus_bytes = self.size_bytes - retention_bytes if retention_bytes >= 0 else 0
-        start = self._start_offset
-        for segment in self._view.segments:
-            if segment.end_offset > keep_from or segment.size_bytes == 0:
-                break
-            is_old = retention_ms >= 0 and now_ms - _newest_ms(segment) > retention_ms
-            is_surplus = 0 < segment.size_bytes <= surplus_bytes and segment is not self._active
-            if not (is_old or is_surplus):
-                break
-            surplus_bytes -= segment.size_bytes
-            start = segment.end_offset
-        return start
-
-    def apply_retention(
-        self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
-    ) -> int:
-        start = self.retention_start(now_ms, retention_ms, retention_bytes, keep_from)
-        if start <= self._start_offset:
-            return 0
-        if start == self._end_offset:
-            self.roll()
-        self._record_start(start)
-        return self._free_below_start()
+        return start_to_keep(
+            self._view.segments, self._active, self._start_offset, keep_from, surplus_bytes, now_ms, retention_ms
+        )
 
     def truncate_suffix(self, offset: Offset) -> None:
         self._before_change()
@@ -522,12 +503,3 @@ class SegmentLog:
         self._files.rename(self._directory, aside)
         self._files.sync_directory(os.path.dirname(self._directory) or ".")
         remove_tree(self._files, aside)
-
-
-def _newest_ms(segment: Segment) -> int:
-    """The time of a segment's newest record; when no record says, the time of the last write."""
-    try:
-        segment.load_summary()
-    except LogCorrupt:
-        return segment.modified_ms()
-    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()

@@ -111,13 +111,13 @@ MUTANTS = [
     ),
     Mutant(
         "retention deletes the active segment",
-        "segment_log.py",
-        " and segment is not self._active",
+        "retention.py",
+        " and segment is not active",
         "",
     ),
     Mutant(
         "retention beyond keep_from",
-        "segment_log.py",
+        "retention.py",
         "if segment.end_offset > keep_from or segment.size_bytes == 0:",
         "if segment.size_bytes == 0:",
     ),

@@ -14,7 +14,7 @@ import pytest
 from drmq.model import Offset
 from drmq.storage import DiskFull, Log, LogFenced, LogOptions, SegmentLog, SnapshotStore
 from drmq.testing.files import FakeFiles, PowerCut
-from support.storage_samples import Batch, batch, joined, read_all, row
+from support.storage_samples import Batch, apply_retention, batch, joined, read_all, row
 
 OPTIONS = LogOptions(segment_bytes=1024, index_interval_bytes=128)
 PATH = "/data/topics/log"
@@ -58,7 +58,7 @@ class Promises:
 
     def retain(self, log: Log, retention_bytes: int) -> None:
         self.start_maybe = log.flushed_offset
-        log.apply_retention(0, retention_bytes=retention_bytes)
+        apply_retention(log, 0, retention_bytes=retention_bytes)
         self.start, self.flushed = log.start_offset, log.flushed_offset
 
     def truncate(self, log: Log, offset: int) -> None:

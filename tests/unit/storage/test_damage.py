@@ -323,7 +323,7 @@ def test_a_failed_sync_fences_the_log_for_good() -> None:
         lambda: log.append(row(5, 1)),
         lambda: log.truncate_suffix(Offset(3)),
         lambda: log.drop_prefix(Offset(1)),
-        lambda: log.apply_retention(0),
+        lambda: log.retention_start(0),
     ):
         with pytest.raises(LogFenced):
             call()

@@ -11,7 +11,7 @@ from drmq.model import NO_LEADER_EPOCH, Offset
 from drmq.records import iter_batches
 from drmq.storage import Log, LogClosed, LogOptions, MemoryLog, OffsetOutOfRange, SegmentLog
 from drmq.testing.files import FakeFiles
-from support.storage_samples import Batch, append, batch, epoch, joined, read_all, row
+from support.storage_samples import Batch, append, apply_retention, batch, epoch, joined, read_all, row
 
 MakeLog = Callable[..., Log]
 SMALL = LogOptions(segment_bytes=1024, index_interval_bytes=128)
@@ -272,10 +272,10 @@ def test_retention_by_time_removes_segments_whose_newest_record_is_old(log: Log)
     for stamp in (1000, 2000, 3000):
         append(log, 5, timestamp=stamp)
         log.roll()
-    assert log.apply_retention(2504, retention_ms=1500) == 0
-    assert log.apply_retention(2505, retention_ms=1500) == 1
+    assert apply_retention(log, 2504, retention_ms=1500) == 0
+    assert apply_retention(log, 2505, retention_ms=1500) == 1
     assert log.start_offset == 5
-    assert log.apply_retention(99999, retention_ms=1500) == 2
+    assert apply_retention(log, 99999, retention_ms=1500) == 2
     assert (log.start_offset, log.end_offset, log.size_bytes) == (15, 15, 0)
 
 
@@ -283,45 +283,45 @@ def test_retention_spares_a_young_segment_and_all_behind_it(log: Log) -> None:
     for stamp in (9000, 1000):
         append(log, 5, timestamp=stamp)
         log.roll()
-    assert log.apply_retention(9500, retention_ms=1000) == 0
+    assert apply_retention(log, 9500, retention_ms=1000) == 0
 
 
 def test_retention_rolls_an_active_segment_that_is_all_expired(log: Log) -> None:
     append(log, 3, timestamp=1000)
-    assert log.apply_retention(5000, retention_ms=1000) == 1
+    assert apply_retention(log, 5000, retention_ms=1000) == 1
     assert (log.start_offset, log.end_offset, log.segment_count) == (3, 3, 1)
-    assert log.apply_retention(5000, retention_ms=1000) == 0
+    assert apply_retention(log, 5000, retention_ms=1000) == 0
     append(log, 1)
 
 
 def test_retention_by_size_keeps_at_least_that_much(log: Log) -> None:
     batches = append(log, 60)
     size = len(batches[0][1])
-    assert log.apply_retention(0, retention_bytes=log.size_bytes) == 0
-    assert log.apply_retention(0, retention_bytes=25 * size) > 0
+    assert apply_retention(log, 0, retention_bytes=log.size_bytes) == 0
+    assert apply_retention(log, 0, retention_bytes=25 * size) > 0
     assert 25 * size <= log.size_bytes < 25 * size + SMALL.segment_bytes
-    assert log.apply_retention(0, retention_bytes=0) > 0
+    assert apply_retention(log, 0, retention_bytes=0) > 0
     assert log.segment_count == 1
     assert log.start_offset < log.end_offset == 60, "the active segment is not removed for its size"
 
 
 def test_retention_removes_nothing_beyond_the_high_watermark(log: Log) -> None:
     append(log, 60, timestamp=1000)
-    assert log.apply_retention(99999, retention_ms=1, keep_from=Offset(25)) > 0
+    assert apply_retention(log, 99999, retention_ms=1, keep_from=Offset(25)) > 0
     assert log.start_offset <= 25
-    assert log.apply_retention(99999, retention_bytes=0, keep_from=Offset(25)) == 0
+    assert apply_retention(log, 99999, retention_bytes=0, keep_from=Offset(25)) == 0
 
 
 def test_retention_never_removes_what_is_not_flushed(log: Log) -> None:
     append(log, 3, flush=False)
-    assert log.apply_retention(99999, retention_ms=1) == 0
+    assert apply_retention(log, 99999, retention_ms=1) == 0
     assert log.start_offset == 0
 
 
 def test_no_limit_means_nothing_is_removed(log: Log) -> None:
     append(log, 60, timestamp=1)
     log.options = LogOptions()
-    assert log.apply_retention(1 << 60) == 0
+    assert apply_retention(log, 1 << 60) == 0
 
 
 def test_a_closed_log_refuses(log: Log) -> None:

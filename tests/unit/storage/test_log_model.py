@@ -12,7 +12,7 @@ from drmq.model import Offset
 from drmq.records import iter_batches
 from drmq.storage import Log, LogOptions, MemoryLog, SegmentLog
 from drmq.testing.files import FakeFiles
-from support.storage_samples import Batch, batch, joined, read_all
+from support.storage_samples import Batch, apply_retention, batch, joined, read_all
 
 OPTIONS = [
     LogOptions(segment_bytes=1024, index_interval_bytes=64),
@@ -87,7 +87,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(retention_ms=st.integers(-1, 60), retention_bytes=st.integers(-1, 3000))
     def retain(self, retention_ms: int, retention_bytes: int) -> None:
         before = self.start
-        self.log.apply_retention(60, retention_ms, retention_bytes)
+        apply_retention(self.log, 60, retention_ms, retention_bytes)
         self.start = self.log.start_offset
         assert before <= self.start <= self.log.flushed_offset
         removed = [one for one in self.batches if before <= one[0].base_offset < self.start]

@@ -15,7 +15,7 @@ from drmq.records import iter_batches
 from drmq.storage import LogCorrupt, LogOptions, OffsetOutOfRange, OsFiles, SegmentLog
 from drmq.storage.walk import check
 from drmq.testing.files import FakeFiles
-from support.storage_samples import append, batch, joined, read_all, row
+from support.storage_samples import append, apply_retention, batch, joined, read_all, row
 
 SMALL = LogOptions(segment_bytes=1024, index_interval_bytes=128)
 
@@ -73,7 +73,7 @@ def test_retention_reads_only_the_heads_of_indexes(tmp_path: Path) -> None:
     files = CountingFiles()
     log = SegmentLog(f"{tmp_path}/log", SMALL, files)
     files.opened.clear()
-    assert log.apply_retention(1299, retention_ms=100) > 0
+    assert apply_retention(log, 1299, retention_ms=100) > 0
     assert not [name for name in files.opened if name.endswith(".log")]
 
 
@@ -196,11 +196,11 @@ def test_records_without_a_timestamp_age_by_file_time() -> None:
     files.now_ms = 10_000
     log.append([batch(0, timestamp=-1)])
     log.flush()
-    assert log.apply_retention(10_400, retention_ms=1000) == 0
+    assert apply_retention(log, 10_400, retention_ms=1000) == 0
     assert not log.maybe_roll(10_500)
     assert log.maybe_roll(10_501)
-    assert log.apply_retention(11_000, retention_ms=1000) == 0
-    assert log.apply_retention(11_001, retention_ms=1000) == 1
+    assert apply_retention(log, 11_000, retention_ms=1000) == 0
+    assert apply_retention(log, 11_001, retention_ms=1000) == 1
 
 
 def test_a_corrupt_segment_without_an_index_ages_by_file_time() -> None:
@@ -215,8 +215,8 @@ def test_a_corrupt_segment_without_an_index_ages_by_file_time() -> None:
     log = SegmentLog("/log", SMALL, files)
     with pytest.raises(LogCorrupt):
         log.read(Offset(0), 100, log.flushed_offset)
-    assert log.apply_retention(5500, retention_ms=1000) == 0
-    assert log.apply_retention(9000, retention_ms=1000) == 4
+    assert apply_retention(log, 5500, retention_ms=1000) == 0
+    assert apply_retention(log, 9000, retention_ms=1000) == 4
 
 
 @pytest.fixture
