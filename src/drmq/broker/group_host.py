@@ -207,8 +207,10 @@ class GroupHost:
         if partition.config.min_insync_replicas > 1:
             partition.update_acked()
         last = node.last_index
+        # Not while somebody is missed: nobody would look again when its node is back, and it would stay out of sync.
         idle = (
             partition.is_serving
+            and len(in_sync) == len(node.configuration.voters)
             and node.commit_index == node.applied_index == last
             and not replica.is_busy
             and not node.change_in_progress

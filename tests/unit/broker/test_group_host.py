@@ -66,6 +66,8 @@ class Place:
         self.table.member = MemberId(self.node_id)
         self.sent: list[PeerMessage] = []
         self.sent_of_groups: list[tuple[int, PeerMessage]] = []
+        self.unheard: set[NodeId] = set()
+        """Nodes that this one takes for dead, though messages of groups come and go."""
 
     def add(self, index: int = 0, members: Sequence[int] = (1, 2, 3), **configs: str) -> Partition:
         settings = {name.replace("_", "."): value for name, value in configs.items()}
@@ -91,12 +93,12 @@ class Place:
         return {place.node_id: None for place in self.room.places if place is not self}
 
     def is_up(self, node_id: NodeId) -> bool:
-        return self.room.reaches(self.node_id, node_id)
+        return node_id not in self.unheard and self.room.reaches(self.node_id, node_id)
 
     def send(self, node_id: NodeId, group: GroupId, message: PeerMessage) -> None:
         self.sent.append(message)
         self.sent_of_groups.append((group.partition, message))
-        if self.is_up(node_id):
+        if self.room.reaches(self.node_id, node_id):
             target = self.room.place(node_id)
             arrives = as_received(message)
             asyncio.get_running_loop().call_soon(target.host.on_group_message, self.node_id, group, arrives)
@@ -288,6 +290,25 @@ def test_a_node_that_comes_back_as_another_process_wakes_its_groups(room: Room) 
     assert room.place(1).is_asleep
     greet(b"second")
     assert not room.place(1).is_asleep
+
+
+def test_a_group_that_misses_somebody_does_not_sleep(room: Room) -> None:
+    """One connection of a node may be slow to come back while others work: it is not up, and its replicas answer. A
+    group that slept then would not look again, and count a sound replica as behind for good."""
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    leader = room.leader
+    other = NodeId(next(node for node in (1, 2, 3) if node != leader.node_id))
+    leader.unheard.add(other)
+    room.call(lambda: leader.host.on_peer_down(other))
+    room.ticks(2 * ASLEEP_TICKS)
+    assert other not in leader.partition.in_sync
+    leader.unheard.clear()
+    room.ticks(OPTIONS.heartbeat_ticks)
+    assert leader.partition.in_sync == (1, 2, 3)
+    assert {place.host.leaders[leader.partition.group].in_sync for place in room.places} == {(1, 2, 3)}
+    room.ticks(ASLEEP_TICKS)
+    assert leader.is_asleep
 
 
 def test_a_member_that_comes_back_as_another_process_shows_again_what_it_has(room: Room) -> None:

@@ -417,7 +417,7 @@ class Invariants:
         return found
 
     def is_settled(self) -> bool:
-        """Whether every group has one leader that serves, and all of its replicas are where it is.
+        """Whether every group has one leader that serves, all of its replicas are where it is, and it counts them so.
 
         And no group waits for a node that was removed.
         """
@@ -441,6 +441,8 @@ class Invariants:
                 return False
             leads = next(partition for _, partition in members if partition.is_serving)
             if {partition.high_watermark for _, partition in members} != {leads.high_watermark}:
+                return False
+            if set(leads.in_sync) != {node.node_id for node, _ in members}:
                 return False
             if any(node_of(one) in gone for raft in rafts if raft is not None for one in raft.configuration.members):
                 return False
