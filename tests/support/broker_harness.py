@@ -166,6 +166,8 @@ class Harness:
                 for partition in self.broker.partitions:
                     if partition.failure is None:
                         await self.broker.partitions.on_writer(partition, lambda: None)
+            # These use threads of the pool as well.
+            await asyncio.gather(*self.broker.maintenance._trims, return_exceptions=True)
             await asyncio.sleep(0)
 
         self.run(turn())
@@ -195,7 +197,8 @@ class Harness:
     def failing(self, *partitions: Partition) -> Iterator[None]:
         """A stretch of time in which the disk refuses these partitions. Then they begin again from what it holds."""
         for partition in partitions:
-            self.call(partial(partition.replica._fail, "the disk is gone", is_final=True))
+            partition.replica._restarting = True  # so that it does not by itself
+            self.call(partial(partition.replica._fail, "the disk is gone", is_final=False))
         yield
         for partition in partitions:
             reloaded: Future[object] = Future()

@@ -166,6 +166,9 @@ class Desk:
             replica.is_dirty = True
             self._dirty.append(replica)
 
+    def wake_others(self, replica: Replica) -> None:
+        return
+
     def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:
         work(*arguments)
 

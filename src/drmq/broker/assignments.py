@@ -19,13 +19,13 @@ from struct import Struct
 
 from drmq.broker.coordinator import GroupCoordinator
 from drmq.broker.logs import Snapshots
-from drmq.broker.metadata import METADATA_GROUP, Metadata
+from drmq.broker.metadata import Metadata
 from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, Slot, StoppedPartition
 from drmq.broker.states import StateUnreadable
 from drmq.catalog import Assignment, Topic, TopicConfig
 from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, life_of
-from drmq.model.names import CONSUMER_OFFSETS
+from drmq.model.names import CONSUMER_OFFSETS, METADATA_GROUP
 from drmq.raft import NotCaughtUp, Refusal
 from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
 

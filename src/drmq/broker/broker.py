@@ -28,7 +28,7 @@ from drmq.broker.logs import LogStore
 from drmq.broker.machine import MachineLog
 from drmq.broker.maintenance import Maintenance
 from drmq.broker.membership import Buffer, Membership, NodeRemoved, Request
-from drmq.broker.metadata import METADATA_GROUP, METADATA_TOPIC, Metadata
+from drmq.broker.metadata import METADATA_TOPIC, Metadata
 from drmq.broker.options import BrokerOptions, ClusterOptions
 from drmq.broker.part_options import group_options_of, raft_options_of, topic_defaults_of
 from drmq.broker.partition import Partition
@@ -678,4 +678,4 @@ class Broker:
         return base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
 
 
-__all__ = ["METADATA_GROUP", "Broker"]
+__all__ = ["Broker"]

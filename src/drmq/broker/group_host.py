@@ -26,7 +26,7 @@ from drmq.broker.copies import CopyTurns
 from drmq.broker.partition import Partition
 from drmq.broker.recent import RecentMemory
 from drmq.broker.replica import Replica
-from drmq.model import GroupId, NodeId, TopicId, node_of
+from drmq.model import GroupId, MemberId, NodeId, TopicId, node_of
 from drmq.raft import Message, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
@@ -99,7 +99,7 @@ class GroupHost:
         group = partition.group
         self._partitions[group] = partition
         self._awake[group] = partition.replica
-        partition.replica.start()
+        self.guard(partition.replica, partition.replica.start)
         for key in [key for key in self._unclaimed if key[0] == group]:
             peer, message = self._unclaimed.pop(key)
             self.on_group_message(peer, group, message)
@@ -280,6 +280,13 @@ class GroupHost:
         elif self.network is not None:
             self.network.send(node_of(message.sender), replica.group, Wake(replica.member, message.sender, node.term))
 
+    def wake_others(self, replica: Replica) -> None:
+        """While its node is up, nobody would notice that one of its replicas is over; not if the group sleeps."""
+        node = replica.node
+        if node is not None and self.network is not None:
+            for member in node.configuration.members - {replica.member}:
+                self.network.send(node_of(member), replica.group, Wake(replica.member, MemberId(member), node.term))
+
     def _wake(self, replica: Replica) -> None:
         replica.wake()
         self._awake[replica.group] = replica
@@ -310,18 +317,20 @@ class GroupHost:
                 continue
             for member in node.configuration.members:
                 if node_of(member) == node_id:
-                    node.on_member_restarted(member)
+                    self.guard(partition.replica, node.on_member_restarted, member)
                     self.mark_dirty(partition.replica)
 
     def on_peer_down(self, node_id: NodeId) -> None:
         self.wake_members(node_id)
+        # It says again what it leads when it is back, and that may be less.
+        self.leaders = {group: notice for group, notice in self.leaders.items() if notice.leader != node_id}
         for partition in self._partitions.values():
             node = partition.replica.node
             if node is not None and node.leader_id is not None and node_of(node.leader_id) == node_id:
-                node.on_leader_lost()
+                self.guard(partition.replica, node.on_leader_lost)
                 self.mark_dirty(partition.replica)
             elif partition.is_serving and node_id in partition.in_sync:
-                self.look_at(partition)
+                self.guard(partition.replica, self.look_at, partition)
 
     # ---- who leads ------------------------------------------------------------------------------
 

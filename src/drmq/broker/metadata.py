@@ -18,13 +18,11 @@ from drmq.broker.partition import Partition
 from drmq.broker.pending import durable
 from drmq.broker.states import KeyValue
 from drmq.catalog import Catalog, Fact, Topic, decode_fact, encode_fact
-from drmq.model import ApiError, ErrorCode, GroupId, NodeId, Offset, TopicId
-from drmq.model.names import CLUSTER_METADATA
+from drmq.model import ApiError, ErrorCode, NodeId, Offset, TopicId
+from drmq.model.names import CLUSTER_METADATA, METADATA_GROUP
 
-METADATA_TOPIC = Topic(TopicId(bytes(15) + b"\x01"), CLUSTER_METADATA, ())
+METADATA_TOPIC = Topic(METADATA_GROUP.topic_id, CLUSTER_METADATA, ())
 """The topic of the metadata log. It stands outside the catalog, which is made from it."""
-
-METADATA_GROUP = GroupId(METADATA_TOPIC.topic_id, 0)
 
 
 class CatalogMachine:

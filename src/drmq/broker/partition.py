@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drmq.broker.entries import decode_trim, encode_trim
 from drmq.broker.producers import ProducerTable, WrittenBatch
+from drmq.broker.telling import tell_all
 from drmq.catalog import TimestampType, TopicConfig
 from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, node_of
 from drmq.model.names import is_internal
@@ -409,13 +411,10 @@ class Partition:
         self.is_leader = self.is_serving = False
         self.in_sync = self.members_in_sync = ()
         self._count_uncommitted()
-        for waiters in (self._write_waiters, self._ack_waiters):
-            while waiters:
-                waiters.popleft()[1](code)
-        trims, self._trim_waiters = self._trim_waiters, []
-        for _, done in trims:
-            done(code)
-        self._wake()
+        waiting = [done for _, done in (*self._write_waiters, *self._ack_waiters, *self._trim_waiters)]
+        for waiters in (self._write_waiters, self._ack_waiters, self._trim_waiters):
+            waiters.clear()
+        tell_all([*(partial(done, code) for done in waiting), self._wake])
 
     def _count_uncommitted(self) -> None:
         """After anything but an append or a commit: count what waits, on the leader only."""
@@ -503,9 +502,13 @@ class Partition:
         self.failure = reason
         # Nobody else can have been elected where there is nobody else. What was committed stays so.
         self._reads_on = self.may_read and self.replica.failed_alone
-        self._stop_leading(ErrorCode.KAFKA_STORAGE_ERROR)
-        self.state.on_leadership(self)
-        self._events.on_partition_failed(self, reason)
+        tell_all(
+            (
+                partial(self._stop_leading, ErrorCode.KAFKA_STORAGE_ERROR),
+                partial(self.state.on_leadership, self),
+                partial(self._events.on_partition_failed, self, reason),
+            )
+        )
 
     def on_replica_restarted(self, reloaded: object) -> None:
         if not self.replica.failed_alone:
@@ -583,8 +586,7 @@ class Partition:
 
     def _wake(self) -> None:
         if self._watchers:
-            for watcher in tuple(self._watchers):
-                watcher.on_progress(self)
+            tell_all([partial(watcher.on_progress, self) for watcher in self._watchers])
 
     def close(self) -> None:
         """The topic is gone or the broker stops: nobody waits any longer."""

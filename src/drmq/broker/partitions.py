@@ -293,6 +293,8 @@ class PartitionTable:
             if isinstance(slot, Partition):
                 slot.config = config
                 slot.log.options = log_options(config)
+                # Those who wait for more replicas than are asked for now.
+                self._host.guard(slot.replica, slot.update_acked)
 
     # ---- what partitions tell -------------------------------------------------------------------
 

@@ -19,13 +19,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
 from drmq.broker.incoming import IncomingSnapshot
 from drmq.broker.replica_ports import ReplicaHost, ReplicaOwner
 from drmq.broker.rest import Rest
 from drmq.broker.states import InstallationInDoubt
+from drmq.broker.telling import tell_all
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
+from drmq.model.names import METADATA_GROUP
 from drmq.raft import (
     NO_INDEX,
     AppendRequest,
@@ -107,6 +110,8 @@ class Replica:
         self._reading = False
         self._restarting = False
         self._stopped = False
+        self._is_over = False
+        """Nothing but opening the files anew brings it back."""
         self.failed_alone = False
         """Whether this member was a majority by itself when it failed."""
         self._rest = Rest()
@@ -128,7 +133,10 @@ class Replica:
     @property
     def is_alone(self) -> bool:
         """Whether this member is a majority by itself."""
-        return self.node is not None and self.node.configuration.members == {self.member}
+        if self.node is None:
+            return False
+        configuration = self.node.configuration
+        return configuration.voters == {self.member} and not configuration.is_joint
 
     @property
     def is_busy(self) -> bool:
@@ -157,10 +165,10 @@ class Replica:
             commit=max(applied, entries.snapshot.index),
             applied=max(applied, entries.snapshot.index),
             receiving=self._incoming.receiving,
-            learners_take_turns=True,
+            # But for the metadata, whose learners stay learners: what they hear must not wait for copies of records.
+            learners_take_turns=self.group != METADATA_GROUP,
         )
-        configuration = self.node.configuration
-        if configuration.voters == {self.member} and not configuration.is_joint:
+        if self.is_alone:
             # Nobody else to wait for.
             self.node.campaign()
             self.pump()
@@ -326,8 +334,7 @@ class Replica:
 
     def _refuse_reads(self) -> None:
         """Consensus is over here: it answers nobody any more."""
-        for context in tuple(self._reads):
-            self._answer_read(context, None)
+        tell_all([partial(self._answer_read, context, None) for context in self._reads])
 
     def _send(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
@@ -626,14 +633,21 @@ class Replica:
         self._fail(reason, is_final=self.log.is_fenced, end_offset=end_offset)
 
     def _fail(self, reason: str, *, is_final: bool, end_offset: Offset | None = None) -> None:
+        if self._is_over:
+            # What was queued before fails as well. It is not what ended the replica, and does not bring it back.
+            return
+        self._is_over = is_final or self._is_half_installed
         if self.node is not None:
             self.failed_alone = self.is_alone
+            self._host.wake_others(self)
         self.node = None
         self.entries.recent.clear()
         self._steps.clear()
-        self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)
-        self._refuse_reads()
-        if is_final or self._is_half_installed or self._restarting or self._stopped:
+        try:
+            self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)
+        finally:
+            self._refuse_reads()
+        if self._is_over or self._restarting or self._stopped:
             return
         self._restarting = True
         self._rest.failures += 1
@@ -656,7 +670,7 @@ class Replica:
 
     def _restart(self, done: Future[object]) -> None:
         self._restarting = False
-        if self._stopped:
+        if self._stopped or self._is_over:
             return
         error = done.exception()
         if error is not None:

@@ -82,6 +82,9 @@ class ReplicaHost(Protocol):
     def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:
         """Do some work of a replica now. An exception costs that replica, and not whoever calls."""
 
+    def wake_others(self, replica: Replica) -> None:
+        """A replica is about to end: have the others of its group see for themselves."""
+
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         """From any thread, in order."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from drmq.model.errors import ApiError, ErrorCode
+from drmq.model.ids import GroupId, TopicId
 
 TOPIC_NAME_LENGTH_MAX = 249
 GROUP_ID_BYTES_MAX = 1_024
@@ -12,6 +13,8 @@ GROUP_ID_BYTES_MAX = 1_024
 INTERNAL_PREFIX = "__"
 CONSUMER_OFFSETS = "__consumer_offsets"
 CLUSTER_METADATA = "__cluster_metadata"
+METADATA_GROUP = GroupId(TopicId(bytes(15) + b"\x01"), 0)
+"""The replicas of the metadata log, which stands outside the catalog that is made from it."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -174,8 +174,11 @@ class Leader:
         if progress.match >= log.commit_index:
             return True
         start = LogIndex(progress.match + 1)
+        if start < log.first_index:
+            return False
         lacking = log.entries(start, options.in_flight_bytes_max, options.append_entries_max)
-        return bool(lacking) and lacking[-1].index >= log.commit_index
+        # Of what is not on our own disk yet, nothing may be at hand; it is little, or the majority had not got it.
+        return bool(lacking) and lacking[-1].index >= min(log.commit_index, log.durable_index)
 
     def ticks_since_heard(self, progress: Progress) -> int:
         """How long ago a follower was heard."""

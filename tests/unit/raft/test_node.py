@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from drmq.model import NodeId
 from drmq.raft import (
     AppendAccepted,
     AppendRequest,
@@ -18,6 +19,7 @@ from drmq.raft import (
     LogIndex,
     MemoryStorage,
     Node,
+    NotCaughtUp,
     ProtocolError,
     RaftOptions,
     Role,
@@ -295,3 +297,47 @@ def test_a_turn_of_an_earlier_reign_is_harmless() -> None:
     driver = with_learner()
     driver.receive(Heartbeat(TWO, ME, Term(driver.node.term + 1), LogIndex(0), 0))
     assert give_turn(driver) == []
+
+
+# ---- learners that are nearly there --------------------------------------------------------------
+
+
+def led_with_learner() -> Driver:
+    """A leader of three whose learner, node 4, has all of its log."""
+    disk = MemoryStorage(SnapshotMeta(LogIndex(0), Term(0), Configuration.of([ME, TWO, THREE], [FOUR])))
+    driver = Driver(disk).lead()
+    everyone_accepts(driver, TWO, THREE, FOUR)
+    return driver
+
+
+def everyone_accepts(driver: Driver, *peers: NodeId) -> None:
+    driver.receive(*(AppendAccepted(peer, ME, Term(1), driver.node.last_index) for peer in peers))
+
+
+def test_a_learner_that_lacks_what_the_log_has_dropped_is_refused_in_order() -> None:
+    """Retention may drop what it is about to confirm. What cannot be read is no reason to fail."""
+    driver = led_with_learner()
+    for _ in range(10):
+        driver.node.propose([b"x"])
+        driver.work()
+    everyone_accepts(driver, TWO, THREE)
+    meta = driver.node.snapshot_meta(LogIndex(8))
+    driver.disk.compact(meta, LogIndex(9))
+    with pytest.raises(NotCaughtUp):
+        driver.node.propose_configuration([ME, TWO, THREE, FOUR])
+
+
+def test_a_learner_is_promoted_though_the_leaders_own_disk_is_behind() -> None:
+    driver = led_with_learner()
+    for _ in range(4):
+        driver.node.propose([b"x"])
+        driver.work()
+    everyone_accepts(driver, TWO, THREE)
+    driver.node.propose([b"y"])
+    driver.node.take_ready()  # on its way to the leader's disk, and on that of the others
+    for peer in (TWO, THREE):
+        driver.node.receive(AppendAccepted(peer, ME, Term(1), driver.node.last_index))
+    driver.node.receive(AppendAccepted(FOUR, ME, Term(1), LogIndex(driver.node.durable_index - 1)))
+    assert driver.node.durable_index < driver.node.commit_index
+    driver.node.propose_configuration([ME, TWO, THREE, FOUR])
+    assert driver.node.configuration.is_joint
