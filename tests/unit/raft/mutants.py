@@ -62,7 +62,8 @@ MUTANTS = [
         "election",
         "        state.send_after_persist(response)",
         "        state.send(response)",
-        100,
+        300,
+        245,
     ),
     Mutant(
         "votes twice in a term: the vote is given up with the leader",

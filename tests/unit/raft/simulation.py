@@ -515,17 +515,27 @@ class World(Invariants):
         duration = self.random.choice((20, 60, 150))
         replica.frozen_until = self.now + duration
         self.say(f"n{replica.node_id} freezes for {duration}")
-        # Some take it for gone, and are wrong.
+        # Some take it for gone, or for another process, and are wrong.
         for other in self.replicas.values():
             if other.node is not None and self.random.random() < 0.5:
                 other.node.on_leader_lost()
                 self.settle(other)
+        self.tell_of_restart(replica)
         # Whoever asked it meanwhile is answered first thing.
         self.later(duration, "read", lambda: self.read(replica))
 
     def restart(self, replica: Replica) -> None:
         if replica.node is None:
             self.start(replica)
+            self.tell_of_restart(replica)
+
+    def tell_of_restart(self, replica: Replica) -> None:
+        """Some notice that it is another process than before."""
+        for other in self.replicas.values():
+            if other is not replica and other.node is not None and self.random.random() < 0.5:
+                self.counts["restarts seen"] += other.node.role is Role.LEADER
+                other.node.on_member_restarted(replica.node_id)
+                self.settle(other)
 
     def cut_something(self) -> None:
         ids = list(self.replicas)

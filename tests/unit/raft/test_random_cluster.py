@@ -32,6 +32,7 @@ def test_invariants_hold_and_the_cluster_recovers(first: int) -> None:
         ("snapshots received", 5),
         ("transfers", 10),
         ("turns given", 50),
+        ("restarts seen", 20),
         ("crash", 100),
         ("cut", 100),
         ("pause", 100),
