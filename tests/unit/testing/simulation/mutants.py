@@ -137,9 +137,9 @@ MUTANTS = [
     ),
     Mutant(
         "retention by size removes the segment that is written to",
-        "storage.segment_log",
-        "            is_surplus = 0 < segment.size_bytes <= surplus_bytes and segment is not self._active\n",
-        "            is_surplus = segment.size_bytes > 0 and surplus_bytes > 0\n",
+        "storage.retention",
+        "        is_surplus = segment.size_bytes <= surplus_bytes and segment is not active\n",
+        "        is_surplus = surplus_bytes > 0\n",
         20,
         kind="retention",
     ),
