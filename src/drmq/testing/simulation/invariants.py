@@ -442,7 +442,8 @@ class Invariants:
             leads = next(partition for _, partition in members if partition.is_serving)
             if {partition.high_watermark for _, partition in members} != {leads.high_watermark}:
                 return False
-            if set(leads.in_sync) != {node.node_id for node, _ in members}:
+            raft = leads.replica.node
+            if raft is None or frozenset(leads.members_in_sync) != raft.configuration.voters:
                 return False
             if any(node_of(one) in gone for raft in rafts if raft is not None for one in raft.configuration.members):
                 return False
