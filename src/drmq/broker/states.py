@@ -326,6 +326,9 @@ class MachineState:
         """The log was cut (which the state never saw), or replaced by a snapshot, or the replica begins again."""
         if isinstance(reloaded, _Loaded):
             self._take(reloaded)
+            if self.applied_offset == partition.high_watermark:
+                # Nothing has to be committed for others to see it: after an installation that may take its time.
+                self.machine.on_applied()
         elif isinstance(reloaded, _NotLoaded):
             self._on_unreadable(partition, reloaded.error)
 
