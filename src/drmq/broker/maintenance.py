@@ -159,22 +159,39 @@ class Maintenance:
         if index > node.applied_index or index <= entries.base.index:
             return False
         meta = node.snapshot_meta(index, encode_trim(start))
-        before, kept = Offset(entries.base.offset), partition.log
+        known, used, kept = entries.base, replica.ledger.base, partition.log
+        before = Offset(used.offset)
 
-        def save_base() -> None:
-            # A crash may have come between this and the ledger: such a base is in nobody's use. Two are kept, and
-            # the one that is in use must be among them.
-            state.snapshots.remove_after(BASE_SNAPSHOT, before)
+        def is_replaced() -> bool:
+            """Whether it has begun anew, or a leader's snapshot takes its place, in the meantime."""
+            return replica.node is not node or replica.entries is not entries or entries.base != known
+
+        def producers_at_start() -> bytes:
             stored = state.snapshots.load_latest(BASE_SNAPSHOT, not_after=before)
             table = ProducerTable() if stored is None else ProducerTable.from_bytes(unpack_snapshot(stored.payload)[1])
             now_ms = self._table.seen_ms()
             for header, _ in kept.headers(before, start):
                 table.apply(header, now_ms)
-            state.snapshots.save(BASE_SNAPSHOT, start, pack_snapshot(meta, table.to_bytes()))
+            return table.to_bytes()
 
-        await self._table.in_pool(save_base)
-        if replica.node is not node or replica.entries is not entries or entries.base.offset != before:
-            return False  # it has begun anew, or a snapshot has taken its place, in the meantime
+        def save_base() -> bool:
+            # On the writer thread, where installations happen: the ledger names the base that is in use now.
+            if replica.ledger.base != used:
+                return False
+            # A crash may have come between this and the ledger: such a base is in nobody's use. Two are kept, and
+            # the one that is in use must be among them.
+            state.snapshots.remove_after(BASE_SNAPSHOT, before)
+            state.snapshots.save(BASE_SNAPSHOT, start, payload)
+            return True
+
+        try:
+            payload = pack_snapshot(meta, await self._table.in_pool(producers_at_start))
+        except (StorageError, OSError):
+            if is_replaced():
+                return False  # what was read is gone, and is not needed
+            raise
+        if not await self._table.on_writer(partition, save_base) or is_replaced():
+            return False
         base = base_of(meta)
         entries.on_rebased(base, meta)
 
@@ -244,7 +261,9 @@ class Maintenance:
         meta = node.snapshot_meta(index, encode_trim(offset))
         payload = pack_snapshot(meta, body)
 
-        def save() -> SnapshotMeta:
+        def save() -> SnapshotMeta | None:
+            if replica.ledger.base.index > index:
+                return None  # a leader's snapshot has taken the place of all this
             state.snapshots.save(STATE_SNAPSHOT, offset, payload)
             # The log is kept from the older of the two snapshots on: should the newer one be damaged,
             # the older one and the log still amount to everything.
@@ -252,7 +271,9 @@ class Maintenance:
             return meta if older is None else unpack_snapshot(older.payload)[0]
 
         oldest = await self._table.on_writer(partition, save)
-        if replica.node is not node or replica.entries is not entries:
+        if oldest is None or replica.node is not node or replica.entries is not entries:
+            return
+        if entries.snapshot.index >= index:
             return
         base = base_of(oldest) if oldest != meta and oldest.index > entries.base.index else entries.base
         entries.on_rebased(base, meta)

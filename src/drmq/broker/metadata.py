@@ -115,7 +115,8 @@ class Metadata:
 
     @property
     def applied_offset(self) -> Offset:
-        return self.log.partition.high_watermark
+        """How much of what is committed the catalog knows."""
+        return min(self.log.partition.high_watermark, self.log.state.applied_offset)
 
     def append(self, facts: Sequence[Fact]) -> None:
         """Make facts true, here at once and everywhere when they are committed. Raises `ApiError`."""

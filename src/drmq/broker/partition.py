@@ -66,6 +66,10 @@ class ProgressWatcher(Protocol):
 class PartitionState(Protocol):
     """What a partition's log amounts to beside its records, and how that is kept: see `states`."""
 
+    @property
+    def is_current(self) -> bool:
+        """False from a read that failed until it is loaded again: it may be anything, and nothing is to rest on it."""
+
     def reload(self, end_offset: Offset) -> object:
         """On the writer thread: the state of a log that ends at `end_offset`."""
 
@@ -105,6 +109,9 @@ class PartitionEvents(Protocol):
     def on_partition_failed(self, partition: Partition, reason: str) -> None: ...
 
     def on_damaged(self, partition: Partition) -> None: ...
+
+    def on_state_unreadable(self, partition: Partition, reason: str) -> None:
+        """Have its replica fail, when whoever calls is done."""
 
 
 class Partition:
@@ -442,7 +449,7 @@ class Partition:
             self.update_acked()
             self._wake()
         self.state.on_committed(self, committed)
-        if self.is_leader and not self.is_serving:
+        if self.is_leader and not self.is_serving and self.state.is_current:
             node = self.replica.node
             if node is not None and node.knows_commit:
                 self.is_serving = True
@@ -496,6 +503,12 @@ class Partition:
 
     def on_damage(self) -> None:
         self._events.on_damaged(self)
+
+    def on_state_unreadable(self, reason: str, *, is_damage: bool) -> None:
+        """What its log amounts to cannot be read, for a moment or, with damage, for good."""
+        if is_damage:
+            self.on_damage()
+        self._events.on_state_unreadable(self, f"what its records amount to cannot be read: {reason}")
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
         """The disk refused something: refuse appends until the replica has begun again."""

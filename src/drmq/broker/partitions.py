@@ -314,6 +314,11 @@ class PartitionTable:
     def on_damaged(self, partition: Partition) -> None:
         self.on_damage(partition)
 
+    def on_state_unreadable(self, partition: Partition, reason: str) -> None:
+        """Not at once: it was found out in the middle of the replica's work, which goes on with what it has begun."""
+        replica = partition.replica
+        self._host.call_on_loop(self._host.guard, replica, _fail_if_unreadable, partition, reason)
+
     def on_partition_failed(self, partition: Partition, reason: str) -> None:
         repeat = {"repeat_key": f"refused {partition!r}"}
         log.error("partition %s-%d refuses appends: %s", partition.topic, partition.index, reason, extra=repeat)
@@ -366,6 +371,15 @@ def _check_together(opened: Log, ledger: LedgerLike) -> None:
     if opened.start_offset < base.offset:
         # Stopped between the two steps of forgetting the oldest records.
         opened.drop_prefix(Offset(base.offset))
+
+
+def _fail_if_unreadable(partition: Partition, reason: str) -> None:
+    replica = partition.replica
+    if replica.node is None or partition.state.is_current:
+        return  # it has failed already, for this or another reason, or has begun again since
+    # What is being installed replaces the state as well.
+    if not replica.is_installing:
+        partition.on_failed(reason, partition.log.end_offset)
 
 
 def _serving(slot: Slot) -> Partition:

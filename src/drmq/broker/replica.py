@@ -525,10 +525,21 @@ class Replica:
 
     # ---- snapshots ------------------------------------------------------------------------------
 
+    @property
+    def is_installing(self) -> bool:
+        """Whether a leader's snapshot is taking the place of log and state."""
+        return self._replaced is not None
+
     def _bring_chunk(self, wanted: ChunkWanted) -> None:
         node, meta = self.node, wanted.meta
         assert node is not None
-        data = self._owner.snapshot_bytes(meta) if meta == self.entries.snapshot else None
+        try:
+            data = self._owner.snapshot_bytes(meta) if meta == self.entries.snapshot else None
+        except (StorageError, OSError) as error:
+            # It is asked for again. One file that cannot be read is no reason to lead no longer.
+            target, repeat = node_of(wanted.target), {"repeat_key": f"no snapshot {self.log.name}"}
+            log.error("%s: the snapshot that node %d needs: %s", self.log.name, target, error, extra=repeat)
+            data = None
         if data is None:
             node.on_snapshot_unavailable(wanted.target, meta.snapshot_id)
             return

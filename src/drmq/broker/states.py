@@ -5,7 +5,8 @@ of the batches, from the newest of its snapshots on; the one at the log's very s
 log starts there, because it is what a new replica needs before it can follow the log.
 
 A partition of a state machine amounts to the machine's state. There the snapshot is the state at some index, and
-the log before it goes.
+the log before it goes. When the disk does not give that back, the machine may be anything: it is out of use, and its
+replica fails, until it has been loaded again.
 
 A snapshot that comes from a leader replaces log and state together. Several files change, so the first thing
 written is the whole snapshot, as `install`: should the node crash on the way, opening begins with it again.
@@ -24,7 +25,7 @@ from drmq.broker.producers import ProducerTable
 from drmq.model import DrmqError, Offset
 from drmq.raft import IndexRange, LogIndex, SnapshotMeta, Term, configuration_from_bytes, configuration_to_bytes
 from drmq.records import BatchHeader, Record, check_replicated_batch, decode_batch, encode_batch, iter_batches
-from drmq.storage import LedgerBase, Log, Snapshot, StorageError
+from drmq.storage import LedgerBase, Log, LogCorrupt, Snapshot, StorageError
 
 if TYPE_CHECKING:
     from drmq.broker.partition import Partition
@@ -44,6 +45,10 @@ _DECOMPRESSED_MAX = 1 << 30
 
 class StateUnreadable(DrmqError):
     """The broker's own state cannot be read, so it must not start: it would take itself for a new one."""
+
+
+_UNREADABLE = (LogCorrupt, StateUnreadable, OSError)
+"""What a disk may do to whoever reads a machine's state."""
 
 
 class InstallationInDoubt(StorageError):
@@ -110,6 +115,8 @@ def load_producers(log: Log, snapshots: Snapshots, end: Offset, now_ms: int) -> 
 
 class MessageState:
     """The producers of a partition of messages."""
+
+    is_current = True
 
     def __init__(self, log: Log, snapshots: Snapshots, seen_ms: Callable[[], int]) -> None:
         self.log = log
@@ -191,8 +198,15 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
+    """A machine's snapshot, in memory; nothing at all before the first one."""
+
     snapshot: SnapshotMeta | None
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _NotLoaded:
+    error: Exception
 
 
 class MachineState:
@@ -200,6 +214,9 @@ class MachineState:
 
     So the leader's state runs ahead of what is committed, and every answer waits for it. A leader that is deposed
     goes back to what is committed: its own decisions may never have been.
+
+    A read that fails is no bug. After damage the copy is of no use and another one is made; the error of a moment fails
+    the replica, which begins again by loading the machine anew. Either way nobody decides here meanwhile.
     """
 
     def __init__(self, log: Log, snapshots: Snapshots, machine: Machine) -> None:
@@ -210,27 +227,39 @@ class MachineState:
         self.applied_index = LogIndex(0)
         self._leads = False
         self._outgoing: tuple[SnapshotMeta, bytes] | None = None
+        self._unreadable: Exception | None = None
+        """Why the machine may be anything: from a read that failed until it is loaded again."""
+
+    @property
+    def is_current(self) -> bool:
+        return self._unreadable is None
 
     def load(self) -> SnapshotMeta | None:
         """Make the machine what its newest snapshot says. Blocks. What follows in the log comes with its commit."""
+        loaded = self._read_stored()
+        self._take(loaded)
+        return loaded.snapshot
+
+    def _read_stored(self) -> _Loaded:
         stored = self.snapshots.load_latest(STATE_SNAPSHOT)
+        if self.log.start_offset > (0 if stored is None else stored.offset):
+            raise StateUnreadable(
+                f"{self.log.name} starts at {self.log.start_offset}, and no sound snapshot holds what was before; "
+                "restore its *.snapshot files from a backup, or remove this node's data directory and let it "
+                "catch up from the others"
+            )
+        return _Loaded(None, b"") if stored is None else _Loaded(*unpack_snapshot(stored.payload))
+
+    def _take(self, loaded: _Loaded) -> None:
         self.machine.reset()
-        if stored is None:
-            self.applied_offset, self.applied_index = Offset(0), LogIndex(0)
-            if self.log.start_offset > 0:
-                raise StateUnreadable(
-                    f"{self.log.name} starts at {self.log.start_offset}, and no sound snapshot holds what was before; "
-                    "restore its *.snapshot files from a backup, or remove this node's data directory and let it "
-                    "catch up from the others"
-                )
-            return None
-        meta, body = unpack_snapshot(stored.payload)
-        replay_batches(body, self.machine.replay, Offset(0))
-        self.applied_offset, self.applied_index = stored.offset, meta.index
-        return meta
+        replay_batches(loaded.body, self.machine.replay, Offset(0))
+        meta = loaded.snapshot
+        self.applied_offset = Offset(0) if meta is None else decode_trim(meta.data)
+        self.applied_index = LogIndex(0) if meta is None else meta.index
+        self._unreadable = None
 
     def replay_to(self, end: Offset) -> None:
-        """Replay the log up to `end`, which is committed."""
+        """Replay the log up to `end`, which is committed. Raises what `_UNREADABLE` names, and is halfway then."""
         while self.applied_offset < end:
             data = self.log.read(self.applied_offset, _READ_SIZE, end)
             assert data, (self.log.name, self.applied_offset, end)
@@ -241,8 +270,13 @@ class MachineState:
         self.applied_offset = next_offset
 
     def on_committed(self, partition: Partition, committed: IndexRange) -> None:
-        if partition.high_watermark > self.applied_offset:
+        if not self.is_current:
+            return  # its replica is about to fail
+        try:
             self.replay_to(partition.high_watermark)
+        except _UNREADABLE as error:
+            self._on_unreadable(partition, error)
+            return
         self.applied_index = LogIndex(committed.end - 1)
         partition.replica.on_applied(self.applied_index)
         if self.applied_offset == partition.high_watermark:
@@ -254,25 +288,49 @@ class MachineState:
             self.machine.on_lead()
         elif self._leads and not partition.is_serving:
             self._leads = False
-            if self.applied_offset > partition.high_watermark:
-                self.load()
-                self.replay_to(partition.high_watermark)
-                self.applied_index = (
-                    LogIndex(0) if partition.replica.node is None else partition.replica.node.applied_index
-                )
-            self.machine.on_follow()
+            try:
+                self._take_back(partition)
+            except _UNREADABLE as error:
+                self._on_unreadable(partition, error)
+            finally:
+                # Whoever waits here for an answer hears that he must ask elsewhere, whatever the disk does.
+                self.machine.on_follow()
+
+    def _take_back(self, partition: Partition) -> None:
+        """Forget what this node has decided as a leader and is not committed."""
+        if self.applied_offset > partition.high_watermark:
+            self.load()
+            self.replay_to(partition.high_watermark)
+            self.applied_index = LogIndex(0) if partition.replica.node is None else partition.replica.node.applied_index
+
+    def _on_unreadable(self, partition: Partition, error: Exception) -> None:
+        self._unreadable = error
+        partition.on_state_unreadable(str(error), is_damage=not isinstance(error, OSError))
 
     def reload(self, end_offset: Offset) -> object:
-        return None
+        if self._unreadable is not None and not isinstance(self._unreadable, OSError):
+            # To begin again would be to find the same damage again.
+            raise self._unreadable
+        if self.is_current and self.applied_offset <= end_offset:
+            # The log was cut where the machine has never been.
+            return None
+        try:
+            return self._read_stored()
+        except _UNREADABLE as error:
+            return _NotLoaded(error)
 
     def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
         return
 
     def on_reloaded(self, partition: Partition, reloaded: object) -> None:
         """The log was cut (which the state never saw), or replaced by a snapshot, or the replica begins again."""
-        if reloaded is None and self.applied_offset <= partition.log.flushed_offset:
-            return
-        self.load()
+        if isinstance(reloaded, _Loaded):
+            self._take(reloaded)
+            if self.applied_offset == partition.high_watermark:
+                # Nothing has to be committed for others to see it: after an installation that may take its time.
+                self.machine.on_applied()
+        elif isinstance(reloaded, _NotLoaded):
+            self._on_unreadable(partition, reloaded.error)
 
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
         if self._outgoing is None or self._outgoing[0] != meta:

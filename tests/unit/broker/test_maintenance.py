@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
-from drmq.broker import Partition, ShardDriver
+from drmq.broker import BrokerOptions, Partition, ShardDriver
+from drmq.broker.logs import Snapshots
 from drmq.broker.machine import MachineLog
-from drmq.broker.states import BASE_SNAPSHOT, STATE_SNAPSHOT, MachineState, unpack_snapshot
+from drmq.broker.maintenance import Maintenance
+from drmq.broker.states import BASE_SNAPSHOT, STATE_SNAPSHOT, MachineState, encode_state, unpack_snapshot
 from drmq.groups import OffsetCommitRequest, OffsetToCommit
-from drmq.model import ErrorCode, Offset
-from drmq.raft import LogIndex
+from drmq.model import ErrorCode, LeaderEpoch, NodeId, Offset
+from drmq.raft import EntryKind, LogIndex, SnapshotChunk, Term
+from drmq.records import Record, encode_batch, stamp
 from drmq.testing.files import FakeFiles, PowerCut
 from support.batches import a_batch, a_header
 from support.broker_harness import Harness
+from support.desk_leader import Leader, receive
 from support.polling import eventually
+from support.replica_desk import SELF, TOPIC, Desk
+from unit.broker.test_replica import GROUP, a_snapshot, chunks
+from unit.broker.test_states import ListMachine
+
+T = TypeVar("T")
 
 MONTH_MS = 30 * 86_400_000
 
@@ -179,6 +189,66 @@ def test_two_who_move_the_start_at_once_leave_the_base_that_the_ledger_names(har
     assert harness.run(both()) == [True, True, False]
     assert partition.replica.ledger.base.offset == 5
     assert 5 in bases(partition)
+
+
+class Busy:
+    """A follower, and maintenance whose work waits for the pool or the writer: meanwhile a leader's snapshot comes."""
+
+    def __init__(self, where: str, snapshot: list[SnapshotChunk], machine: ListMachine | None = None) -> None:
+        self.files = FakeFiles()
+        self.snapshot = snapshot
+        self.desk = Desk(self.files, members=GROUP, machine=machine)
+        self.maintenance = Maintenance(self.desk.table, BrokerOptions(), self.desk.clock, self.snapshots)
+        self.where = where
+        self.desk.table.in_pool = self.in_pool  # type: ignore[method-assign]
+        self.desk.table.on_writer = self.on_writer  # type: ignore[method-assign]
+
+    @property
+    def snapshots(self) -> Snapshots:
+        return self.desk.store.snapshots(TOPIC.name, TOPIC.topic_id, 0)
+
+    def on_snapshot(self) -> None:
+        for chunk in self.snapshot:
+            receive(self.desk, chunk)
+            self.desk.work()
+
+    async def in_pool(self, function: Callable[[], T]) -> T:
+        if self.where == "before the pool":
+            self.on_snapshot()
+        result = function()
+        if self.where == "behind the pool":
+            self.on_snapshot()
+        return result
+
+    async def on_writer(self, partition: Partition, function: Callable[[], T]) -> T:
+        if self.where == "before the writer":
+            self.on_snapshot()
+        done = self.desk.writer.run(partition.log, function)
+        self.desk.work()
+        if self.where == "behind the writer":
+            self.on_snapshot()
+        return done.result()
+
+
+@pytest.mark.parametrize("where", ["before the pool", "behind the pool", "before the writer", "behind the writer"])
+def test_a_base_that_a_leader_sent_meanwhile_stays(where: str) -> None:
+    """It is what the ledger names: without it producers would be forgotten, and no other replica could be helped."""
+    busy = Busy(where, chunks())
+    leader = Leader(3, 1).batch(b"a").batch(b"b").batch(b"c")
+    receive(busy.desk, leader.appends(1, commit=int(leader.last_index)))
+    busy.desk.work()
+    assert busy.desk.partition.high_watermark == 3
+    assert not asyncio.run(busy.maintenance.drop_before(busy.desk.partition, Offset(2)))
+    check_base(busy.desk)
+    check_base(Desk(busy.files.after_kill(), members=GROUP, is_old=True))
+
+
+def check_base(desk: Desk) -> None:
+    meta, body = a_snapshot()
+    assert (desk.log.start_offset, desk.replica.ledger.base.offset) == (41, 41)
+    assert desk.replica.entries.snapshot == meta
+    assert desk.partition.snapshot_bytes(meta) == body
+    assert desk.partition.producers.find_repeat(a_header(7, 0, 3)) is not None
 
 
 # ---- deleted records -------------------------------------------------------------------------------
@@ -368,6 +438,24 @@ def test_what_was_never_committed_is_not_in_a_snapshot(harness: Harness) -> None
 
     harness.run(commit_and_fail())
     assert shard.log.state.snapshots.offsets(STATE_SNAPSHOT) == []
+
+
+@pytest.mark.parametrize("where", ["before the pool", "behind the pool", "before the writer", "behind the writer"])
+def test_a_machines_snapshot_that_a_leader_sent_meanwhile_stays(where: str) -> None:
+    meta, body = a_snapshot()[0], encode_state([(b"new", b"state")])
+    busy = Busy(where, [SnapshotChunk(NodeId(2), SELF, Term(5), meta, 0, body, True)], ListMachine())
+    batch = encode_batch([Record(Offset(0), 0, b"old", b"state")])
+    stamp(memoryview(batch), Offset(0), LeaderEpoch(1))
+    leader = Leader(3, 1).own(EntryKind.PAYLOAD, bytes(batch))
+    receive(busy.desk, leader.appends(1, commit=int(leader.last_index)))
+    busy.desk.work()
+    assert busy.desk.partition.high_watermark == 1
+    asyncio.run(busy.maintenance.save_machine(MachineLog(busy.desk.partition)))
+    assert busy.desk.replica.entries.snapshot == meta
+    assert busy.desk.partition.snapshot_bytes(meta) == body
+    if where != "behind the writer":
+        # What is older than the log is of no use, and would be in the place of something that is.
+        assert busy.snapshots.offsets(STATE_SNAPSHOT) == [41]
 
 
 def test_a_power_cut_at_any_step_of_a_machines_snapshot_loses_nothing() -> None:

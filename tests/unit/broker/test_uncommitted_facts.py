@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from drmq.broker.entries import encode_trim
 from drmq.broker.metadata import CatalogMachine
+from drmq.broker.states import encode_state
 from drmq.catalog import BrokerRemoved, TopicCreated, encode_fact
 from drmq.kafka import delete_topics, describe_configs, describe_topic_partitions, metadata, offset_commit
-from drmq.model import ApiError, ErrorCode, NodeId, TopicId, node_of
-from drmq.raft import Configuration, Leadership, Role, Term
+from drmq.model import ApiError, ErrorCode, NodeId, Offset, TopicId, node_of
+from drmq.raft import Configuration, Leadership, LogIndex, Role, SnapshotChunk, SnapshotMeta, Term
 from drmq.testing.files import FakeFiles
 from drmq.wire import ApiKey
 from drmq.wire.fields import spec_of
@@ -40,7 +42,9 @@ from drmq.wire.messages.offset_commit import (
 )
 from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
 from support.broker_harness import Harness
+from support.desk_leader import receive
 from support.other_nodes import add_node
+from support.replica_desk import SELF, Desk
 
 
 @pytest.fixture
@@ -486,6 +490,24 @@ def test_the_committed_catalog_does_not_go_back_to_a_snapshot() -> None:
     machine.on_applied()
     assert machine.committed is machine.catalog
     assert len(heard[0]) == 2
+
+
+def test_what_an_installed_snapshot_says_is_committed() -> None:
+    """A follower was away, and gets the leader's snapshot. Nothing more has to be committed for it to act upon that."""
+    machine = CatalogMachine()
+    heard: list[set[TopicId]] = []
+    machine.on_changed = heard.append
+    desk = Desk(FakeFiles(), members=(1, 2, 3), machine=machine)
+    for term, offset, names in ((1, 10, ["first"]), (2, 20, ["first", "second"])):
+        body = encode_state(created(name, number) for number, name in enumerate(names))
+        meta = SnapshotMeta(LogIndex(offset), Term(term), Configuration.of([1, 2, 3]), encode_trim(Offset(offset)))
+        receive(desk, SnapshotChunk(NodeId(2), SELF, Term(term), meta, 0, body, True))
+        desk.work()
+        assert desk.partition.high_watermark == offset
+        assert machine.committed is machine.catalog
+        assert machine.committed.topics.keys() == set(names)
+        assert len(heard.pop()) == len(names)
+        assert heard == []
 
 
 def test_what_a_start_finds_is_committed() -> None:

@@ -218,8 +218,8 @@ MUTANTS = [
         "broker.partitions",
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
-        45,
-        38,
+        20,
+        10,
         kind="installs",
     ),
     Mutant(
@@ -330,7 +330,7 @@ MUTANTS = [
     Mutant(
         "a machine comes back without what its snapshot says",
         "broker.states",
-        "        replay_batches(body, self.machine.replay, Offset(0))\n",
+        "        replay_batches(loaded.body, self.machine.replay, Offset(0))\n",
         "",
         20,
         1,
