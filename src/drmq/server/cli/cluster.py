@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +19,7 @@ from drmq.server.cli.options import (
 )
 from drmq.server.cli.output import Column, Output, plural
 from drmq.server.cli.progress import Progress
-from drmq.server.health import observe, unreachable
+from drmq.server.health import NO_CONTROLLER, observe, unreachable, who_answers
 
 if TYPE_CHECKING:
     from drmq.client import Admin, Broker, Quorum, Topic
@@ -55,34 +55,36 @@ def info(cluster: ClusterChoice, output: Output) -> None:
         cluster_id = admin.describe_cluster().cluster_id
         brokers = admin.brokers.all()
         topics = admin.topics.all()
-        quorum = admin.brokers.quorum()
-        moving = admin.replicas.reassignments()
+        answering = who_answers(brokers, cluster.timeout_s)
+        quorum = _quorum_if_any(admin, brokers, answering)
+        moving = {} if quorum is None else admin.replicas.reassignments()
     partitions = [partition for topic in topics for partition in topic.partitions]
     facts: dict[str, Any] = {
         "cluster_id": cluster_id,
-        "controller": quorum.leader_id,
-        "metadata_epoch": quorum.leader_epoch,
-        "metadata_high_watermark": quorum.high_watermark,
-        "voters": [replica.node_id for replica in quorum.voters],
-        "observers": [replica.node_id for replica in quorum.observers],
-        "brokers": [broker.node_id for broker in brokers if not broker.is_fenced],
+        "controller": None if quorum is None else quorum.leader_id,
+        "metadata_epoch": None if quorum is None else quorum.leader_epoch,
+        "metadata_high_watermark": None if quorum is None else quorum.high_watermark,
+        "voters": None if quorum is None else [replica.node_id for replica in quorum.voters],
+        "observers": None if quorum is None else [replica.node_id for replica in quorum.observers],
+        "brokers": sorted(answering),
         "fenced_brokers": [broker.node_id for broker in brokers if broker.is_fenced],
+        "missing": [broker.node_id for broker in brokers if broker.node_id not in answering],
         "racks": sorted({broker.rack for broker in brokers if broker.rack is not None}),
         "topics": sum(not topic.is_internal for topic in topics),
         "partitions": len(partitions),
         "replicas": sum(len(partition.replicas) for partition in partitions),
-        "reassignments": len(moving),
+        "reassignments": None if quorum is None else len(moving),
     }
     if not output.is_human:
         output.data(facts)
         return
     lines = [
         ("brokers", _ids(facts["brokers"])),
-        ("not there", _ids(facts["fenced_brokers"])),
+        ("not there", _ids(facts["missing"])),
         ("racks", ", ".join(facts["racks"])),
-        ("controller", "none" if quorum.leader_id is None else f"{quorum.leader_id}, in term {quorum.leader_epoch}"),
-        ("voters", _ids(facts["voters"])),
-        ("without vote", _ids(facts["observers"])),
+        ("controller", _controller_text(quorum)),
+        ("voters", _ids(facts["voters"] or [])),
+        ("without vote", _ids(facts["observers"] or [])),
         ("topics", f"{facts['topics']:,} (and DRMQ's own)"),
         ("partitions", f"{len(partitions):,}, with {plural(facts['replicas'], 'replica')}"),
         ("moving", plural(len(moving), "partition") if moving else ""),
@@ -93,6 +95,26 @@ def info(cluster: ClusterChoice, output: Output) -> None:
             print(f"  {name:13} {value}")
 
 
+def _quorum_if_any(admin: Admin, brokers: Sequence[Broker], answering: Collection[int]) -> Quorum | None:
+    """Who votes about the metadata; None where nobody can tell, which is when people look at the nodes."""
+    from drmq.client import ClientError
+
+    has_controller = admin.describe_cluster().controller_id in answering
+    if not has_controller and len(answering) * 2 <= len(brokers):
+        # Most nodes are gone, so nobody is about to be elected: there is nothing to wait for.
+        return None
+    try:
+        return admin.brokers.quorum()
+    except ClientError:
+        return None
+
+
+def _controller_text(quorum: Quorum | None) -> str:
+    if quorum is None or quorum.leader_id is None:
+        return f"none, {NO_CONTROLLER.partition(', ')[2]}"
+    return f"{quorum.leader_id}, in term {quorum.leader_epoch}"
+
+
 @cluster.command()
 @bootstrap_option
 @output_option
@@ -100,12 +122,14 @@ def members(cluster: ClusterChoice, output: Output) -> None:
     """List the nodes with what each one keeps and leads.
 
     A voter takes part in decisions about the metadata, an observer follows them. LAG is how many entries
-    of the metadata a node does not have yet.
+    of the metadata a node does not have yet. Where most voters are gone nobody can tell either; the list
+    still says which nodes answer.
     """
     with cluster.admin() as admin:
         brokers = admin.brokers.all()
         topics = admin.topics.all()
-        quorum = admin.brokers.quorum()
+        answering = who_answers(brokers, cluster.timeout_s)
+        quorum = _quorum_if_any(admin, brokers, answering)
     columns = [
         Column("node", "NODE", right=True),
         Column("address", "ADDRESS"),
@@ -117,11 +141,15 @@ def members(cluster: ClusterChoice, output: Output) -> None:
         Column("replicas", "KEEPS", right=True),
         Column("out_of_sync", "BEHIND", right=True),
     ]
-    output.rows(columns, member_rows(brokers, topics, quorum), "")
+    output.rows(columns, member_rows(brokers, topics, quorum, answering), "")
+    if output.is_human and quorum is None:
+        print(f"\n{NO_CONTROLLER.capitalize()}, and who votes is not known. Start the nodes that are not there.")
 
 
-def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum) -> list[dict[str, Any]]:
-    """A row for each node that is a broker or votes about the metadata."""
+def member_rows(
+    brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum | None, answering: Collection[int]
+) -> list[dict[str, Any]]:
+    """A row for each node that is a broker or votes about the metadata, as far as somebody can tell who does."""
     leads: Counter[int | None] = Counter()
     keeps: Counter[int] = Counter()
     behind: Counter[int] = Counter()
@@ -130,20 +158,21 @@ def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quor
             leads[partition.leader] += 1
             keeps.update(partition.replicas)
             behind.update(set(partition.replicas) - set(partition.in_sync))
-    copies = {replica.node_id: replica for replica in (*quorum.voters, *quorum.observers)}
-    voters = {replica.node_id for replica in quorum.voters}
+    copies = {} if quorum is None else {copy.node_id: copy for copy in (*quorum.voters, *quorum.observers)}
+    voters = set() if quorum is None else {replica.node_id for replica in quorum.voters}
+    leader = None if quorum is None else quorum.leader_id
     by_id = {broker.node_id: broker for broker in brokers}
     rows = []
     # Nodes that vote without being brokers count; an observer that is no broker is one that has just been removed.
     for node_id in sorted(by_id.keys() | voters):
         broker, copy = by_id.get(node_id), copies.get(node_id)
-        role = "leader" if node_id == quorum.leader_id else "voter" if node_id in voters else "observer"
+        role = "leader" if node_id == leader else "voter" if node_id in voters else "observer"
         rows.append(
             {
                 "node": node_id,
                 "address": None if broker is None else str(broker.address),
                 "rack": None if broker is None else broker.rack,
-                "state": "controller only" if broker is None else "not there" if broker.is_fenced else "up",
+                "state": "controller only" if broker is None else "up" if node_id in answering else "not there",
                 "metadata": role if copy is not None else None,
                 "metadata_lag": None if copy is None else copy.lag,
                 "leaders": leads[node_id],
