@@ -278,30 +278,41 @@ def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: Clu
 
     Everything it keeps moves to the other nodes first, one partition after the other, while clients go
     on working. The node must not be the one that a partition needs to have as many replicas as it has.
-    Also a node that is down, and will not come back, can be removed. If it is started again later, it
-    joins as a new one.
+    Also a node that is down, and will not come back, can be removed. Started again with its data it is
+    refused; with an empty data directory it joins as a new one. Where `drmq up` started it, `drmq node
+    forget NODE --data-dir DIR` leaves it out from now on.
     """
     with cluster.admin() as admin:
         _broker(admin, node_id, "`drmq cluster members` lists those that there are.")
         if vote_only:
-            directory_ids = [
-                replica.directory_id for replica in admin.brokers.quorum().voters if replica.node_id == node_id
-            ]
-            confirm(f"Take the vote about the metadata from node {node_id}?", yes)
-            admin.brokers.remove_voter(node_id, directory_ids[0] if directory_ids else None)
-            output.one({"node": node_id, "removed": False}, f"Node {node_id} has no vote about the metadata any more.")
+            had_vote = _remove_vote(admin, node_id, yes)
+            state = "has no vote about the metadata any more" if had_vote else "had no vote about the metadata"
+            output.one({"node": node_id, "removed": False, "had_vote": had_vote}, f"Node {node_id} {state}.")
             return
         kept = _kept(admin, node_id)
         confirm(f"Move {plural(kept, 'replica')} away from node {node_id} and remove it?", yes)
         admin.brokers.unregister(node_id)
         if not no_wait:
             _wait_until_removed(admin, node_id, kept)
-    text = f"Node {node_id} has left the cluster. Its process ends by itself, and its data is not needed any more."
+    text = (
+        f"Node {node_id} has left the cluster. Its process ends by itself, and its data is not needed any more. "
+        f"Where `drmq up` started it, `drmq node forget {node_id} --data-dir DIR` leaves it out from now on."
+    )
     if no_wait:
         text = (
             f"Node {node_id} is being drained, and leaves the cluster then. `drmq cluster members` shows how far it is."
         )
     output.one({"node": node_id, "replicas": kept, "removed": not no_wait}, text)
+
+
+def _remove_vote(admin: Admin, node_id: int, yes: bool) -> bool:
+    """Take a node's vote, in the life in which it has it; whether it had one."""
+    directory_ids = [replica.directory_id for replica in admin.brokers.quorum().voters if replica.node_id == node_id]
+    if not directory_ids:
+        return False
+    confirm(f"Take the vote about the metadata from node {node_id}?", yes)
+    admin.brokers.remove_voter(node_id, directory_ids[0])
+    return True
 
 
 def _wait_until_removed(admin: Admin, node_id: int, kept: int) -> None:

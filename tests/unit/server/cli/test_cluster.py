@@ -249,8 +249,23 @@ def test_remove_asks_first(four: ScriptedCluster, capsys: Capture, monkeypatch: 
 
 def test_remove_of_the_vote_only(four: ScriptedCluster, capsys: Capture) -> None:
     """The broker stays."""
-    assert data(capsys, four, "cluster", "remove", "3", "--vote-only", "--yes") == {"node": 3, "removed": False}
+    found = data(capsys, four, "cluster", "remove", "3", "--vote-only", "--yes")
+    assert found == {"node": 3, "removed": False, "had_vote": True}
     assert (four.changes, four.voters) == (["remove voter 3"], [1, 2])
+
+
+def test_vote_that_there_was_none_of(four: ScriptedCluster, capsys: Capture) -> None:
+    """Nothing is asked, of nobody, and nothing is claimed to have changed."""
+    assert main(["cluster", "remove", "4", "--vote-only", "-b", four.bootstrap]) == 0
+    assert capsys.readouterr().out == "Node 4 had no vote about the metadata.\n"
+    assert four.changes == []
+
+
+def test_remove_says_how_a_local_node_is_left_out(four: ScriptedCluster, capsys: Capture) -> None:
+    """Else the next `drmq up` starts it in vain."""
+    four.places.popitem()
+    assert main(["cluster", "remove", "3", "--yes", "-b", four.bootstrap]) == 0
+    assert "`drmq node forget 3 --data-dir DIR` leaves it out" in capsys.readouterr().out
 
 
 # ---- rebalance ------------------------------------------------------------------------------------
