@@ -296,14 +296,22 @@ def test_node_alone_becomes_a_cluster(empty: Cluster) -> None:
 
 
 def test_cluster_that_grew_from_one_node(empty: Cluster) -> None:
-    """Those that joined may vote: they serve without the first, and are no new nodes when they are started again."""
+    """Those that joined may vote: they serve without the first, and are no new nodes when they are started again.
+
+    Its topics get as many replicas as it has nodes, and so outlive the first as well.
+    """
     empty.local("up", "--port", str(free_ports(HOST, 3, (0, 1000))[0]))
+    empty.fill("orders")
     assert "drmq cluster add 2" in empty.local("up", "--nodes", "3")
     for node_id in ("2", "3"):
         empty.data("cluster", "add", node_id)
+    assert [row["replicas"] for row in empty.partitions("orders")] == [[1]] * 3
+    assert len(empty.data("topic", "alter", "orders", "--replicas", "3", "--yes")["moves"]) == 3
+    assert all(sorted(row["in_sync"]) == [1, 2, 3] for row in empty.partitions("orders"))
     for node_id in ("1", "2"):
         empty.local("node", "kill", node_id)
     assert "Node 2 serves" in empty.local("node", "start", "2")
+    assert empty.records("orders") == list(range(RECORDS))
     again = empty.local("up", "--nodes", "3", "--host", "127.0.0.7")
     assert "Nodes that were there keep their addresses." in again
     assert "cluster add" not in again

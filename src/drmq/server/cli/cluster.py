@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
 from drmq.server.cli.options import (
     ClusterChoice,
     bootstrap_option,
@@ -23,16 +24,12 @@ from drmq.server.health import NO_CONTROLLER, observe, unreachable, who_answers
 
 if TYPE_CHECKING:
     from drmq.client import Admin, Broker, Quorum, Topic
-    from drmq.server.rebalancing import PlannedMove
 
 CODES = {"healthy": 0, "degraded": 1, "down": 2}
 _LISTED_MAX = 10
 _POLL_S = 0.2
 
 _node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="NODE")
-_no_wait_option = click.option(
-    "--no-wait", is_flag=True, help="Return as soon as the cluster has taken it on; it goes on by itself."
-)
 
 
 @click.group()
@@ -269,7 +266,7 @@ def _wait_for_voter(admin: Admin, node_id: int, timeout_s: float) -> Quorum:
 @cluster.command()
 @_node_argument
 @click.option("--vote-only", is_flag=True, help="Take away only its vote about the metadata; it stays a broker.")
-@_no_wait_option
+@no_wait_option
 @yes_option
 @bootstrap_option
 @output_option
@@ -344,7 +341,7 @@ def _broker(admin: Admin, node_id: int, advice: str) -> Broker:
 
 @cluster.command()
 @dry_run_option
-@_no_wait_option
+@no_wait_option
 @yes_option
 @bootstrap_option
 @output_option
@@ -360,58 +357,17 @@ def rebalance(dry_run: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, o
 
     with cluster.admin() as admin:
         moves = plan(admin.brokers.all(), admin.topics.all(), admin.replicas.reassignments())
-        rows = [_move_row(move) for move in moves]
+        rows = [move_row(move) for move in moves]
         if output.is_human:
-            output.rows(_MOVE_COLUMNS, rows, "Every node has its share: there is nothing to move.")
+            output.rows(COLUMNS, rows, "Every node has its share: there is nothing to move.")
         if moves and not dry_run:
-            copies = sum(len(move.adding) for move in moves)
-            confirm(f"Change {plural(len(moves), 'partition')}, copying {plural(copies, 'replica')}?", yes)
-            _carry_out(admin, moves, no_wait)
+            confirm_moves(moves, yes)
+            carry_out(admin, moves, no_wait=no_wait)
             if output.is_human:
                 done = "is being rebalanced; `drmq cluster info` shows what is moving" if no_wait else "is rebalanced"
                 print(f"The cluster {done}.")
     if not output.is_human:
         output.data({"moves": rows, "done": bool(moves) and not dry_run and not no_wait})
-
-
-_MOVE_COLUMNS = [
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", right=True),
-    Column("from", "FROM"),
-    Column("to", "TO"),
-    Column("what", "WHAT"),
-]
-
-
-def _move_row(move: PlannedMove) -> dict[str, Any]:
-    if move.adding:
-        what = f"copy to {_ids(move.adding)}, drop from {_ids(move.removing)}"
-    else:
-        what = f"let {move.replicas[0]} lead"
-    return {
-        "topic": move.place.topic,
-        "partition": move.place.partition,
-        "from": list(move.present),
-        "to": list(move.replicas),
-        "adding": list(move.adding),
-        "removing": list(move.removing),
-        "what": what,
-    }
-
-
-def _carry_out(admin: Admin, moves: Sequence[PlannedMove], no_wait: bool) -> None:
-    """One move after the other, then the leaders. What is refused ends it, with its reason."""
-    with Progress("Moving partitions", len(moves)) as progress:
-        for move in moves:
-            for error in admin.replicas.reassign({move.place: move.replicas}, may_change_factor=False).values():
-                raise error
-            while move.adding and not no_wait and move.place in admin.replicas.reassignments([move.place]):
-                progress.advance(0)
-                time.sleep(_POLL_S)
-            progress.advance(1)
-    if not no_wait:
-        # The order of replicas says who should lead. What cannot be handed over now, the controller does later.
-        admin.replicas.elect([move.place for move in moves])
 
 
 def _ids(numbers: Sequence[int]) -> str:
