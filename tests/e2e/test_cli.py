@@ -533,6 +533,18 @@ def test_busy_port_is_named_before_anything_is_made(tmp_path: Path, broker: Brok
     assert not (tmp_path / "data").exists()
 
 
+def test_busy_port_for_peers_is_named_too(tmp_path: Path, broker: BrokerProcess) -> None:
+    """It has an option of its own, and is found as early."""
+    flags = ["--port", "0", "--peer-port", str(broker.port), "--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(
+        [sys.executable, "-m", "drmq", "server", *flags], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert f"Cannot listen on 127.0.0.1:{broker.port}: Address already in use. Stop what is there" in done.stderr
+    assert "with --peer-port" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_server_in_the_foreground(tmp_path: Path) -> None:
     """Ctrl-C ends it in order, its log is JSON if wanted, and a second node on its directory is refused."""
     with BrokerProcess(tmp_path / "data", extra_args=["--log-format", "json"]) as broker:

@@ -275,6 +275,7 @@ def test_cluster_grows_and_shrinks(three: Cluster) -> None:
     done = three.run("up", "--data-dir", str(three.directory))
     assert done.returncode == 1
     assert "was removed from the cluster" in done.stderr
+    assert f"`drmq node forget 4 --data-dir {three.directory}` leaves it out" in done.stderr
     assert three.local("up", "--nodes", "3").count("was running already") == 3
 
 
@@ -292,6 +293,41 @@ def test_node_alone_becomes_a_cluster(empty: Cluster) -> None:
     info = empty.data("cluster", "info")
     assert (info["voters"], info["observers"]) == ([1], [2, 3])
     assert empty.records("orders") == list(range(RECORDS))
+
+
+def test_cluster_that_grew_from_one_node(empty: Cluster) -> None:
+    """Those that joined may vote: they serve without the first, and are no new nodes when they are started again.
+
+    Its topics get as many replicas as it has nodes, and so outlive the first as well.
+    """
+    empty.local("up", "--port", str(free_ports(HOST, 3, (0, 1000))[0]))
+    empty.fill("orders")
+    assert "drmq cluster add 2" in empty.local("up", "--nodes", "3")
+    for node_id in ("2", "3"):
+        empty.data("cluster", "add", node_id)
+    assert [row["replicas"] for row in empty.partitions("orders")] == [[1]] * 3
+    assert len(empty.data("topic", "alter", "orders", "--replicas", "3", "--yes")["moves"]) == 3
+    assert all(sorted(row["in_sync"]) == [1, 2, 3] for row in empty.partitions("orders"))
+    for node_id in ("1", "2"):
+        empty.local("node", "kill", node_id)
+    assert "Node 2 serves" in empty.local("node", "start", "2")
+    assert empty.records("orders") == list(range(RECORDS))
+    again = empty.local("up", "--nodes", "3", "--host", "127.0.0.7")
+    assert "Nodes that were there keep their addresses." in again
+    assert "cluster add" not in again
+    assert "rebalance" not in again
+
+
+def test_up_of_too_few_names_whom_it_needs(three: Cluster) -> None:
+    """At once, since one of three cannot serve; the one that was started goes on waiting."""
+    three.local("down")
+    done = three.run("up", "--nodes", "1", "--data-dir", str(three.directory))
+    assert done.returncode == 1
+    assert "Nodes 2, 3 of this cluster do not run" in done.stderr
+    assert f"`drmq up --data-dir {three.directory}` starts all" in done.stderr
+    assert "after 1 s" in done.stderr
+    assert three.states() == {1: "running", 2: "stopped", 3: "stopped"}
+    three.local("up")
 
 
 def test_failed_node_does_not_take_the_others_with_it(three: Cluster) -> None:

@@ -232,7 +232,7 @@ class Catalog:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"node {node_id} cannot be drained: {self._named(stuck)} would have fewer replicas, since {up}; "
-                "add a broker first, or reassign these partitions to fewer replicas",
+                "add a broker first, or have fewer replicas (`drmq topic alter NAME --replicas N`)",
             )
         return [BrokerDraining(node_id)]
 

@@ -280,7 +280,8 @@ class Connection:
                 raise Unreachable(
                     f"{self.address} closed the connection while {doing}",
                     sent=True,
-                    advice="The broker stopped, or this is not a Kafka port.",
+                    advice="The broker stopped, or it is cut off from most other nodes (`drmq cluster health` tells), "
+                    "or this is not a Kafka port.",
                 )
             filled += size
         return room

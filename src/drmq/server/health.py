@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from drmq.client import Admin, Broker, ClientError, Partition, Reassignment, Topic
     from drmq.model import TopicPartition
 
+NO_CONTROLLER = "there is no controller, so nothing can be created or changed"
 _ANSWER_TIMEOUT_S = 2.0
 
 
@@ -17,7 +18,7 @@ def observe(admin: Admin, timeout_s: float) -> dict[str, Any]:
     controller = admin.describe_cluster().controller_id
     brokers = admin.brokers.all()
     topics = admin.topics.all()
-    answering = {broker.node_id for broker in brokers if not broker.is_fenced and _answers(broker, timeout_s)}
+    answering = who_answers(brokers, timeout_s)
     absent = {broker.node_id for broker in brokers} - answering
     # It is the controller that is asked, and only where somebody is missing can a move wait for anyone.
     moving = admin.replicas.reassignments() if absent and controller not in (None, *absent) else {}
@@ -30,8 +31,19 @@ def unreachable(error: ClientError) -> dict[str, Any]:
     return {"status": "down", "reason": str(error).rstrip("."), "controller": None, **lists}
 
 
+def who_answers(brokers: Sequence[Broker], timeout_s: float) -> set[int]:
+    """The brokers that are there. What others tell of one that died may be out of date, and stays so while there is no
+    controller to fence it."""
+    return {broker.node_id for broker in brokers if not broker.is_fenced and _answers(broker, timeout_s)}
+
+
+def not_there(node_ids: Sequence[int]) -> str:
+    """Who is missing, in words."""
+    return f"node {node_ids[0]} is not there" if len(node_ids) == 1 else f"nodes {_ids(node_ids)} are not there"
+
+
 def _answers(broker: Broker, timeout_s: float) -> bool:
-    """Whether a broker takes a connection and says what it speaks. What others tell of it may be out of date."""
+    """Whether a broker takes a connection and says what it speaks."""
     from drmq.client import ClientError, Connection, Deadline
 
     try:
@@ -78,13 +90,11 @@ def judged(
     ]
     problems = []
     if missing:
-        problems.append(
-            f"node {missing[0]} is not there" if len(missing) == 1 else f"nodes {_ids(missing)} are not there"
-        )
+        problems.append(not_there(missing))
     if controller in brokers and controller not in answering:
         controller = None
     if controller is None:
-        problems.append("there is no controller, so nothing can be created or changed")
+        problems.append(NO_CONTROLLER)
     if leaderless:
         problems.append(f"{_have(len(leaderless))} no leader")
     if behind:

@@ -26,7 +26,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,7 +56,11 @@ _KILL_TIMEOUT_S = 10.0
 _HEALTHY_TIMEOUT_S = 20.0
 _SETTLE_S = 1.0
 """How long a node that cannot serve yet is watched: what is wrong with it alone shows at once."""
+_DOUBTFUL_S = 20.0
+"""How long a node is watched that may serve or not: it has somebody to join, who may have no vote."""
 _POLL_S = 0.05
+_REMOVED = "was removed from the cluster"
+"""What a node says that is not wanted any more."""
 
 
 Report = Callable[[str], None]
@@ -172,7 +176,8 @@ class LocalCluster:
         """Let nodes 1 to `count` run, or all that are known. When this returns they serve, and the cluster is healthy
         as far as these nodes can make it so; if that takes too long, `trouble` says why.
 
-        What became of each: `started`, `running` if it was before, or `paused`, which is left as it is. `port` is
+        What became of each: `started`, `joined` if there was a cluster without it, `running` if it was before, or
+        `paused`, which is left as it is. `port` is
         that of the first node: None to keep the one of last time (or 9092), 0 for free ones. Nodes that are known
         keep theirs.
         """
@@ -190,27 +195,40 @@ class LocalCluster:
         nodes |= {node_id: found.node for node_id, found in started.items()}
         # Whoever is paused cannot be waited for, neither to serve nor to be seen by the others.
         awake = [nodes[node_id] for node_id in wanted if before.get(node_id) != "paused"]
-        self._wait_or_give_up(known, awake, started, report)
-        return [(nodes[node_id], "started" if node_id in started else before[node_id]) for node_id in wanted]
+        outlook = _outlook({**known, **nodes}, {node.node_id for node in awake})
+        try:
+            self._wait_or_give_up(known, awake, started, report, outlook.patience_s)
+        except _TooLong as error:
+            if not outlook.absent:
+                raise
+            raise LocalError(f"{error}\n{self._who_is_needed(outlook.absent)}") from None
+        began = {node_id: "joined" if known and node_id not in known else "started" for node_id in started}
+        return [(nodes[node_id], began.get(node_id) or before[node_id]) for node_id in wanted]
+
+    def _who_is_needed(self, absent: Sequence[int]) -> str:
+        names = f"Node {absent[0]}" if len(absent) == 1 else f"Nodes {', '.join(map(str, absent))}"
+        run = "does not run" if len(absent) == 1 else "do not run"
+        return (
+            f"{names} of this cluster {run}, and without most of the nodes that vote none serves. "
+            f"`drmq up --data-dir {self.directory}` starts all."
+        )
 
     def start(self, node_id: int, report: Report = _silence) -> tuple[LocalNode, bool]:
         """Start a node that is stopped, as it was started before; whether it serves when this returns.
 
-        It does not where it needs others that are not running: without most of the founders there is no cluster.
+        It does not where it needs others that are not running: without most of those that vote there is no cluster.
         """
         node = self.node(node_id)
         known = {each.node_id: each for each in self.read()}
         started = self._start([replace(node, pid=None)], known)
-        founders = [each for each in known.values() if each.founder]
-        up = sum(each.node_id == node_id or each.state() == "running" for each in founders)
-        serves = up * 2 > len(founders)
-        timeout_s = START_TIMEOUT_S if serves else _SETTLE_S
+        outlook = _outlook(known, {node_id})
         try:
-            self._wait_or_give_up(known, [started[node_id].node], started, report, timeout_s)
+            self._wait_or_give_up(known, [started[node_id].node], started, report, outlook.patience_s)
         except _TooLong:
-            if serves:
+            if outlook.is_good:
                 raise
-        return started[node_id].node, serves
+            return started[node_id].node, False
+        return started[node_id].node, True
 
     def _open_to_peers(
         self, known: Mapping[int, LocalNode], nodes: Mapping[int, LocalNode], report: Report
@@ -264,7 +282,7 @@ class LocalCluster:
         try:
             while True:
                 for node in waiting:
-                    _check_alive(node, started.get(node.node_id))
+                    self._check_alive(node, started.get(node.node_id))
                 found = {node.node_id: missing_at(node, expected) for node in waiting}
                 missing = {node_id: what for node_id, what in found.items() if what is not None}
                 waiting = [node for node in waiting if node.node_id in missing]
@@ -281,6 +299,22 @@ class LocalCluster:
             self._give_up(known, started)
             raise
         self._wait_until_healthy(nodes, report)
+
+    def _check_alive(self, node: LocalNode, started: _Started | None) -> None:
+        if started is None:
+            if not node.is_running():
+                raise LocalError(f"Node {node.node_id} has ended meanwhile.\n{_tail(node, None)}")
+            return
+        code = started.process.poll()
+        if code is None:
+            return
+        said = _tail(node, started)
+        if _REMOVED in said:
+            said += (
+                f"\n`drmq node forget {node.node_id} --data-dir {self.directory}` leaves it out from now on; with its "
+                "directory removed as well, it can join as a new node."
+            )
+        raise LocalError(f"Node {node.node_id} ended at once with exit code {code}.\n{said}")
 
     def _wait_until_healthy(self, nodes: Sequence[LocalNode], report: Report) -> None:
         """Partitions elect leaders and copy what they missed once their replicas are up. Whoever asks right after this
@@ -418,14 +452,30 @@ class _TooLong(LocalError):
     """A node that runs and does not serve."""
 
 
-def _check_alive(node: LocalNode, started: _Started | None) -> None:
-    if started is None:
-        if not node.is_running():
-            raise LocalError(f"Node {node.node_id} has ended meanwhile.\n{_tail(node, None)}")
-        return
-    code = started.process.poll()
-    if code is not None:
-        raise LocalError(f"Node {node.node_id} ended at once with exit code {code}.\n{_tail(node, started)}")
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """Whether nodes that are being started can be expected to serve, how long that may take, and who does not run."""
+
+    is_good: bool
+    patience_s: float
+    absent: list[int]
+
+
+def _outlook(known: Mapping[int, LocalNode], starting: Collection[int]) -> _Outlook:
+    """What becomes of the nodes that are being started, as far as the file tells.
+
+    Who votes is not in it: the founders did at the beginning, and others may have got a vote since. So with most
+    founders there, or with anybody to join, it is worth waiting; only with most of the nodes as well is it certain.
+    """
+    absent = [node_id for node_id, node in known.items() if node_id not in starting and node.state() != "running"]
+    founders = [node_id for node_id, node in known.items() if node.founder]
+    has_founders = sum(node_id not in absent for node_id in founders) * 2 > len(founders)
+    patience_s = _SETTLE_S
+    if has_founders:
+        patience_s = START_TIMEOUT_S
+    elif len(known) - len(absent) > 1:
+        patience_s = _DOUBTFUL_S
+    return _Outlook(has_founders and len(absent) * 2 < len(known), patience_s, sorted(absent))
 
 
 def _tail(node: LocalNode, started: _Started | None) -> str:

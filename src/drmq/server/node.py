@@ -114,14 +114,20 @@ def run(config: ServerConfig) -> int:
     # a busy broker a twentieth of its time.
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
-        if config.port:
-            # Before the data directory is made or opened: a wrong port is no reason to touch it.
-            check_port(Address(config.host, config.port))
+        _check_ports(config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(config))
     except (DrmqError, OSError) as error:
         log.critical("the node cannot start: %s", error)
         return 1
+
+
+def _check_ports(config: ServerConfig) -> None:
+    """Raise `PortTaken` before the data directory is made or opened: a wrong port is no reason to touch it."""
+    if config.port:
+        check_port(Address(config.host, config.port))
+    if config.cluster.peer_port:
+        check_port(Address(config.cluster.peer_host, config.cluster.peer_port), "--peer-port", "--peer-host")
 
 
 async def _serve(config: ServerConfig) -> int:

@@ -22,8 +22,8 @@ class PortTaken(DrmqError):
     """An address that cannot be listened on, with what to do about it."""
 
 
-def check_port(address: Address) -> None:
-    """Raise `PortTaken` if nobody could listen there now."""
+def check_port(address: Address, option: str = "--port", host_option: str = "--host") -> None:
+    """Raise `PortTaken` if nobody could listen there now, with the options by which another place is chosen."""
     try:
         with socket.socket(family(address.host)) as probe:
             # Bound, but not listening: a client that is trying to reconnect would be let in and thrown out.
@@ -32,7 +32,7 @@ def check_port(address: Address) -> None:
     except OSError as error:
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else "this name is not known"
-        raise PortTaken(f"Cannot listen on {address}: {reason}. {_advice(number)}") from None
+        raise PortTaken(f"Cannot listen on {address}: {reason}. {_advice(number, option, host_option)}") from None
 
 
 def is_free(host: str, port: int) -> bool:
@@ -62,10 +62,10 @@ def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _advice(number: int) -> str:
+def _advice(number: int, option: str, host_option: str) -> str:
     # Look-ups of names have numbers of their own, below zero.
     if number <= 0 or number == errno.EADDRNOTAVAIL:
-        return "Choose an address of this machine with --host."
+        return f"Choose an address of this machine with {host_option}."
     if number == errno.EACCES:
-        return "Ports below 1024 need special rights: choose another port with --port."
-    return "Stop what is there, or choose another port with --port (0 takes a free one)."
+        return f"Ports below 1024 need special rights: choose another port with {option}."
+    return f"Stop what is there, or choose another port with {option} (0 takes a free one)."

@@ -1,4 +1,4 @@
-"""A plan for evening out a cluster, made from what any client can see of it.
+"""Plans for evening out a cluster, and for more or fewer replicas, made from what any client can see of it.
 
 The planner works on a catalog (`drmq.catalog.balance`). A client has none, but it can ask for the
 same facts: which brokers there are and where they stand, which of them are down, where the replicas
@@ -10,13 +10,14 @@ controller, and those that wait for their turn look as if they were to stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from drmq.catalog import Catalog
 from drmq.catalog.balance import plan_rebalance
 from drmq.catalog.records import BrokerFenced, BrokerRegistered, ReassignmentStarted, TopicCreated
-from drmq.client import Broker, Reassignment, Topic
+from drmq.client import Broker, ClientError, Reassignment, Topic
 from drmq.model import NodeId, TopicId, TopicPartition
 from drmq.model.names import CLUSTER_METADATA
 
@@ -52,6 +53,78 @@ def plan(
         place = TopicPartition(move.topic, move.group.partition)
         moves.append(PlannedMove(place, tuple(present[place]), tuple(move.replicas)))
     return moves
+
+
+def plan_replicas(
+    brokers: Iterable[Broker],
+    topics: Sequence[Topic],
+    moving: Mapping[TopicPartition, Reassignment],
+    name: str,
+    count: int,
+) -> list[PlannedMove]:
+    """What to move so that each partition of a topic has `count` replicas. Changes nothing.
+
+    New replicas come to racks that have none yet, then to the brokers with the fewest. Those that are given up are,
+    in this order, on brokers that are not there, behind, in a rack with another one, on the brokers with the most;
+    the first replica, which leads, stays if it can. Raises `ClientError` for what cannot be planned.
+    """
+    brokers = list(brokers)
+    racks = {broker.node_id: broker.rack or f"node {broker.node_id}" for broker in brokers}
+    up = {broker.node_id for broker in brokers if not broker.is_fenced}
+    loads = Counter(node for topic in topics for partition in topic.partitions for node in partition.replicas)
+    moves = []
+    for partition in (each for topic in topics if topic.name == name for each in topic.partitions):
+        place = TopicPartition(name, partition.index)
+        if place in moving:
+            raise ClientError(
+                f"{place} is being moved just now", advice="Try again when `drmq cluster info` shows nothing moving."
+            )
+        replicas = list(partition.replicas)
+        while len(replicas) < count:
+            if up.issubset(replicas):
+                raise ClientError(
+                    f"{place} cannot have {count} replicas: each is on another node, and there are {len(up)}",
+                    advice="Add nodes first; `drmq cluster members` lists those that there are.",
+                )
+            replicas.append(_best_taker(up.difference(replicas), replicas, racks, loads))
+            loads[replicas[-1]] += 1
+        while len(replicas) > count:
+            given_up = _least_useful(replicas, up.intersection(partition.in_sync), up, racks, loads)
+            replicas.remove(given_up)
+            loads[given_up] -= 1
+        if tuple(replicas) != partition.replicas:
+            moves.append(PlannedMove(place, partition.replicas, tuple(replicas)))
+    return moves
+
+
+def _best_taker(
+    takers: Iterable[int], replicas: Sequence[int], racks: Mapping[int, str], loads: Mapping[int, int]
+) -> int:
+    """Who gets one more replica of a partition that these have."""
+    crowds = Counter(racks.get(node) for node in replicas)
+    return min(takers, key=lambda node: (crowds[racks[node]], loads[node], node))
+
+
+def _least_useful(
+    replicas: Sequence[int],
+    in_sync: Collection[int],
+    up: Collection[int],
+    racks: Mapping[int, str],
+    loads: Mapping[int, int],
+) -> int:
+    """Who of these gives up its replica."""
+    crowds = Counter(racks.get(node) for node in replicas)
+    return max(
+        replicas,
+        key=lambda node: (
+            node not in up,
+            node not in in_sync,
+            node != replicas[0],
+            crowds[racks.get(node)],
+            loads[node],
+            node,
+        ),
+    )
 
 
 def catalog_of(

@@ -1,10 +1,12 @@
 """A plan from what a client sees is the plan that the catalog itself would make."""
 
+import pytest
+
 from drmq.catalog.balance import plan_rebalance
-from drmq.client import Broker, Partition, Reassignment, Topic
+from drmq.client import Broker, ClientError, Partition, Reassignment, Topic
 from drmq.model import NO_TOPIC_ID, TopicPartition
 from drmq.model.address import Address
-from drmq.server.rebalancing import PlannedMove, catalog_of, plan
+from drmq.server.rebalancing import PlannedMove, catalog_of, plan, plan_replicas
 
 from ..catalog.clusters import add_topic, an_id, cluster, group
 
@@ -94,3 +96,48 @@ def test_topics_of_a_broker_that_tells_no_ids() -> None:
     """They are told apart all the same."""
     seen = [Topic(name, NO_TOPIC_ID, False, topic(name, (1,), (1,)).partitions) for name in ("a", "b")]
     assert len(catalog_of([broker(1), broker(2)], seen, {}).assignments()) == 4
+
+
+# ---- more or fewer replicas -----------------------------------------------------------------------
+
+
+def targets(moves: list[PlannedMove]) -> dict[int, tuple[int, ...]]:
+    return {move.place.partition: move.replicas for move in moves}
+
+
+def test_more_replicas_go_where_there_are_few() -> None:
+    """A topic that was made on one node gets copies on the others, evenly, and is led as before."""
+    brokers = [broker(node_id) for node_id in (1, 2, 3, 4)]
+    seen = [topic("a", (1,), (1,), (1,), number=1), topic("b", (4,), (4,), number=2)]
+    assert targets(plan_replicas(brokers, seen, {}, "a", 2)) == {0: (1, 2), 1: (1, 3), 2: (1, 2)}
+    full = plan_replicas(brokers, seen, {}, "a", 4)
+    assert [(move.place.topic, set(move.replicas), move.replicas[0]) for move in full] == [("a", {1, 2, 3, 4}, 1)] * 3
+
+
+def test_new_replicas_stand_in_other_racks() -> None:
+    """Also where a node in the same rack has less to do; and never on one that is not there."""
+    brokers = [broker(1, "x"), broker(2, "x"), broker(3, "y"), broker(4, "z", fenced=True)]
+    seen = [topic("a", (1,)), topic("b", (3,), (3,), number=2)]
+    assert targets(plan_replicas(brokers, seen, {}, "a", 2)) == {0: (1, 3)}
+    with pytest.raises(ClientError, match="a-0 cannot have 4 replicas"):
+        plan_replicas(brokers, seen, {}, "a", 4)
+
+
+def test_fewer_replicas_keep_the_most_useful() -> None:
+    """Who is not there goes first, then who is behind, then who shares a rack; who leads stays if it can."""
+    brokers = [broker(1, "x"), broker(2, "y"), broker(3, "x"), broker(4, "z", fenced=True)]
+    behind = Partition(3, 1, 1, (1, 2, 3), (1, 3))
+    found = topic("a", (1, 2, 3), (4, 2, 1), (1, 2))
+    seen = [Topic("a", found.topic_id, False, (*found.partitions, behind))]
+    assert targets(plan_replicas(brokers, seen, {}, "a", 2)) == {0: (1, 2), 1: (2, 1), 3: (1, 3)}
+    assert targets(plan_replicas(brokers, seen, {}, "a", 1)) == {0: (1,), 1: (2,), 2: (1,), 3: (1,)}
+
+
+def test_replicas_that_are_as_many_as_wanted_stay() -> None:
+    """And what is on its way is not planned over."""
+    brokers = [broker(1), broker(2), broker(3)]
+    seen = [topic("a", (1, 2))]
+    assert plan_replicas(brokers, seen, {}, "a", 2) == []
+    moving = {TopicPartition("a", 0): Reassignment((1, 2, 3), adding=(3,), removing=(1,))}
+    with pytest.raises(ClientError, match="a-0 is being moved"):
+        plan_replicas(brokers, seen, moving, "a", 3)

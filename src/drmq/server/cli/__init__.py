@@ -10,6 +10,7 @@ usage, 130 Ctrl-C. (`drmq status` answers monitors with 0 healthy, 1 degraded, 2
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -127,6 +128,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _fail(_refused_by_the_system(error), EXIT_FAILED)
+
+
+def _refused_by_the_system(error: OSError) -> str:
+    """What the system did not let us do, and what a person can do about it."""
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return f"The system refused: {reason}."
+    what = f"{os.fsdecode(error.filename)} cannot be used: {reason}."
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return f"{what} A part of that path is a file: choose another directory."
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{what} Choose another path, or get the rights to it."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{what} Make room on its disk, or choose a path on another one."
+    return f"{what} Check the path, or choose another one."
 
 
 def _fail(text: str, code: int) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
 from drmq.server.cli.options import (
     ClusterChoice,
     bootstrap_option,
@@ -19,20 +20,16 @@ from drmq.server.cli.options import (
 )
 from drmq.server.cli.output import Column, Output, plural
 from drmq.server.cli.progress import Progress
-from drmq.server.health import observe, unreachable
+from drmq.server.health import NO_CONTROLLER, observe, unreachable, who_answers
 
 if TYPE_CHECKING:
     from drmq.client import Admin, Broker, Quorum, Topic
-    from drmq.server.rebalancing import PlannedMove
 
 CODES = {"healthy": 0, "degraded": 1, "down": 2}
 _LISTED_MAX = 10
 _POLL_S = 0.2
 
 _node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="NODE")
-_no_wait_option = click.option(
-    "--no-wait", is_flag=True, help="Return as soon as the cluster has taken it on; it goes on by itself."
-)
 
 
 @click.group()
@@ -55,34 +52,36 @@ def info(cluster: ClusterChoice, output: Output) -> None:
         cluster_id = admin.describe_cluster().cluster_id
         brokers = admin.brokers.all()
         topics = admin.topics.all()
-        quorum = admin.brokers.quorum()
-        moving = admin.replicas.reassignments()
+        answering = who_answers(brokers, cluster.timeout_s)
+        quorum = _quorum_if_any(admin, brokers, answering)
+        moving = {} if quorum is None else admin.replicas.reassignments()
     partitions = [partition for topic in topics for partition in topic.partitions]
     facts: dict[str, Any] = {
         "cluster_id": cluster_id,
-        "controller": quorum.leader_id,
-        "metadata_epoch": quorum.leader_epoch,
-        "metadata_high_watermark": quorum.high_watermark,
-        "voters": [replica.node_id for replica in quorum.voters],
-        "observers": [replica.node_id for replica in quorum.observers],
-        "brokers": [broker.node_id for broker in brokers if not broker.is_fenced],
+        "controller": None if quorum is None else quorum.leader_id,
+        "metadata_epoch": None if quorum is None else quorum.leader_epoch,
+        "metadata_high_watermark": None if quorum is None else quorum.high_watermark,
+        "voters": None if quorum is None else [replica.node_id for replica in quorum.voters],
+        "observers": None if quorum is None else [replica.node_id for replica in quorum.observers],
+        "brokers": sorted(answering),
         "fenced_brokers": [broker.node_id for broker in brokers if broker.is_fenced],
+        "missing": [broker.node_id for broker in brokers if broker.node_id not in answering],
         "racks": sorted({broker.rack for broker in brokers if broker.rack is not None}),
         "topics": sum(not topic.is_internal for topic in topics),
         "partitions": len(partitions),
         "replicas": sum(len(partition.replicas) for partition in partitions),
-        "reassignments": len(moving),
+        "reassignments": None if quorum is None else len(moving),
     }
     if not output.is_human:
         output.data(facts)
         return
     lines = [
         ("brokers", _ids(facts["brokers"])),
-        ("not there", _ids(facts["fenced_brokers"])),
+        ("not there", _ids(facts["missing"])),
         ("racks", ", ".join(facts["racks"])),
-        ("controller", "none" if quorum.leader_id is None else f"{quorum.leader_id}, in term {quorum.leader_epoch}"),
-        ("voters", _ids(facts["voters"])),
-        ("without vote", _ids(facts["observers"])),
+        ("controller", _controller_text(quorum)),
+        ("voters", _ids(facts["voters"] or [])),
+        ("without vote", _ids(facts["observers"] or [])),
         ("topics", f"{facts['topics']:,} (and DRMQ's own)"),
         ("partitions", f"{len(partitions):,}, with {plural(facts['replicas'], 'replica')}"),
         ("moving", plural(len(moving), "partition") if moving else ""),
@@ -93,6 +92,26 @@ def info(cluster: ClusterChoice, output: Output) -> None:
             print(f"  {name:13} {value}")
 
 
+def _quorum_if_any(admin: Admin, brokers: Sequence[Broker], answering: Collection[int]) -> Quorum | None:
+    """Who votes about the metadata; None where nobody can tell, which is when people look at the nodes."""
+    from drmq.client import ClientError
+
+    has_controller = admin.describe_cluster().controller_id in answering
+    if not has_controller and len(answering) * 2 <= len(brokers):
+        # Most nodes are gone, so nobody is about to be elected: there is nothing to wait for.
+        return None
+    try:
+        return admin.brokers.quorum()
+    except ClientError:
+        return None
+
+
+def _controller_text(quorum: Quorum | None) -> str:
+    if quorum is None or quorum.leader_id is None:
+        return f"none, {NO_CONTROLLER.partition(', ')[2]}"
+    return f"{quorum.leader_id}, in term {quorum.leader_epoch}"
+
+
 @cluster.command()
 @bootstrap_option
 @output_option
@@ -100,12 +119,14 @@ def members(cluster: ClusterChoice, output: Output) -> None:
     """List the nodes with what each one keeps and leads.
 
     A voter takes part in decisions about the metadata, an observer follows them. LAG is how many entries
-    of the metadata a node does not have yet.
+    of the metadata a node does not have yet. Where most voters are gone nobody can tell either; the list
+    still says which nodes answer.
     """
     with cluster.admin() as admin:
         brokers = admin.brokers.all()
         topics = admin.topics.all()
-        quorum = admin.brokers.quorum()
+        answering = who_answers(brokers, cluster.timeout_s)
+        quorum = _quorum_if_any(admin, brokers, answering)
     columns = [
         Column("node", "NODE", right=True),
         Column("address", "ADDRESS"),
@@ -117,11 +138,15 @@ def members(cluster: ClusterChoice, output: Output) -> None:
         Column("replicas", "KEEPS", right=True),
         Column("out_of_sync", "BEHIND", right=True),
     ]
-    output.rows(columns, member_rows(brokers, topics, quorum), "")
+    output.rows(columns, member_rows(brokers, topics, quorum, answering), "")
+    if output.is_human and quorum is None:
+        print(f"\n{NO_CONTROLLER.capitalize()}, and who votes is not known. Start the nodes that are not there.")
 
 
-def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum) -> list[dict[str, Any]]:
-    """A row for each node that is a broker or votes about the metadata."""
+def member_rows(
+    brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum | None, answering: Collection[int]
+) -> list[dict[str, Any]]:
+    """A row for each node that is a broker or votes about the metadata, as far as somebody can tell who does."""
     leads: Counter[int | None] = Counter()
     keeps: Counter[int] = Counter()
     behind: Counter[int] = Counter()
@@ -130,20 +155,21 @@ def member_rows(brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quor
             leads[partition.leader] += 1
             keeps.update(partition.replicas)
             behind.update(set(partition.replicas) - set(partition.in_sync))
-    copies = {replica.node_id: replica for replica in (*quorum.voters, *quorum.observers)}
-    voters = {replica.node_id for replica in quorum.voters}
+    copies = {} if quorum is None else {copy.node_id: copy for copy in (*quorum.voters, *quorum.observers)}
+    voters = set() if quorum is None else {replica.node_id for replica in quorum.voters}
+    leader = None if quorum is None else quorum.leader_id
     by_id = {broker.node_id: broker for broker in brokers}
     rows = []
     # Nodes that vote without being brokers count; an observer that is no broker is one that has just been removed.
     for node_id in sorted(by_id.keys() | voters):
         broker, copy = by_id.get(node_id), copies.get(node_id)
-        role = "leader" if node_id == quorum.leader_id else "voter" if node_id in voters else "observer"
+        role = "leader" if node_id == leader else "voter" if node_id in voters else "observer"
         rows.append(
             {
                 "node": node_id,
                 "address": None if broker is None else str(broker.address),
                 "rack": None if broker is None else broker.rack,
-                "state": "controller only" if broker is None else "not there" if broker.is_fenced else "up",
+                "state": "controller only" if broker is None else "up" if node_id in answering else "not there",
                 "metadata": role if copy is not None else None,
                 "metadata_lag": None if copy is None else copy.lag,
                 "leaders": leads[node_id],
@@ -240,7 +266,7 @@ def _wait_for_voter(admin: Admin, node_id: int, timeout_s: float) -> Quorum:
 @cluster.command()
 @_node_argument
 @click.option("--vote-only", is_flag=True, help="Take away only its vote about the metadata; it stays a broker.")
-@_no_wait_option
+@no_wait_option
 @yes_option
 @bootstrap_option
 @output_option
@@ -249,30 +275,41 @@ def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: Clu
 
     Everything it keeps moves to the other nodes first, one partition after the other, while clients go
     on working. The node must not be the one that a partition needs to have as many replicas as it has.
-    Also a node that is down, and will not come back, can be removed. If it is started again later, it
-    joins as a new one.
+    Also a node that is down, and will not come back, can be removed. Started again with its data it is
+    refused; with an empty data directory it joins as a new one. Where `drmq up` started it, `drmq node
+    forget NODE --data-dir DIR` leaves it out from now on.
     """
     with cluster.admin() as admin:
         _broker(admin, node_id, "`drmq cluster members` lists those that there are.")
         if vote_only:
-            directory_ids = [
-                replica.directory_id for replica in admin.brokers.quorum().voters if replica.node_id == node_id
-            ]
-            confirm(f"Take the vote about the metadata from node {node_id}?", yes)
-            admin.brokers.remove_voter(node_id, directory_ids[0] if directory_ids else None)
-            output.one({"node": node_id, "removed": False}, f"Node {node_id} has no vote about the metadata any more.")
+            had_vote = _remove_vote(admin, node_id, yes)
+            state = "has no vote about the metadata any more" if had_vote else "had no vote about the metadata"
+            output.one({"node": node_id, "removed": False, "had_vote": had_vote}, f"Node {node_id} {state}.")
             return
         kept = _kept(admin, node_id)
         confirm(f"Move {plural(kept, 'replica')} away from node {node_id} and remove it?", yes)
         admin.brokers.unregister(node_id)
         if not no_wait:
             _wait_until_removed(admin, node_id, kept)
-    text = f"Node {node_id} has left the cluster. Its process ends by itself, and its data is not needed any more."
+    text = (
+        f"Node {node_id} has left the cluster. Its process ends by itself, and its data is not needed any more. "
+        f"Where `drmq up` started it, `drmq node forget {node_id} --data-dir DIR` leaves it out from now on."
+    )
     if no_wait:
         text = (
             f"Node {node_id} is being drained, and leaves the cluster then. `drmq cluster members` shows how far it is."
         )
     output.one({"node": node_id, "replicas": kept, "removed": not no_wait}, text)
+
+
+def _remove_vote(admin: Admin, node_id: int, yes: bool) -> bool:
+    """Take a node's vote, in the life in which it has it; whether it had one."""
+    directory_ids = [replica.directory_id for replica in admin.brokers.quorum().voters if replica.node_id == node_id]
+    if not directory_ids:
+        return False
+    confirm(f"Take the vote about the metadata from node {node_id}?", yes)
+    admin.brokers.remove_voter(node_id, directory_ids[0])
+    return True
 
 
 def _wait_until_removed(admin: Admin, node_id: int, kept: int) -> None:
@@ -304,7 +341,7 @@ def _broker(admin: Admin, node_id: int, advice: str) -> Broker:
 
 @cluster.command()
 @dry_run_option
-@_no_wait_option
+@no_wait_option
 @yes_option
 @bootstrap_option
 @output_option
@@ -320,58 +357,17 @@ def rebalance(dry_run: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, o
 
     with cluster.admin() as admin:
         moves = plan(admin.brokers.all(), admin.topics.all(), admin.replicas.reassignments())
-        rows = [_move_row(move) for move in moves]
+        rows = [move_row(move) for move in moves]
         if output.is_human:
-            output.rows(_MOVE_COLUMNS, rows, "Every node has its share: there is nothing to move.")
+            output.rows(COLUMNS, rows, "Every node has its share: there is nothing to move.")
         if moves and not dry_run:
-            copies = sum(len(move.adding) for move in moves)
-            confirm(f"Change {plural(len(moves), 'partition')}, copying {plural(copies, 'replica')}?", yes)
-            _carry_out(admin, moves, no_wait)
+            confirm_moves(moves, yes)
+            carry_out(admin, moves, no_wait=no_wait)
             if output.is_human:
                 done = "is being rebalanced; `drmq cluster info` shows what is moving" if no_wait else "is rebalanced"
                 print(f"The cluster {done}.")
     if not output.is_human:
         output.data({"moves": rows, "done": bool(moves) and not dry_run and not no_wait})
-
-
-_MOVE_COLUMNS = [
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", right=True),
-    Column("from", "FROM"),
-    Column("to", "TO"),
-    Column("what", "WHAT"),
-]
-
-
-def _move_row(move: PlannedMove) -> dict[str, Any]:
-    if move.adding:
-        what = f"copy to {_ids(move.adding)}, drop from {_ids(move.removing)}"
-    else:
-        what = f"let {move.replicas[0]} lead"
-    return {
-        "topic": move.place.topic,
-        "partition": move.place.partition,
-        "from": list(move.present),
-        "to": list(move.replicas),
-        "adding": list(move.adding),
-        "removing": list(move.removing),
-        "what": what,
-    }
-
-
-def _carry_out(admin: Admin, moves: Sequence[PlannedMove], no_wait: bool) -> None:
-    """One move after the other, then the leaders. What is refused ends it, with its reason."""
-    with Progress("Moving partitions", len(moves)) as progress:
-        for move in moves:
-            for error in admin.replicas.reassign({move.place: move.replicas}, may_change_factor=False).values():
-                raise error
-            while move.adding and not no_wait and move.place in admin.replicas.reassignments([move.place]):
-                progress.advance(0)
-                time.sleep(_POLL_S)
-            progress.advance(1)
-    if not no_wait:
-        # The order of replicas says who should lead. What cannot be handed over now, the controller does later.
-        admin.replicas.elect([move.place for move in moves])
 
 
 def _ids(numbers: Sequence[int]) -> str:

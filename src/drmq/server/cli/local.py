@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from drmq.server.local_nodes import LocalNode
 
 DEFAULT_DIRECTORY = "drmq-local"
+DEFAULT_HOST = "127.0.0.1"
 _ASK_S = 5.0
+_BEGAN = ("started", "joined")
+"""What becomes of nodes that this command started."""
 
 directory_option = click.option(
     "--data-dir",
@@ -50,12 +53,13 @@ def existing_cluster(directory: Path) -> LocalCluster:
     help="Let nodes 1 to N run.  [all of last time, or 1]",
 )
 @directory_option
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option("--host", metavar="ADDRESS", help=f"Address that new nodes listen on.  [{DEFAULT_HOST}]")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help="Port of the first node, the others following; 0 takes free ones.  [the port of last time, or 9092]",
+    help="Port of the first node, the others following; 0 takes free ones. Nodes that are there keep theirs.  "
+    "[the port of last time, or 9092]",
 )
 @click.option(
     "--config",
@@ -64,7 +68,9 @@ def existing_cluster(directory: Path) -> LocalCluster:
     help="Configuration file of the nodes, as for `drmq server`.  [the file of last time]",
 )
 @output_option
-def up(nodes: int | None, directory: Path, host: str, port: int | None, config: Path | None, output: Output) -> None:
+def up(
+    nodes: int | None, directory: Path, host: str | None, port: int | None, config: Path | None, output: Output
+) -> None:
     """Start a local node or cluster in the background and wait until it is healthy.
 
     `--nodes 3` starts three processes with clients' ports P, P+1 and P+2 and the nodes' own ports a
@@ -76,7 +82,7 @@ def up(nodes: int | None, directory: Path, host: str, port: int | None, config: 
 
     cluster = LocalCluster(directory)
     with cluster.locked(), StatusLine() as line:
-        outcomes = cluster.up(nodes, host, port, config.absolute() if config else None, line.show)
+        outcomes = cluster.up(nodes, host or DEFAULT_HOST, port, config.absolute() if config else None, line.show)
     facts = {
         "nodes": [
             {
@@ -86,7 +92,7 @@ def up(nodes: int | None, directory: Path, host: str, port: int | None, config: 
                 "peer_port": node.peer_port,
                 "data_dir": str(node.data_dir),
                 "log": str(node.log_path),
-                "started": outcome == "started",
+                "started": outcome in _BEGAN,
                 "state": "paused" if outcome == "paused" else "running",
             }
             for node, outcome in outcomes
@@ -95,18 +101,25 @@ def up(nodes: int | None, directory: Path, host: str, port: int | None, config: 
     }
     lines = [_sentence(node, outcome) for node, outcome in outcomes]
     first = outcomes[0][0]
-    if port and port != first.kafka.port:
-        alone = f" It keeps its port: `drmq down` first, to start it on {port}."
-        lines[-1] += alone if len(outcomes) == 1 else " Nodes that were there keep their ports."
+    if (port and port != first.kafka.port) or (host and any(node.kafka.host != host for node, _ in outcomes)):
+        lines[-1] += " Nodes that were there keep their addresses."
     if cluster.trouble is not None:
-        lines.append(f"All serve, but {cluster.trouble}. `drmq cluster health -b {first.kafka}` tells more.")
-    if output.is_human and any(outcome == "started" for _, outcome in outcomes):
+        lines.append(trouble_sentence("All serve", cluster.trouble, first))
+    if output.is_human and any(outcome in _BEGAN for _, outcome in outcomes):
         lines += _next_steps(outcomes, directory)
     output.one(facts, "\n".join(lines))
 
 
+def trouble_sentence(what: str, trouble: str, node: LocalNode) -> str:
+    """Why the cluster is not healthy although `what`, and whom to ask."""
+    return f"{what}, but {trouble}. `drmq cluster health -b {node.kafka}` tells more."
+
+
 def _sentence(node: LocalNode, outcome: str) -> str:
-    words = {"started": "serves", "running": "was running already", "paused": "is paused, and was left so,"}
+    words = dict.fromkeys(_BEGAN, "serves") | {
+        "running": "was running already",
+        "paused": "is paused, and was left so,",
+    }
     return f"Node {node.node_id} {words[outcome]} at {node.kafka} (pid {node.pid})."
 
 
@@ -114,7 +127,7 @@ def _next_steps(outcomes: Sequence[tuple[LocalNode, str]], directory: Path) -> l
     nodes = [node for node, _ in outcomes]
     bootstrap = f"-b {nodes[0].kafka}"
     steps = [f"  {_first_step(nodes[0])} {bootstrap}"]
-    joined = [node.node_id for node, outcome in outcomes if outcome == "started" and not node.founder]
+    joined = [node.node_id for node, outcome in outcomes if outcome == "joined"]
     if len(nodes) > 1:
         steps.append(f"  drmq cluster members {bootstrap}")
     if joined:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drmq.server.cli.local import directory_option, existing_cluster
+from drmq.server.cli.local import directory_option, existing_cluster, trouble_sentence
 from drmq.server.cli.options import output_option
 from drmq.server.cli.output import Column, Output
 from drmq.server.cli.progress import StatusLine
@@ -132,7 +132,8 @@ def resume(node_id: int, directory: Path, output: Output) -> None:
 def start(node_id: int, directory: Path, output: Output) -> None:
     """Start a node that was killed or stopped.
 
-    It goes on with its data, its ports and its configuration of before. Returns when it serves.
+    It goes on with its data, its ports and its configuration of before. Returns when it serves and the
+    cluster is healthy as far as the nodes that run can make it so; if that takes too long, says why.
     """
     from drmq.server.local_nodes import LocalError
 
@@ -145,10 +146,11 @@ def start(node_id: int, directory: Path, output: Output) -> None:
         if state == "stopped":
             found, serves = cluster.start(node_id, line.show)
     words = "was running already" if state == "running" else "serves" if serves else "runs, and waits for other nodes,"
-    output.one(
-        _facts(found, "running") | {"started": state == "stopped", "serves": serves},
-        f"Node {node_id} {words} at {found.kafka} (pid {found.pid}).",
-    )
+    text = f"Node {node_id} {words} at {found.kafka} (pid {found.pid})."
+    if cluster.trouble is not None:
+        text += "\n" + trouble_sentence("It serves", cluster.trouble, found)
+    facts = {"started": state == "stopped", "serves": serves, "trouble": cluster.trouble}
+    output.one(_facts(found, "running") | facts, text)
 
 
 @node.command()

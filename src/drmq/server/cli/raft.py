@@ -116,6 +116,7 @@ def describe(topic: str, partition: int, cluster: ClusterChoice, output: Output)
     place = TopicPartition(topic, partition)
     with cluster.admin() as admin:
         if topic == CLUSTER_METADATA:
+            _check_is_metadata(place)
             quorum, in_sync, preferred = admin.brokers.quorum(), None, None
         else:
             found = _partition(admin, place)
@@ -188,9 +189,18 @@ def transfer(topic: str, partition: int, node_id: int, cluster: ClusterChoice, o
     The node becomes the preferred leader, so that it gets the lead back after it was away. Leading moves
     only to a replica that has everything, and clients find it by themselves.
     """
+    from drmq.client import ClientError
     from drmq.model import TopicPartition
+    from drmq.model.names import CLUSTER_METADATA
 
     place = TopicPartition(topic, partition)
+    if topic == CLUSTER_METADATA:
+        raise ClientError(
+            "The lead of the metadata cannot be sent to a node: its voters elect who leads, and Kafka's protocol has "
+            "no request for it",
+            advice="A node that is stopped in order hands it over (`drmq node stop ID`, or SIGTERM); "
+            "`drmq raft describe __cluster_metadata 0` shows to whom.",
+        )
     started_at = time.monotonic()
     with cluster.admin() as admin:
         before = _partition(admin, place)
@@ -243,6 +253,17 @@ def _hand_over(admin: Admin, place: TopicPartition, before: Partition, node_id: 
                 advice=f"`drmq raft describe {place.topic} {place.partition}` shows who does.",
             )
         time.sleep(_POLL_S)
+
+
+def _check_is_metadata(place: TopicPartition) -> None:
+    from drmq.client.topics import topic_refusal
+    from drmq.model import ErrorCode
+
+    if place.partition != 0:
+        advice = "The metadata has one partition: `drmq raft describe __cluster_metadata 0`."
+        error = topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place.topic, partition=place.partition)
+        error.advice = advice
+        raise error
 
 
 def _partition(admin: Admin, place: TopicPartition) -> Partition:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Output, plural, size_text
+from drmq.server.health import NO_CONTROLLER, judged, not_there, who_answers
 
 if TYPE_CHECKING:
-    from drmq.client import Admin, ClusterInfo, Topic
+    from drmq.client import Admin
 
 CODES = {"healthy": 0, "degraded": 1, "down": 2, "unknown": 3}
 _LISTED_MAX = 5
@@ -31,9 +31,9 @@ _LISTED_MAX = 5
 def status(watch: bool, every: float, cluster: ClusterChoice, output: Output) -> int:
     """Say in one sentence whether the cluster is healthy.
 
-    Degraded is a cluster with a partition that has no leader or too few replicas, and one with a
-    disk that has less than 1 % or 100 MB left. Exit code: 0 healthy, 1 degraded, 2 down (no broker
-    can be reached), 3 cannot tell (one was reached, but did not answer).
+    Asks every node. Degraded is a cluster with a node that is not there, a partition that has no leader
+    or too few replicas, or a disk that has less than 1 % or 100 MB left. Exit code: 0 healthy, 1 degraded,
+    2 down (no broker can be reached), 3 cannot tell (one was reached, but did not answer).
     """
     while True:
         found = examine(cluster)
@@ -57,10 +57,11 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
     from drmq.client import ClientError, Unreachable
 
     counts = ("topics", "partitions", "leaderless_partitions", "under_replicated_partitions", "groups")
-    empty: dict[str, Any] = {"cluster_id": None, "brokers": [], **dict.fromkeys(counts), "leaderless": [], "disks": []}
+    lists: dict[str, Any] = {key: [] for key in ("leaderless", "missing", "disks")}
+    empty: dict[str, Any] = {"cluster_id": None, "brokers": [], **dict.fromkeys(counts), **lists}
     try:
         with cluster.admin() as admin:
-            return _examine(admin)
+            return _examine(admin, cluster.timeout_s)
     except Unreachable as error:
         # A broker that took the question and did not answer it is there, in whatever state.
         found = "unknown" if error.sent else "down"
@@ -69,73 +70,64 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
         return {"status": "unknown", "reason": str(error).rstrip("."), **empty}
 
 
-def _examine(admin: Admin) -> dict[str, Any]:
+def _examine(admin: Admin, timeout_s: float) -> dict[str, Any]:
     info = admin.describe_cluster()
+    brokers = admin.brokers.all()
     topics = admin.topics.all()
-    groups = _group_count(admin, info)
-    partitions = [partition for topic in topics for partition in topic.partitions]
-    leaderless = _leaderless(topics)
+    answering = who_answers(brokers, timeout_s)
+    known = sorted({broker.node_id for broker in brokers} | info.brokers.keys())
+    found = judged(known, answering, topics, info.controller_id)
+    missing: list[int] = found["missing"]
+    # Who is missing does not count its groups either, and whoever is asked for them would wait for it.
+    groups = None if missing else _group_count(admin, len(known))
     disks, disk_problems = _disks(admin)
-    behind = sum(
-        partition.leader is not None and len(partition.in_sync) < len(partition.replicas) for partition in partitions
-    )
+    leaderless = [{"topic": row["topic"], "partition": row["partition"]} for row in found["leaderless"]]
+    behind = len(found["under_replicated"])
     visible = [topic for topic in topics if not topic.is_internal]
     facts = {
         "cluster_id": info.cluster_id,
         "brokers": [
-            {"id": broker_id, "address": str(address), "controller": broker_id == info.controller_id}
+            {"id": broker_id, "address": str(address), "controller": broker_id == found["controller"]}
             for broker_id, address in info.brokers.items()
+            if broker_id in answering
         ],
+        "missing": missing,
         "topics": len(visible),
-        "partitions": len(partitions),
+        "partitions": sum(len(topic.partitions) for topic in topics),
         "leaderless_partitions": len(leaderless),
         "under_replicated_partitions": behind,
         "groups": groups,
         "leaderless": leaderless,
         "disks": disks,
     }
-    problems = []
+    problems = [not_there(missing)] if missing else []
+    if found["controller"] is None:
+        problems.append(NO_CONTROLLER)
     if leaderless:
-        problems.append(
-            f"{_are(len(leaderless))} without a leader: {_listed(leaderless)}"
-            f"{_missing(info, topics) or ' (stopped; the log of the node says why)'}"
-        )
+        why = "" if missing else " (stopped; the log of the node says why)"
+        problems.append(f"{_are(len(leaderless))} without a leader: {_listed(leaderless)}{why}")
     problems += disk_problems
     if behind:
-        problems.append(f"{_are(behind)} under-replicated{_missing(info, topics)}")
+        problems.append(f"{_are(behind)} under-replicated")
     if problems:
         return {"status": "degraded", "reason": ", ".join(problems), **facts}
-    counts = [plural(len(info.brokers), "broker"), plural(len(visible), "topic")]
+    counts = [plural(len(known), "broker"), plural(len(visible), "topic")]
     if groups is not None:
         counts.append(plural(groups, "group"))
     reason = ", ".join(counts)
     return {"status": "healthy", "reason": reason, **facts}
 
 
-def _group_count(admin: Admin, info: ClusterInfo) -> int | None:
+def _group_count(admin: Admin, brokers: int) -> int | None:
     """How many groups there are; None if one of several brokers does not answer, which the partitions will explain."""
     from drmq.client import ClientError
 
     try:
         return len(admin.groups.all())
     except ClientError:
-        if len(info.brokers) == 1:
+        if brokers == 1:
             raise
         return None
-
-
-def _leaderless(topics: Sequence[Topic]) -> list[dict[str, Any]]:
-    """Partitions that nobody serves, and topics (partition null) whose partitions a broker cannot even name."""
-    found: list[dict[str, Any]] = []
-    for topic in topics:
-        if topic.error is not None and not topic.partitions:
-            found.append({"topic": topic.name, "partition": None})
-        found += [
-            {"topic": topic.name, "partition": partition.index}
-            for partition in topic.partitions
-            if partition.leader is None
-        ]
-    return found
 
 
 def _listed(leaderless: list[dict[str, Any]]) -> str:
@@ -176,10 +168,3 @@ def _disks(admin: Admin) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _are(count: int) -> str:
     return "1 partition is" if count == 1 else f"{count:,} partitions are"
-
-
-def _missing(info: ClusterInfo, topics: Sequence[Topic]) -> str:
-    """Which brokers hold replicas and are not in the cluster now: the reason for most trouble."""
-    wanted = {replica for topic in topics for partition in topic.partitions for replica in partition.replicas}
-    missing = sorted(wanted - set(info.brokers))
-    return f" (brokers {', '.join(map(str, missing))} are not there)" if missing else ""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
 from drmq.server.cli.options import (
     ClusterChoice,
     bootstrap_option,
@@ -231,29 +232,63 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
     help=f"Set this; may be repeated. {UNITS_HELP}",
 )
 @click.option("--reset", "resets", multiple=True, metavar="NAME", help="Put this back to its default; may be repeated.")
+@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Copies of each partition, on as many nodes.")
 @_set_option
 @dry_run_option
+@no_wait_option
+@yes_option
 @bootstrap_option
 @output_option
 def alter(
     name: str,
     configs: tuple[str, ...],
     resets: tuple[str, ...],
+    replicas: int | None,
     dry_run: bool,
+    no_wait: bool,
+    yes: bool,
     cluster: ClusterChoice,
     output: Output,
 ) -> None:
-    """Change settings of a topic."""
+    """Change settings of a topic, or how many replicas it has.
+
+    `--replicas` shows a plan, asks, and changes one partition at a time, as `drmq cluster rebalance`
+    does: a new replica catches up while clients go on. A cluster that has grown from one node keeps one
+    replica of everything until then, of `__consumer_offsets` too.
+    """
     changes = _configs(configs)
-    if not changes and not resets:
+    if not changes and not resets and replicas is None:
         raise click.UsageError(
-            "Nothing to change: give --config NAME=VALUE or --reset NAME.", click.get_current_context()
+            "Nothing to change: give --config NAME=VALUE, --reset NAME or --replicas N.", click.get_current_context()
         )
-    with cluster.admin() as admin:
-        admin.configs.alter_topic(name, changes, list(resets), validate_only=dry_run)
+    facts: dict[str, Any] = {"topic": name, "set": changes, "reset": list(resets), "altered": not dry_run}
     words = [f"{key}={value}" for key, value in changes.items()] + [f"{key} back to its default" for key in resets]
+    with cluster.admin() as admin:
+        if words:
+            admin.configs.alter_topic(name, changes, list(resets), validate_only=dry_run)
+        if replicas is not None:
+            facts["moves"] = _alter_replicas(admin, name, replicas, output, yes=yes, dry_run=dry_run, no_wait=no_wait)
+            words.append(f"{plural(replicas, 'replica')}{' soon' if no_wait and facts['moves'] else ''}")
     text = f"Topic `{name}`: {', '.join(words)}{' (not done: dry run)' if dry_run else ''}."
-    output.one({"topic": name, "set": changes, "reset": list(resets), "altered": not dry_run}, text)
+    output.one(facts, text)
+
+
+def _alter_replicas(
+    admin: Admin, name: str, count: int, output: Output, *, yes: bool, dry_run: bool, no_wait: bool
+) -> list[dict[str, Any]]:
+    """Give each partition so many replicas; the plan for it, which people are shown before they are asked."""
+    from drmq.server.rebalancing import plan_replicas
+
+    # First of all for its error: it may not exist.
+    admin.topics.describe(name)
+    moves = plan_replicas(admin.brokers.all(), admin.topics.all(), admin.replicas.reassignments(), name, count)
+    rows = [move_row(move) for move in moves]
+    if output.is_human and rows:
+        output.rows(COLUMNS, rows, "")
+    if moves and not dry_run:
+        confirm_moves(moves, yes)
+        carry_out(admin, moves, no_wait=no_wait, may_change_factor=True)
+    return rows
 
 
 @topic.command()

@@ -11,6 +11,7 @@ from drmq.client import Partition, Reassignment, Topic
 from drmq.model import NO_TOPIC_ID, ErrorCode, TopicPartition
 from drmq.server.cli import main
 from drmq.server.health import judged
+from drmq.wire import ApiKey
 
 from .scripted_cluster import ScriptedCluster, scripted_cluster
 
@@ -43,6 +44,7 @@ def test_info(four: ScriptedCluster, capsys: Capture) -> None:
         "observers": [4],
         "brokers": [1, 2, 3, 4],
         "fenced_brokers": [],
+        "missing": [],
         "racks": ["a", "b"],
         "topics": 2,
         "partitions": 5,
@@ -75,6 +77,41 @@ def test_members(four: ScriptedCluster, capsys: Capture) -> None:
         (1, 4, 4),
         (0, 0, 0),
     ]
+
+
+def without_most(four: ScriptedCluster) -> None:
+    """Three of four nodes die. The last one hangs up on whoever asks for the controller; nobody is fenced any more."""
+    four.fakes.controller_id = -1
+    for node_id in (2, 3, 4):
+        four.fakes[node_id].close()
+    for key in (ApiKey.DESCRIBE_QUORUM, ApiKey.UNREGISTER_BROKER, ApiKey.LIST_PARTITION_REASSIGNMENTS):
+        four.fakes.answer(key, lambda request: None)
+
+
+def test_members_and_info_without_most_nodes(four: ScriptedCluster, capsys: Capture) -> None:
+    """They are looked at just then: who answers is told, and what nobody knows is left open."""
+    without_most(four)
+    rows = data(capsys, four, "cluster", "members")
+    assert [(row["node"], row["state"], row["metadata"]) for row in rows] == [
+        (1, "up", None),
+        (2, "not there", None),
+        (3, "not there", None),
+        (4, "not there", None),
+    ]
+    found = data(capsys, four, "cluster", "info")
+    assert (found["brokers"], found["missing"]) == ([1], [2, 3, 4])
+    assert found["controller"] is found["voters"] is found["reassignments"] is None
+    assert main(["cluster", "members", "-b", four.bootstrap]) == 0
+    assert "There is no controller, so nothing can be created or changed" in capsys.readouterr().out
+    assert main(["cluster", "info", "-b", four.bootstrap]) == 0
+    assert "  controller    none, so nothing can be created or changed\n" in capsys.readouterr().out
+
+
+def test_change_without_most_nodes_says_where_to_look(four: ScriptedCluster, capsys: Capture) -> None:
+    """A broker that hangs up is not always one that stopped."""
+    without_most(four)
+    assert main(["cluster", "remove", "2", "--yes", "--timeout", "0.5", "-b", four.bootstrap]) == 1
+    assert "cut off from most other nodes (`drmq cluster health` tells)" in capsys.readouterr().err
 
 
 def topic(*partitions: Partition) -> Topic:
@@ -212,8 +249,23 @@ def test_remove_asks_first(four: ScriptedCluster, capsys: Capture, monkeypatch: 
 
 def test_remove_of_the_vote_only(four: ScriptedCluster, capsys: Capture) -> None:
     """The broker stays."""
-    assert data(capsys, four, "cluster", "remove", "3", "--vote-only", "--yes") == {"node": 3, "removed": False}
+    found = data(capsys, four, "cluster", "remove", "3", "--vote-only", "--yes")
+    assert found == {"node": 3, "removed": False, "had_vote": True}
     assert (four.changes, four.voters) == (["remove voter 3"], [1, 2])
+
+
+def test_vote_that_there_was_none_of(four: ScriptedCluster, capsys: Capture) -> None:
+    """Nothing is asked, of nobody, and nothing is claimed to have changed."""
+    assert main(["cluster", "remove", "4", "--vote-only", "-b", four.bootstrap]) == 0
+    assert capsys.readouterr().out == "Node 4 had no vote about the metadata.\n"
+    assert four.changes == []
+
+
+def test_remove_says_how_a_local_node_is_left_out(four: ScriptedCluster, capsys: Capture) -> None:
+    """Else the next `drmq up` starts it in vain."""
+    four.places.popitem()
+    assert main(["cluster", "remove", "3", "--yes", "-b", four.bootstrap]) == 0
+    assert "`drmq node forget 3 --data-dir DIR` leaves it out" in capsys.readouterr().out
 
 
 # ---- rebalance ------------------------------------------------------------------------------------

@@ -120,6 +120,21 @@ def test_node_of_no_cluster(verb: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert not place.exists()
 
 
+def test_directory_that_cannot_be_made_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the system refused, why, and what next: no traceback, and nothing left behind."""
+    (tmp_path / "lines.txt").write_text("1\n")
+    for path in ("lines.txt/x", "lines.txt/x/y"):
+        assert main(["up", "--data-dir", str(tmp_path / path)]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {tmp_path / 'lines.txt'}")
+        assert "cannot be used: Not a directory. A part of that path is a file: choose another directory." in error
+    assert main(["up", "--data-dir", "/proc/nope"]) == 1
+    assert capsys.readouterr().err == (
+        "error: /proc/nope cannot be used: No such file or directory. Check the path, or choose another one.\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
+
+
 def test_bootstrap_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,6 +89,18 @@ def test_describe_what_is_not_there(three: ScriptedCluster, capsys: Capture) -> 
     assert "Partition 7 of topic `orders` does not exist" in capsys.readouterr().err
 
 
+def test_metadata_has_one_partition_and_elects_for_itself(three: ScriptedCluster, capsys: Capture) -> None:
+    """Neither another partition is made up nor a topic missed: what can be done instead is said."""
+    assert main(["raft", "describe", "__cluster_metadata", "3", "-b", three.bootstrap]) == 1
+    error = capsys.readouterr().err
+    assert "Partition 3 of topic `__cluster_metadata` does not exist" in error
+    assert "`drmq raft describe __cluster_metadata 0`" in error
+    assert main(["raft", "transfer", "__cluster_metadata", "0", "--to", "2", "-b", three.bootstrap]) == 1
+    error = capsys.readouterr().err
+    assert "The lead of the metadata cannot be sent to a node" in error
+    assert "drmq node stop" in error
+
+
 def test_transfer_puts_first_and_elects(three: ScriptedCluster, capsys: Capture) -> None:
     """The order is changed and nothing copied; what is refused at first is tried again."""
     three.elections_refused = 2
