@@ -44,7 +44,7 @@ from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, MemberId, NodeId
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from drmq.raft import Refusal
 from drmq.records import find_timestamp
-from drmq.storage import StorageError
+from drmq.storage import LedgerCorrupt, LogCorrupt, StorageError
 from drmq.transport.peers import NO_LEADER, Network, NoNetwork, PeerError, PeerNetwork
 
 log = logging.getLogger("drmq.broker")
@@ -62,6 +62,10 @@ _HAND_OVER_S = 3.0
 _WRITTEN_WITHIN_S, _WRITTEN_POLL_S = 1.0, 0.002
 _FORWARD_TIMEOUT_S = 30.0
 _STRANGERS_S = 3.0
+_NO_METADATA = (
+    "nothing was changed; where the other nodes of its cluster have a controller, start this one with an empty data "
+    "directory instead, for a backup has forgotten votes; a node that is alone needs internal/ from a backup"
+)
 
 
 class Broker:
@@ -228,7 +232,8 @@ class Broker:
         try:
             return self.partitions.open(METADATA_TOPIC, 0, self._metadata_config())
         except (StorageError, OSError) as error:
-            raise StateUnreadable(f"the metadata log cannot be read: {error}") from error
+            problem = f"{error.finding}; {_NO_METADATA}" if isinstance(error, LogCorrupt | LedgerCorrupt) else error
+            raise StateUnreadable(f"the metadata log cannot be read: {problem}") from error
 
     def _metadata_config(self) -> Any:
         return effective({}, TopicDefaults(retention_ms=-1, segment_bytes=_OWN_SEGMENT_BYTES))
