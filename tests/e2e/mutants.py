@@ -157,7 +157,7 @@ MUTANTS = [
     Mutant(
         "damaged metadata taken for none",
         "broker/broker.py",
-        '            raise StateUnreadable(f"the metadata log cannot be read: {error}") from error\n',
+        '            raise StateUnreadable(f"the metadata log cannot be read: {problem}") from error\n',
         "            opened = self.store.create_log('other', METADATA_TOPIC.topic_id, 0, log_options(config))\n",
         SHUTDOWN,
     ),

@@ -210,10 +210,13 @@ class ClusterProcesses:
         self.wait_healthy()
         return self
 
-    def join(self) -> int:
-        """Start one more node, which the network must have a place for, and wait until it belongs to the others."""
+    def join(self, peers: Sequence[int] = ()) -> int:
+        """Start one more node, which the network must have a place for, and wait until it belongs to the others.
+
+        It is told of `peers`, or of all others.
+        """
         node_id = max(self.nodes) + 1
-        self.nodes[node_id] = self._make_node(node_id, [*self.nodes, node_id])
+        self.nodes[node_id] = self._make_node(node_id, [*(peers or self.nodes), node_id])
         self.nodes[node_id].start().wait_ready(HEALTHY_WITHIN_S)
         self.wait_healthy()
         return node_id

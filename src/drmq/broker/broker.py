@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
@@ -34,6 +33,7 @@ from drmq.broker.part_options import group_options_of, raft_options_of, topic_de
 from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, StoppedPartition
 from drmq.broker.pending import durable
+from drmq.broker.registrations import Registrations
 from drmq.broker.reports import PartitionReports, group_from, group_to_bytes
 from drmq.broker.states import Machine, StateUnreadable
 from drmq.broker.surroundings import Surroundings
@@ -44,7 +44,7 @@ from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, MemberId, NodeId
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from drmq.raft import Refusal
 from drmq.records import find_timestamp
-from drmq.storage import StorageError
+from drmq.storage import LedgerCorrupt, LogCorrupt, StorageError
 from drmq.transport.peers import NO_LEADER, Network, NoNetwork, PeerError, PeerNetwork
 
 log = logging.getLogger("drmq.broker")
@@ -62,6 +62,10 @@ _HAND_OVER_S = 3.0
 _WRITTEN_WITHIN_S, _WRITTEN_POLL_S = 1.0, 0.002
 _FORWARD_TIMEOUT_S = 30.0
 _STRANGERS_S = 3.0
+_NO_METADATA = (
+    "nothing was changed; where the other nodes of its cluster have a controller, start this one with an empty data "
+    "directory instead, for a backup has forgotten votes; a node that is alone needs internal/ from a backup"
+)
 
 
 class Broker:
@@ -107,6 +111,7 @@ class Broker:
         self.topics = TopicService(self.metadata, self.host, topic_defaults_of(self.options))
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
         self.controller = Controller(node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id)
+        self.registrations = Registrations(self.metadata, self.membership, self.controller)
         notes = store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
         self.assignments = Assignments(
             node_id,
@@ -151,7 +156,8 @@ class Broker:
         self.controller.elect = self.elect
         self.membership.handlers.update(
             {
-                Request.REGISTER: self._serve_register,
+                Request.REGISTER: self.registrations.serve,
+                Request.REGISTER_FOR: self.registrations.serve_passed_on,
                 Request.FORWARD: self._serve_forward,
                 Request.AUTO_CREATE: self._serve_auto_create,
                 Request.RESERVE_IDS: self._serve_reserve_ids,
@@ -228,7 +234,8 @@ class Broker:
         try:
             return self.partitions.open(METADATA_TOPIC, 0, self._metadata_config())
         except (StorageError, OSError) as error:
-            raise StateUnreadable(f"the metadata log cannot be read: {error}") from error
+            problem = f"{error.finding}; {_NO_METADATA}" if isinstance(error, LogCorrupt | LedgerCorrupt) else error
+            raise StateUnreadable(f"the metadata log cannot be read: {problem}") from error
 
     def _metadata_config(self) -> Any:
         return effective({}, TopicDefaults(retention_ms=-1, segment_bytes=_OWN_SEGMENT_BYTES))
@@ -322,16 +329,7 @@ class Broker:
             self.metadata.log.partition.replica.campaign()
 
     async def _register_locally(self) -> dict[str, Any]:
-        fields = self.membership.registration(self.advertised)
-        return self._registered(await self.controller.register(self.node_id, fields))
-
-    def _registered(self, broker: Any) -> dict[str, Any]:
-        return {
-            "cluster_id": self.catalog.cluster_id,
-            "incarnation": broker.incarnation,
-            # Of everything that any node can have acted upon. What is decided beyond may never be committed.
-            "offset": self.metadata.applied_offset,
-        }
+        return await self.registrations.register(self.node_id, self.membership.registration(self.advertised))
 
     def _on_lead(self) -> None:
         self.controller.on_lead()
@@ -506,10 +504,6 @@ class Broker:
         self.groups.expire_offsets(self.maintenance.expiry.now_ms())
 
     # ---- what nodes ask each other --------------------------------------------------------------
-
-    async def _serve_register(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        broker = await self.controller.register(peer, json.loads(bytes(payload)))
-        return (json.dumps(self._registered(broker)).encode(),)
 
     async def _serve_forward(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
         if not self.is_controller:

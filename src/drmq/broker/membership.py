@@ -5,7 +5,11 @@ all of them are as fresh as itself, they form one together, and only then: were 
 that lost its disk could help to found the cluster a second time.
 
 Joining is registering with the controller. The controller says which life of the node this is, so a node with a
-new disk is a new member of its groups, and what it once promised under its old name is nobody's memory.
+new disk is a new member of its groups, and what it once promised under its old name is nobody's memory. A node that
+joins asks whom it can reach; who is not the controller passes that on (`registrations`).
+
+Refusals may be of the moment: an id is taken until the end of the process that had it is noticed. So a node that is
+refused goes on asking, and ends when the refusal has stood for longer than that can take.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from drmq.broker.options import ClusterOptions
 from drmq.catalog.brokers import is_older_copy, older_copy_text, tells_of_older_copy
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId
 from drmq.transport.peers import (
+    ConnectionKind,
     Hello,
     Identity,
     LeaderNotice,
@@ -33,6 +38,10 @@ from drmq.transport.peers import (
     PeerMessage,
     PeerRefused,
     PeerUnavailable,
+    another_cluster_text,
+    tells_of_another_cluster,
+    tells_of_twin,
+    twin_text,
 )
 
 log = logging.getLogger("drmq.broker")
@@ -45,6 +54,9 @@ _FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.BROKER_ID_NOT_REGISTERED)
 _PARTING_S = 2.0
 """How long a node that was removed is still spoken to, so that it hears of it and ends by itself."""
 _RETRY_S = 0.1
+_LOOK_S = 0.5
+_REFUSED_FOR_S = 5.0
+"""How long a refusal must stand to count: some peer timeouts, within which the end of a process is noticed."""
 _REQUEST_TIMEOUT_S = 5.0
 _SAID_EVERY_S = 5.0
 
@@ -76,6 +88,7 @@ class Request(IntEnum):
     ELECT = 6
     REPLICA_LOST = 7
     COORDINATE = 8
+    REGISTER_FOR = 9
 
 
 class Membership:
@@ -103,6 +116,7 @@ class Membership:
         self._greeted: dict[NodeId, Hello] = {}
         self._changed = asyncio.Event()
         self._blocked: set[NodeId] = set()
+        self._refused_at: float | None = None
 
     def identity(self) -> Identity:
         host, port = self.peer_address
@@ -116,22 +130,43 @@ class Membership:
             return f"node {hello.node_id} is cut off"
         own = self._store.cluster_id
         if own is not None and hello.cluster_id is not None and own != hello.cluster_id:
-            return (
-                f"node {hello.node_id} belongs to cluster {hello.cluster_id}, and node {self.node_id} to {own}; "
-                "to join, it must start with an empty data directory"
-            )
+            return another_cluster_text(hello, self.identity())
+        if hello.node_id == self.node_id:
+            return f"node id {self.node_id} is used twice"
+        twin = self.twin_of(hello.node_id, hello.boot_id)
+        if twin is not None:
+            return twin
         known = self._metadata.catalog.brokers.get(hello.node_id)
         if known is not None and hello.cluster_id is not None and hello.incarnation < known.incarnation:
             return f"node {hello.node_id} has been replaced by one with another disk; this one must start empty"
         is_same_life = known is not None and hello.cluster_id is not None and hello.incarnation == known.incarnation
         if known is not None and is_same_life and is_older_copy(known, hello.starts, hello.boot_id.hex()):
             return older_copy_text(hello.node_id)
-        if hello.node_id == self.node_id:
-            return f"node id {self.node_id} is used twice"
         if hello.node_id not in self.network.peers:
             # One that joins: it can ask us for admission only when we speak to it as well.
             asyncio.get_running_loop().call_soon(self._meet, hello)
         return None
+
+    def twin_of(self, node_id: NodeId, boot_id: bytes) -> str | None:
+        """Why a process is not let in whose id another one has that is heard: each would break the other's connections.
+
+        One that was killed has left no connections, and one whose machine is gone is not heard for long. So who takes
+        the place of either is let in, perhaps not at its first attempt.
+        """
+        running = self.network.hello_from(node_id)
+        if node_id == self.node_id:
+            running = Hello.of(self.identity(), ConnectionKind.HEARTBEAT, node_id)
+        return None if running is None or running.boot_id == boot_id else twin_text(running)
+
+    def is_member(self, node_id: NodeId) -> bool:
+        """Whether a node that is up is one of this cluster, and has said so itself."""
+        hello = self._greeted.get(node_id)
+        known = self._metadata.committed_catalog.brokers.get(node_id)
+        return (
+            hello is not None
+            and known is not None
+            and (hello.cluster_id, hello.incarnation) == (self._store.cluster_id, known.incarnation)
+        )
 
     def _meet(self, hello: Hello) -> None:
         if hello.node_id not in self.network.peers and hello.node_id not in self._blocked:
@@ -209,16 +244,53 @@ class Membership:
             missing = others - self._greeted.keys()
             if not missing and may_form:
                 return False
+            self._end_if_refused_for_good()
             if loop.time() - said_at > _SAID_EVERY_S:
                 said_at = loop.time()
                 waited_for = ", ".join(map(str, sorted(missing))) or "any that belongs to one"
-                log.info("waiting for node %s to %s a cluster", waited_for, "form" if may_form else "join")
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(_SAID_EVERY_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+                why = "".join(f"; {refusal}" for refusal in sorted(set(self._refusals())))
+                log.info("waiting for node %s to %s a cluster%s", waited_for, "form" if may_form else "join", why)
+            await self._next_change(_LOOK_S)
+
+    async def _next_change(self, timeout_s: float) -> None:
+        """Wait until something happens, or so long."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _refusals(self) -> list[str]:
+        """What this node is told by peers, or tells them, instead of a greeting."""
+        return [status.refusal for status in self.network.peers.values() if status.refusal is not None]
+
+    def _end_if_refused_for_good(self, reason: str = "") -> None:
+        """Raise `DrmqError` where only the operator can change that this node is not let in. `reason` is why it was
+        not registered.
+        """
+        refusals = [*self._refusals(), reason]
+        for refusal in refusals:
+            if tells_of_older_copy(refusal):
+                raise DrmqError(refusal)
+        now = asyncio.get_running_loop().time()
+        standing = next((refusal for refusal in refusals if tells_of_twin(refusal)), None) or self._foreign_peers()
+        if standing is None:
+            self._refused_at = None
+        elif self._refused_at is None:
+            self._refused_at = now
+        elif now - self._refused_at > _REFUSED_FOR_S:
+            raise DrmqError(standing)
+
+    def _foreign_peers(self) -> str | None:
+        """What is wrong where all the peers that this node was told of belong to another cluster."""
+        refusals = [
+            "" if status is None else status.refusal or ""
+            for status in (self.network.peers.get(node_id) for node_id in self.options.peers if node_id != self.node_id)
+        ]
+        if not refusals or not all(map(tells_of_another_cluster, refusals)):
+            return None
+        return f"{self._store.location} holds the data of another cluster than that of this node's peers: {refusals[0]}"
 
     @property
     def peers_are_strangers(self) -> bool:
@@ -255,10 +327,8 @@ class Membership:
         said_at = loop.time()
         payload = json.dumps(self.registration(advertised)).encode()
         while True:
-            reason = "no node answers"
-            for status in self.network.peers.values():
-                if status.refusal is not None and tells_of_older_copy(status.refusal):
-                    raise DrmqError(status.refusal)
+            self._check_peer_port()
+            reason = next(iter(self._refusals()), "no node answers")
             if self._metadata.is_controller:
                 try:
                     return await local()
@@ -272,17 +342,22 @@ class Membership:
                     return fields
                 except (PeerError, ApiError) as error:
                     reason = str(error)
-                    if getattr(error, "code", None) in _FINAL or tells_of_older_copy(reason):
+                    if getattr(error, "code", None) in _FINAL:
                         raise DrmqError(reason) from error
+            self._end_if_refused_for_good(reason)
             if loop.time() - said_at > _SAID_EVERY_S:
                 said_at = loop.time()
                 log.info("not registered with the cluster yet: %s", reason)
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(_RETRY_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await self._next_change(_RETRY_S)
+
+    def _check_peer_port(self) -> None:
+        """A node that reaches nobody, and needs others to have a controller, would wait for ever."""
+        others = self._metadata.voting_nodes() - {self.node_id}
+        if isinstance(self.network, NoNetwork) and others:
+            raise DrmqError(
+                f"{self._store.location} belongs to a cluster in which node {', '.join(map(str, sorted(others)))} "
+                f"votes, and node {self.node_id} has no port for other nodes; start it with --peers or --peer-port"
+            )
 
     def notice_change(self) -> None:
         """Something has happened that whoever waits here wants to look at."""

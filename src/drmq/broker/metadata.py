@@ -18,7 +18,7 @@ from drmq.broker.partition import Partition
 from drmq.broker.pending import durable
 from drmq.broker.states import KeyValue
 from drmq.catalog import Catalog, Fact, Topic, decode_fact, encode_fact
-from drmq.model import ApiError, ErrorCode, NodeId, Offset, TopicId
+from drmq.model import ApiError, ErrorCode, NodeId, Offset, TopicId, node_of
 from drmq.model.names import CLUSTER_METADATA, METADATA_GROUP
 
 METADATA_TOPIC = Topic(METADATA_GROUP.topic_id, CLUSTER_METADATA, ())
@@ -108,6 +108,11 @@ class Metadata:
     def controller(self) -> NodeId | None:
         """The node that decides, as far as this one knows."""
         return self.log.partition.leader if hasattr(self, "log") else None
+
+    def voting_nodes(self) -> set[NodeId]:
+        """The nodes that elect the controller. A node knows them before it has heard what is committed."""
+        raft = self.log.partition.replica.node if hasattr(self, "log") else None
+        return set() if raft is None else {node_of(member) for member in raft.configuration.voters}
 
     @property
     def next_offset(self) -> Offset:

@@ -91,7 +91,8 @@ def read_start(files: Files, path: str) -> Offset | None:
         0,
         -1,
         "the start offset is unreadable",
-        "remove this file to start at the first segment; records that were deleted may then be readable again",
+        "with the node stopped, remove this file: the log then starts at its first segment, and a replica where its "
+        "ledger says",
     )
 
 

@@ -70,7 +70,9 @@ class LogCorrupt(StorageError):
 
     def __init__(self, path: str, position: int, offset: int, problem: str, advice: str | None = None) -> None:
         advice = advice or "restore this file from a backup or a replica, or delete the partition; nothing was changed"
-        super().__init__(f"{path}, position {position}, offset {offset}: {problem}; {advice}")
+        self.finding = f"{path}, position {position}, offset {offset}: {problem}"
+        """The message without the advice, for whoever has a better one."""
+        super().__init__(f"{self.finding}; {advice}")
         self.path = path
         self.position = position
         self.offset = Offset(offset)

@@ -74,7 +74,9 @@ class LedgerCorrupt(StorageError):
     """A ledger that does not read back as it was written, so that nobody knows how this replica voted."""
 
     def __init__(self, path: str, position: int, problem: str) -> None:
-        super().__init__(f"{path}, position {position}: {problem}; {_ADVICE}")
+        self.finding = f"{path}, position {position}: {problem}"
+        """The message without the advice, for whoever has a better one."""
+        super().__init__(f"{self.finding}; {_ADVICE}")
         self.path = path
         self.position = position
         self.problem = problem

@@ -10,7 +10,8 @@ import pytest
 from drmq.broker import StateUnreadable
 from drmq.broker.clock import ExpiryClock
 from drmq.broker.logs import MemoryLogs
-from drmq.model import ErrorCode, TopicId
+from drmq.broker.partitions import StoppedPartition
+from drmq.model import ErrorCode, Offset, TopicId
 from drmq.storage import Log, LogOptions
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch
@@ -28,6 +29,47 @@ def test_topics_without_their_metadata_are_refused() -> None:
     files.remove_directory(f"{DATA_DIRECTORY}/internal/__cluster_metadata/0")
     with pytest.raises(StateUnreadable, match="metadata log that describes them is gone"):
         Harness(files)
+
+
+METADATA_LOG = f"{DATA_DIRECTORY}/internal/__cluster_metadata/0"
+
+
+@pytest.mark.parametrize(("name", "position"), [("00000000000000000000.log", 80), ("ledger", 520)])
+def test_damaged_metadata_is_no_reason_to_restore_an_old_file(name: str, position: int) -> None:
+    """In a cluster that would forget votes: the node starts with an empty data directory there."""
+    files = FakeFiles()
+    with Harness(files) as harness:
+        harness.create_topic("t")
+    files.flip_bit(f"{METADATA_LOG}/{name}", position)
+    with pytest.raises(StateUnreadable, match="the metadata log cannot be read") as refused:
+        Harness(files)
+    said = str(refused.value)
+    assert "start this one with an empty data directory" in said
+    assert "restore this file" not in said
+    assert "remove this replica" not in said
+
+
+def test_where_a_partition_starts_is_known_without_the_file_that_says_it() -> None:
+    """So who is told to remove it, because it is damaged, loses nothing and gets nothing back that was deleted."""
+    files = FakeFiles()
+    with Harness(files) as harness:
+        topic_id = harness.create_topic("t").topic_id
+        harness.produce("t", 0, [b"x"] * 4)
+        harness.produce("t", 0, [b"y"] * 4)
+        harness.run(harness.broker.delete_records(harness.partition("t"), Offset(4)))
+        harness.run(harness.broker.maintain())
+        harness.settle()
+        assert harness.partition("t").log.start_offset == 4
+    path = f"{DATA_DIRECTORY}/topics/t.{topic_id.hex()}/0/start"
+    files.flip_bit(path, 8)
+    with Harness(files) as stopped:
+        slot = stopped.broker.partitions.slots(topic_id)[0]
+        assert isinstance(slot, StoppedPartition)
+        assert f"{path}, position 0, offset -1: the start offset is unreadable" in slot.reason
+        assert "with the node stopped, remove this file" in slot.reason
+    files.remove(path)
+    with Harness(files) as again:
+        assert (again.partition("t").start_offset, again.partition("t").high_watermark) == (4, 8)
 
 
 def test_a_stopped_broker_is_what_it_was() -> None:

@@ -557,4 +557,4 @@ def test_a_node_that_registers_does_not_wait_for_facts_that_may_never_be_committ
     committed = metadata.applied_offset
     held.hold_writer()
     metadata.append(broker.catalog.reserve_producer_ids(1))
-    assert broker._registered(known)["offset"] == committed
+    assert broker.registrations.answer_for(known)["offset"] == committed

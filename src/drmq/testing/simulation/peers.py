@@ -187,6 +187,10 @@ class SimulatedPeers:
         peer = self._peers.get(node_id)
         return peer is not None and peer.is_up
 
+    def hello_from(self, node_id: NodeId) -> Hello | None:
+        """Nobody: a node is one process at a time here, so no other is in the way of one that greets."""
+        return None
+
     def last_heard_ms(self, node_id: NodeId) -> int | None:
         peer = self._peers.get(node_id)
         return None if peer is None else peer.heard_ms

@@ -49,6 +49,7 @@ What is missing, and what it costs
 
 from drmq.transport.peers.alone import NoNetwork
 from drmq.transport.peers.errors import PeerError, PeerRefused, PeerUnavailable
+from drmq.transport.peers.hello import another_cluster_text, tells_of_another_cluster, tells_of_twin, twin_text
 from drmq.transport.peers.interface import Network, PeerClock, PeerHandler, PeerStatus
 from drmq.transport.peers.messages import (
     NO_LEADER,
@@ -84,4 +85,8 @@ __all__ = [
     "PeerUnavailable",
     "Sleep",
     "Wake",
+    "another_cluster_text",
+    "tells_of_another_cluster",
+    "tells_of_twin",
+    "twin_text",
 ]

@@ -8,7 +8,7 @@ from drmq.model import GroupId, NodeId
 from drmq.transport.connection import Buffer
 from drmq.transport.peers.errors import PeerUnavailable
 from drmq.transport.peers.interface import PeerStatus
-from drmq.transport.peers.messages import LeaderNotice, PeerMessage
+from drmq.transport.peers.messages import Hello, LeaderNotice, PeerMessage
 
 
 class NoNetwork:
@@ -36,6 +36,9 @@ class NoNetwork:
 
     def is_up(self, node_id: NodeId) -> bool:
         return False
+
+    def hello_from(self, node_id: NodeId) -> Hello | None:
+        return None
 
     def last_heard_ms(self, node_id: NodeId) -> int | None:
         return None

@@ -11,6 +11,7 @@ from struct import Struct
 from struct import error as StructError
 
 from drmq.model import NodeId
+from drmq.model.address import Address
 from drmq.transport.peers.messages import PROTOCOL_VERSION, ConnectionKind, Hello, Identity
 from drmq.wire import ProtocolError
 
@@ -22,6 +23,8 @@ _START = Struct(">4sH")
 _REST = Struct(">Bqqqq16sHHH")
 _NO_CLUSTER = 0xFFFF
 _TEXT_SIZE_MAX = 1_024
+_OTHER_CLUSTER = "a node changes its cluster only with an empty data directory"
+_TWIN = "each node needs an id of its own"
 
 
 class UnknownVersion(ProtocolError):
@@ -100,8 +103,27 @@ def refusal_of(hello: Hello, own: Identity, expected: NodeId | None = None) -> s
     if expected is not None and hello.node_id != expected:
         return f"it is node {hello.node_id}, and node {expected} was dialled; check the peers' addresses"
     if None not in (hello.cluster_id, own.cluster_id) and hello.cluster_id != own.cluster_id:
-        return (
-            f"it belongs to cluster {hello.cluster_id!r}, and this node to {own.cluster_id!r}; "
-            "a node changes its cluster only with an empty data directory"
-        )
+        return another_cluster_text(hello, own)
     return None
+
+
+def another_cluster_text(hello: Hello, own: Identity) -> str:
+    """What one is told who greets with the data of another cluster."""
+    return (
+        f"node {hello.node_id} belongs to cluster {hello.cluster_id}, and node {own.node_id} to {own.cluster_id}; "
+        f"{_OTHER_CLUSTER}"
+    )
+
+
+def tells_of_another_cluster(refusal: str) -> bool:
+    return _OTHER_CLUSTER in refusal
+
+
+def twin_text(running: Hello) -> str:
+    """What a node is told whose id is that of a process that is heard."""
+    address = Address(running.peer_host, running.peer_port)
+    return f"node {running.node_id} runs already, and other nodes reach it at {address}; {_TWIN}"
+
+
+def tells_of_twin(refusal: str) -> bool:
+    return _TWIN in refusal

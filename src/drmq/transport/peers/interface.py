@@ -99,6 +99,9 @@ class Network(Protocol):
 
     def is_up(self, node_id: NodeId) -> bool: ...
 
+    def hello_from(self, node_id: NodeId) -> Hello | None:
+        """How a peer greeted on the heartbeat connection that it has opened to us, while that lives and is heard."""
+
     def last_heard_ms(self, node_id: NodeId) -> int | None:
         """When a peer was last heard, by the clock's monotonic time; None if never."""
 

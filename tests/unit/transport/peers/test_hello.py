@@ -76,7 +76,7 @@ def test_who_is_welcome() -> None:
         (replace(HELLO, target=NodeId(3)), None, "looks for node 3, and this is node 1"),
         (replace(HELLO, node_id=NodeId(1)), None, "is node 1, and so is this one"),
         (HELLO, NodeId(3), "is node 2, and node 3 was dialled"),
-        (replace(HELLO, cluster_id="other"), None, "belongs to cluster 'other', and this node to 'cluster'"),
+        (replace(HELLO, cluster_id="other"), None, "node 2 belongs to cluster other, and node 1 to cluster"),
     ],
 )
 def test_who_is_not(hello: Hello, expected: NodeId | None, text: str) -> None:
