@@ -26,6 +26,7 @@ from drmq.broker.incoming import IncomingSnapshot
 from drmq.broker.replica_ports import ReplicaHost, ReplicaOwner
 from drmq.broker.rest import Rest
 from drmq.broker.states import InstallationInDoubt
+from drmq.broker.steps import Step
 from drmq.broker.telling import tell_all
 from drmq.model import GroupId, MemberId, NodeId, Offset, node_of
 from drmq.model.names import METADATA_GROUP
@@ -58,22 +59,6 @@ ReadDone = Callable[[LogIndex | None], None]
 """Takes the index at which a read is fresh, or None where another node has to be asked."""
 
 
-class _Step:
-    """Something on its way to the disk, and what its report means."""
-
-    __slots__ = ("end_offset", "headers", "messages", "number", "snapshot", "truncated_to")
-
-    def __init__(self, end_offset: Offset | None = None) -> None:
-        self.end_offset = end_offset
-        """Of batches: how far a flush must reach. None for a job, which reports itself."""
-        self.headers: list[BatchHeader] = []
-        self.messages: list[Message] = []
-        self.number = 0
-        """Set on the last step of a `Ready`."""
-        self.truncated_to: Offset | None = None
-        self.snapshot: SnapshotMeta | None = None
-
-
 class Replica:
     """A member of a replica group on this node. Lives on the event loop."""
 
@@ -97,7 +82,7 @@ class Replica:
         self._ledger = ledger
         self._host = host
         self._owner = owner
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[Step] = deque()
         self._queued_offset = entries.end_offset
         """Where the log ends once all steps are done."""
         self._incoming = incoming
@@ -187,6 +172,12 @@ class Replica:
     def leads(self) -> bool:
         return self.node is not None and self.node.role is Role.LEADER
 
+    def _consensus(self) -> Node:
+        """Raises `NotLeader` where there is none any more: the node is about to end, or the disk has failed."""
+        if self.node is None:
+            raise NotLeader(None)
+        return self.node
+
     def wake(self) -> None:
         """Let the ticks reach this replica again."""
         self.asleep = False
@@ -201,8 +192,7 @@ class Replica:
 
     def propose(self, header: BatchHeader, batch: memoryview, wants_written: bool) -> None:
         """Append a stamped batch to the group's log. Raises a `raft.Refusal` with nothing changed."""
-        node = self.node
-        assert node is not None
+        node = self._consensus()
         if self.asleep:
             self.wake()
         node.propose((Batch(header, batch, wants_written),), (header.next_offset - header.base_offset,))
@@ -211,18 +201,18 @@ class Replica:
 
     def propose_own(self, payload: bytes) -> LogIndex:
         """Append a command of the broker's own, which takes no offset. Raises a `raft.Refusal`."""
-        assert self.node is not None
+        node = self._consensus()
         self.wake()
-        index = self.node.propose((payload,))
+        index = node.propose((payload,))
         self._host.mark_dirty(self)
         return index
 
     def read_index(self, done: ReadDone) -> None:
         """Confirm with a majority that this is the leader, then call `done`. Raises a `raft.Refusal`."""
-        assert self.node is not None
+        node = self._consensus()
         self.wake()
         context = object()
-        self.node.read_index(context)
+        node.read_index(context)
         self._reads[context] = done
         self._host.mark_dirty(self)
 
@@ -250,18 +240,16 @@ class Replica:
 
     def change_members(self, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> None:
         """Begin to change who takes part. Raises a `raft.Refusal`."""
-        if self.node is None:
-            raise NotLeader(None)
+        node = self._consensus()
         self.wake()
-        self.node.propose_configuration(voters, learners)
+        node.propose_configuration(voters, learners)
         self._host.mark_dirty(self)
 
     def transfer(self, target: NodeId) -> None:
         """Hand the lead to another member. Raises a `raft.Refusal`."""
-        if self.node is None:
-            raise NotLeader(None)
+        node = self._consensus()
         self.wake()
-        self.node.transfer_leadership(target)
+        node.transfer_leadership(target)
         self._host.mark_dirty(self)
 
     def take_turn(self, learner: NodeId) -> None:
@@ -363,7 +351,7 @@ class Replica:
     def _persist(self, ready: Ready) -> None:
         """Queue all that a `Ready` wants durable, as steps in their order."""
         jobs: list[Callable[[], object]] = []
-        step = _Step()
+        step = Step()
         if ready.hard_state is not None:
             vote = ready.hard_state.vote
             ballot = Ballot(ready.hard_state.term, -1 if vote is None else vote)
@@ -415,7 +403,7 @@ class Replica:
 
     def _queue_batches(self, batches: Sequence[Batch]) -> None:
         writer, target = self._host.writer, self.entries.log
-        step = _Step(batches[-1].header.next_offset)
+        step = Step(batches[-1].header.next_offset)
         for batch in batches:
             writer.submit(target, batch.header, batch.data, batch.wants_written)
         # Not by the role of this moment: who has proposed batches and was deposed before they were queued has
@@ -423,7 +411,7 @@ class Replica:
         step.headers = [batch.header for batch in batches if batch.is_received]
         self._steps.append(step)
 
-    def _queue_job(self, step: _Step, jobs: Sequence[Callable[[], object]], own: Sequence[OwnEntry]) -> _Step:
+    def _queue_job(self, step: Step, jobs: Sequence[Callable[[], object]], own: Sequence[OwnEntry]) -> Step:
         def work() -> object:
             result = None
             for job in jobs:
@@ -437,7 +425,7 @@ class Replica:
         self._steps.append(step)
         future = self._host.writer.run_step(self.log, work)
         future.add_done_callback(lambda done: self._call_on_loop(self._on_job_done, step, done))
-        return _Step()
+        return Step()
 
     def _append_own(self, own: Sequence[OwnEntry]) -> None:
         """On the writer thread: own entries go to the ledger once all before them is durable."""
@@ -478,7 +466,7 @@ class Replica:
                 limit = min(limit, step.truncated_to)
         self.entries.end_offset = max(self.entries.end_offset, limit)
 
-    def _on_job_done(self, step: _Step, done: Future[object]) -> None:
+    def _on_job_done(self, step: Step, done: Future[object]) -> None:
         if step not in self._steps:
             return  # of a life that is over
         error = done.exception()
@@ -556,7 +544,7 @@ class Replica:
             if data is not None:
                 intact = self._owner.check_snapshot(chunks[-1].meta, data)
                 self._call_on_loop(self._on_received, chunks[-1], intact)
-        self._queue_job(_Step(), jobs, ())
+        self._queue_job(Step(), jobs, ())
 
     def _on_received(self, chunk: ChunkToSave, intact: bool) -> None:
         if self.node is None:

@@ -171,6 +171,20 @@ def test_a_partition_that_cannot_begin_keeps_no_other_from_it(room: Room, monkey
         made[0].append(a_batch(), 0)
 
 
+def test_a_node_that_is_about_to_end_refuses_in_order() -> None:
+    """Its replicas take part no longer, and a request may come all the same."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    lead_with_quorum(desk)
+    desk.replica.stop()
+    heard: list[ErrorCode] = []
+    desk.partition.confirm_leadership(heard.append)
+    assert heard == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    for work in (partial(desk.partition.append, a_batch(), 0), partial(desk.partition.trim, Offset(0), heard.append)):
+        with pytest.raises(ApiError) as caught:
+            work()
+        assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 # ---- a full disk -----------------------------------------------------------------------------------
 
 

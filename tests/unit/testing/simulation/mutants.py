@@ -125,7 +125,7 @@ MUTANTS = [
         "    if len(body) != header.body_size or crc32c(body) != header.body_crc:\n        return None\n",
         "    body = body[: header.body_size].ljust(header.body_size, bytes(1))\n",
         70,
-        60,
+        15,
     ),
     Mutant(
         "a clock that jumps ahead expires everything",
@@ -150,7 +150,7 @@ MUTANTS = [
         "        state.send_after_persist(response)",
         "        state.send(response)",
         60,
-        14,
+        39,
     ),
     Mutant(
         "commits an older term by counting",
@@ -239,7 +239,7 @@ MUTANTS = [
         "        self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))\n",
         "        self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))\n",
         20,
-        4,
+        10,
         kind="installs",
     ),
     # Visibility
@@ -249,6 +249,7 @@ MUTANTS = [
         '        await durable(partition.confirm_leadership, "the end of the log")\n',
         "",
         20,
+        4,
         kind="strands",
     ),
     Mutant(
@@ -292,8 +293,8 @@ MUTANTS = [
     Mutant(
         "a log that begins later forgets the producers of what was before",
         "broker.maintenance",
-        "pack_snapshot(meta, table.to_bytes()))",
-        'pack_snapshot(meta, b""))',
+        "            return table.to_bytes()\n",
+        '            return b""\n',
         20,
         1,
         kind="retention",
