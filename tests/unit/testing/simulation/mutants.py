@@ -218,8 +218,8 @@ MUTANTS = [
         "broker.partitions",
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
-        45,
-        38,
+        60,
+        55,
         kind="installs",
     ),
     Mutant(
