@@ -133,7 +133,7 @@ MUTANTS = [
         "            if at_ms - self._doubted_from_ms < min(ahead_ms, self._doubt_max_ms):\n",
         "            if False:\n",
         40,
-        13,
+        29,
     ),
     Mutant(
         "retention by size removes the segment that is written to",
@@ -376,7 +376,7 @@ MUTANTS = [
         "            self.log.when_durable(lambda error: self._answer(step, error))",
         "            self._answer(step, ErrorCode.NONE)",
         50,
-        11,
+        30,
     ),
 ]
 
