@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -15,4 +14,7 @@ def value(cls: type[T]) -> type[T]:
     The type checker refuses whoever changes one. At run time nobody does: a frozen dataclass sets each field by a call,
     and takes four times as long to make. For what is made per message or per append; elsewhere a frozen one is right.
     """
+    # Not above: whoever only wants an id or an error, such as the command line, starts a little earlier without.
+    from dataclasses import dataclass
+
     return dataclass(slots=True, unsafe_hash=True)(cls)
