@@ -8,7 +8,7 @@
     python -m chaos failover --times 30 how long until the next acknowledged write when the leader dies
     python -m chaos mutants             planted bugs: does it find them?
     python -m chaos control             power cuts on NATS, whose outcome is known: does it see them?
-    python -m chaos --nodes 5           all of it with five nodes
+    python -m chaos --nodes 5           all of it with five nodes; with 1 what makes sense on a single one
 
 **The idea.** Whether a cluster keeps its promises shows only while things go wrong, and only to someone who knows what
 was promised. So `support.cluster_load` keeps producers, readers and a consumer group busy and notes every send,

@@ -35,13 +35,17 @@ _METADATA = "internal/__cluster_metadata/0"
 # ---- files --------------------------------------------------------------------------------------
 
 
-def flip(path: Path, position: int, chance: random.Random) -> None:
-    """Turn one bit of a file over, on the disk as in the kernel's memory."""
+def flip(path: Path, position: int, chance: random.Random) -> int:
+    """Turn one bit of a file over, on the disk as in the kernel's memory; the byte that was there."""
+    old = path.read_bytes()[position]
+    put(path, position, old ^ (1 << chance.randrange(8)))
+    return old
+
+
+def put(path: Path, position: int, byte: int) -> None:
     with path.open("r+b") as file:
         file.seek(position)
-        old = file.read(1)[0]
-        file.seek(position)
-        file.write(bytes([old ^ (1 << chance.randrange(8))]))
+        file.write(bytes([byte]))
         file.flush()
         os.fsync(file.fileno())
         # Bits rot on disks. What the kernel still has in memory would hide that from a running node.
@@ -73,6 +77,17 @@ class Spot(NamedTuple):
     path: Path
     offset: int
     text: str
+    position: int
+    byte: int
+    """What was there."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing of the file is damaged any more."""
+        return not self.path.exists() or all(batch.crc_ok for batch in _batches(self.path))
+
+    def put_right(self) -> None:
+        put(self.path, self.position, self.byte)
 
 
 def damage_records(run: Run, place: Place, node_id: int, kind: str, *, is_sealed: bool) -> Spot:
@@ -89,10 +104,10 @@ def damage_records(run: Run, place: Place, node_id: int, kind: str, *, is_sealed
         at = run.chance.choice(CRC_AT)
     else:
         at = run.chance.randrange(HEADER_SIZE, batch.header.size)
-    flip(path, batch.position + at, run.chance)
+    byte = flip(path, batch.position + at, run.chance)
     text = f"{kind} of {place.topic}-{place.partition} on node {node_id}, offset {batch.header.base_offset}"
     run.say(f"a bit is flipped: {text}, byte {at} of its batch ({path.name}, {len(batches)} batches)")
-    return Spot(path, batch.header.base_offset, text)
+    return Spot(path, batch.header.base_offset, text, batch.position + at, byte)
 
 
 def _batches(path: Path) -> list[FoundBatch]:
@@ -164,25 +179,23 @@ def noticed(run: Run, place: Place, node_id: int, spot: Spot, said_before: int) 
     def said() -> str:
         return run.cluster[node_id].log_text()[said_before:]
 
-    def is_sound() -> bool:
-        return all(batch.crc_ok for batch in _batches(spot.path)) if spot.path.exists() else True
-
     if "is stopped" in said():
         assert spot.path.name in said(), f"the damage is not named: {said()[-1_000:]}"
         run.say("found at the start; the partition is stopped on this node")
-    elif "cut a torn tail" in said() and is_sound():
+    elif "cut a torn tail" in said() and spot.is_sound:
         run.say("found at the start, behind what was promised; cut and copied again")
         run.whole()
         return
     else:
         read_damaged(run, place, node_id, spot)
-    eventually(is_sound, timeout_s=60.0, what=f"{spot.text}: a new copy")
+    eventually(lambda: spot.is_sound, timeout_s=60.0, what=f"{spot.text}: a new copy")
     run.whole()
 
 
 def read_damaged(run: Run, place: Place, node_id: int, spot: Spot) -> None:
     """Have the node lead, and ask for what is damaged: it must refuse, and never send it."""
-    run.lead(place, node_id)
+    if not run.is_alone:
+        run.lead(place, node_id)
     with RawClient(run.cluster[node_id].bootstrap) as client:
         try:
             got = client.fetch(place.topic, spot.offset, partition=place.partition)
@@ -229,25 +242,11 @@ def promises_damaged(run: Run) -> None:
     """Votes, identity or metadata are flipped, cut or empty: the node does not start, or take part, and says why."""
     run.expected += ["is stopped", " CRITICAL "]
     place = run.place()
-    cases = [("drmq.json", flip_anywhere), ("drmq.json", clear)]
-    cases += [(f"{_METADATA}/ledger", damage) for damage in (flip_first_record, cut_first_record, clear)]
-    cases += [(f"{_METADATA}/*.log", flip_anywhere), (f"{_METADATA}/*.log", clear)]
-    run.chance.shuffle(cases)
     node_id = run.follower(place)
     node = run.cluster[node_id]
     run.kill(node_id)
     empty_journal(node.data_dir)
-    sound = node.data_dir.with_name(f"{node.data_dir.name}.sound")
-    for pattern, damage in cases:
-        shutil.copytree(node.data_dir, sound)
-        path = sorted(node.data_dir.glob(pattern))[-1]
-        damage(path, run.chance)
-        run.say(f"{damage.__name__}: {path.relative_to(node.data_dir)} of node {node_id}")
-        damaged = path.read_bytes()
-        refuses(run, node_id, path)
-        assert path.read_bytes() == damaged, f"{path} was refused, and changed"
-        shutil.rmtree(node.data_dir)
-        sound.rename(node.data_dir)
+    refuses_whatever_is_damaged(run, node_id)
     for damage in (flip_first_record, clear):
         # Here the node starts, and must not be given its sound files back: by now they are an older copy.
         path = log_directory(run, place, node_id) / "ledger"
@@ -265,6 +264,26 @@ def promises_damaged(run: Run) -> None:
     node.wipe()
     run.start(node_id)
     run.whole()
+
+
+def refuses_whatever_is_damaged(run: Run, node_id: int) -> None:
+    """Damage what a node, which must not run, cannot do without, one after the other; each is put right again."""
+    cases = [("drmq.json", flip_anywhere), ("drmq.json", clear)]
+    cases += [(f"{_METADATA}/ledger", damage) for damage in (flip_first_record, cut_first_record, clear)]
+    cases += [(f"{_METADATA}/*.log", flip_anywhere), (f"{_METADATA}/*.log", clear)]
+    run.chance.shuffle(cases)
+    node = run.cluster[node_id]
+    sound = node.data_dir.with_name(f"{node.data_dir.name}.sound")
+    for pattern, damage in cases:
+        shutil.copytree(node.data_dir, sound)
+        path = sorted(node.data_dir.glob(pattern))[-1]
+        damage(path, run.chance)
+        run.say(f"{damage.__name__}: {path.relative_to(node.data_dir)} of node {node_id}")
+        damaged = path.read_bytes()
+        refuses(run, node_id, path)
+        assert path.read_bytes() == damaged, f"{path} was refused, and changed"
+        shutil.rmtree(node.data_dir)
+        sound.rename(node.data_dir)
 
 
 def _names(node: NodeProcess, before: int, text: str) -> bool:

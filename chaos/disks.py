@@ -88,7 +88,7 @@ def wiped(run: Run) -> None:
 
 def slow_disk(run: Run) -> None:
     """Every sync on one node takes 200 ms longer: a follower, then a leader."""
-    for node_id in (run.follower(), run.leader()):
+    for node_id in {run.follower(): None, run.leader(): None}:
         node = run.cluster[node_id]
         run.say(f"every sync on node {node_id} takes 200 ms more")
         node.terminate()
@@ -106,8 +106,22 @@ def slow_disk(run: Run) -> None:
 
 def failed_sync(run: Run) -> None:
     """A sync fails on one node: it must not acknowledge what it did not store, and is well after a restart."""
-    run.expected += ["refuses appends", "is stopped", " CRITICAL "]
     node_id = run.leader()
+    fails_a_sync(run, node_id)
+    run.served()
+    run.wait(3, 6)
+    run.served()
+    node = run.cluster[node_id]
+    node.wrapper = []
+    if node.running:
+        run.kill(node_id)
+    run.start(node_id)
+    run.whole()
+
+
+def fails_a_sync(run: Run, node_id: int) -> None:
+    """Start a node anew, on a disk that fails after a while, and wait until it has."""
+    run.expected += ["refuses appends", "is stopped", " CRITICAL "]
     node = run.cluster[node_id]
     node.terminate()
     run.say(f"the hundredth sync of each thread on node {node_id} fails")
@@ -116,14 +130,6 @@ def failed_sync(run: Run) -> None:
     node.start().wait_ready(60)
     # A failure that never came would prove nothing.
     eventually(lambda: node.log_text()[before:], lambda text: "Input/output error" in text, what="a failed sync")
-    run.served()
-    run.wait(3, 6)
-    run.served()
-    node.wrapper = []
-    if node.running:
-        run.kill(node_id)
-    run.start(node_id)
-    run.whole()
 
 
 def disk_full_on_follower(run: Run) -> None:
@@ -177,21 +183,21 @@ def disk_full_on_majority(run: Run) -> None:
                     raise AssertionError("a large record was acknowledged, and there is no space for it on a majority")
     served = []
     for _ in range(READS):
-        served.append(_is_read(run, READ))
+        served.append(is_read(run, READ))
         run.wait(0.05, 0.2)
     run.say(f"{sum(served)} of {READS} readings from a leader that has space")
     # A leader with space has no reason to go, and serves what is committed. Who becomes leader only now may not know
     # how far its predecessor had come, and cannot learn it while no majority stores what comes before its first
     # entry: until there is space it refuses readers too, as every leader does at first. So that is told and not judged.
     assert all(served) or _term(run, READ) > term, f"a leader with space refused {served.count(False)} readings"
-    run.say(f"reading from the full disks {'works' if _is_read(run, ASIDE) else 'does not work at the moment'}")
+    run.say(f"reading from the full disks {'works' if is_read(run, ASIDE) else 'does not work at the moment'}")
     run.load.look_at_commits()
     assert all(cluster[node_id].running for node_id in victims), "a full disk has ended a node"
     empty(run, *victims)
     run.whole()
 
 
-def _is_read(run: Run, topic: str) -> bool:
+def is_read(run: Run, topic: str) -> bool:
     """Whether the first record of a topic can be read, from whichever node."""
     for node_id in run.cluster.ids:
         with suppress(RequestFailed, OSError), RawClient(run.cluster[node_id].bootstrap, timeout_s=2.0) as client:

@@ -1,7 +1,7 @@
 """What of `chaos` belongs into every test run, and the harness itself: what it reports is what happened.
 
-The scenario here is about full disks, since no other test has both several nodes and a bad disk. All of them, for
-longer, are `make chaos`.
+The scenarios here are about bad disks: full ones on most of several nodes, and the only copy of a record damaged. All
+of them, for longer, are `make chaos`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", ["K5-disk-full-on-majority"])
+@pytest.mark.parametrize("name", ["K5-disk-full-on-majority", "K7-records-alone"])
 def test_scenario(name: str, tmp_path: Path) -> None:
     """A bad disk costs nothing that was acknowledged."""
     done = run("-m", "chaos", name, "--seed", "1", "--keep", str(tmp_path))
@@ -61,3 +61,4 @@ def test_harness(check: str) -> None:
 def test_unknown_names_are_refused() -> None:
     """A typing error must not look like a run in which nothing failed."""
     assert run("-m", "chaos", "no-such-scenario").returncode == 2
+    assert run("-m", "chaos", "F5-ring", "--nodes", "1").returncode == 2

@@ -125,7 +125,8 @@ class NodeProcess(BrokerProcess):
     def command(self) -> list[str]:
         peers = ",".join(self.network.peer(other) for other in self.peers if other != self.node_id)
         where = ["--host", self.network.host(self.node_id), *self.network.arguments(self.node_id)]
-        return [*self.network.prefix(self.node_id), *self.wrapper, *super().command, *where, "--peers", peers]
+        them = ["--peers", peers] if peers else []
+        return [*self.network.prefix(self.node_id), *self.wrapper, *super().command, *where, *them]
 
     def _answers(self) -> bool:
         host, _, port = self.bootstrap.rpartition(":")

@@ -20,17 +20,6 @@ from support.other_nodes import add_node, append
 METADATA = f"{DATA_DIRECTORY}/internal/__cluster_metadata/0"
 
 
-@pytest.fixture
-def files() -> FakeFiles:
-    return FakeFiles()
-
-
-@pytest.fixture
-def harness(files: FakeFiles) -> Iterator[Harness]:
-    with Harness(files) as harness:
-        yield harness
-
-
 def path_of(harness: Harness, topic: str = "orders", index: int = 0) -> str:
     return f"{DATA_DIRECTORY}/topics/{topic}.{harness.broker.catalog.topic(topic).topic_id.hex()}/{index}"
 

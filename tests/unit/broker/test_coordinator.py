@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -23,17 +22,6 @@ from support.broker_harness import Harness
 
 GROUP = "readers"
 Answer = groups.GroupResponse | ErrorCode
-
-
-@pytest.fixture
-def files() -> FakeFiles:
-    return FakeFiles()
-
-
-@pytest.fixture
-def harness(files: FakeFiles) -> Iterator[Harness]:
-    with Harness(files) as harness:
-        yield harness
 
 
 def a_commit(offset: int, topic: str = "orders") -> groups.OffsetCommitRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
@@ -30,17 +30,6 @@ from unit.broker.test_states import ListMachine
 T = TypeVar("T")
 
 MONTH_MS = 30 * 86_400_000
-
-
-@pytest.fixture
-def files() -> FakeFiles:
-    return FakeFiles()
-
-
-@pytest.fixture
-def harness(files: FakeFiles) -> Iterator[Harness]:
-    with Harness(files) as harness:
-        yield harness
 
 
 def fill(harness: Harness, producer_id: int = 7, count: int = 6) -> Partition:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,12 +20,6 @@ from support.broker_harness import NODE, Harness
 
 OTHER = NodeId(2)
 FRESH = Identity(None, OTHER, 0, 1, b"b" * 16, "host", 1)
-
-
-@pytest.fixture
-def harness() -> Iterator[Harness]:
-    with Harness() as harness:
-        yield harness
 
 
 def hello(identity: Identity) -> Hello:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,17 +15,6 @@ from drmq.storage import SegmentLog, SnapshotStore
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch, a_header
 from support.broker_harness import DATA_DIRECTORY, Harness
-
-
-@pytest.fixture
-def files() -> FakeFiles:
-    return FakeFiles()
-
-
-@pytest.fixture
-def harness(files: FakeFiles) -> Iterator[Harness]:
-    with Harness(files) as harness:
-        yield harness
 
 
 def log_path(harness: Harness, topic: str, index: int = 0) -> str:

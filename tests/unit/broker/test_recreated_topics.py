@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from drmq.broker import Partition, ShardDriver
@@ -23,12 +21,6 @@ from support.broker_harness import Harness
 
 GROUP, TOPIC = "readers", "orders"
 NOTHING = -1
-
-
-@pytest.fixture
-def harness() -> Iterator[Harness]:
-    with Harness() as harness:
-        yield harness
 
 
 def commit(harness: Harness, offset: int) -> None:

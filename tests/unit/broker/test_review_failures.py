@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,17 +14,6 @@ from drmq.testing.files import FakeFiles
 from support.batches import a_batch
 from support.broker_harness import Harness
 from support.replica_desk import Desk
-
-
-@pytest.fixture
-def files() -> FakeFiles:
-    return FakeFiles()
-
-
-@pytest.fixture
-def harness(files: FakeFiles) -> Iterator[Harness]:
-    with Harness(files) as harness:
-        yield harness
 
 
 class Watcher:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,17 +18,6 @@ from drmq.wire.messages.offset_commit import (
 )
 from drmq.wire.messages.offset_fetch import OffsetFetchRequest
 from support.broker_harness import DATA_DIRECTORY, Harness
-
-
-@pytest.fixture
-def files() -> FakeFiles:
-    return FakeFiles()
-
-
-@pytest.fixture
-def harness(files: FakeFiles) -> Iterator[Harness]:
-    with Harness(files) as harness:
-        yield harness
 
 
 def topic_directories(files: FakeFiles) -> list[str]:

@@ -47,17 +47,6 @@ from support.other_nodes import add_node
 from support.replica_desk import SELF, Desk
 
 
-@pytest.fixture
-def files() -> FakeFiles:
-    return FakeFiles()
-
-
-@pytest.fixture
-def harness(files: FakeFiles) -> Iterator[Harness]:
-    with Harness(files) as harness:
-        yield harness
-
-
 class Held:
     """Threads of a broker that stand still until they are let go."""
 

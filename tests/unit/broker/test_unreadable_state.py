@@ -6,7 +6,6 @@ Damage lasts, so the copy is given up. An error may pass, so the replica begins 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
@@ -305,17 +304,6 @@ def node(desk: Desk) -> Node:
 
 
 # ---- whoever waits ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def files() -> FakeFiles:
-    return FakeFiles()
-
-
-@pytest.fixture
-def harness(files: FakeFiles) -> Iterator[Harness]:
-    with Harness(files) as harness:
-        yield harness
 
 
 def test_members_that_wait_are_answered_when_their_groups_cannot_be_read_back(
