@@ -7,7 +7,7 @@ the log as a learner first, and only when it keeps up does it count.
 
 A node that has come back with an empty disk is another member than before, so its partitions are mended by the
 same rule: the old member goes, the new one is added. And so is a single copy that is damaged or gone: the node tells
-the controller, which gives it another name for its next copy, as long as a majority of the others is in sync.
+the controller, which gives it another name for its next copy, as long as the others in sync are a majority of all.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Assignments:
                 topic,
                 index,
                 f"the files of {topic.name}-{index} were on this node and are gone. A replica that has forgotten its "
-                "votes must not vote; where a majority of other replicas is in sync, it is made anew from them",
+                "votes must not vote; once the others in sync are a majority of all, it is made anew",
             )
             self._lost.add(group)
             return None

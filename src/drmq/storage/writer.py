@@ -7,8 +7,8 @@ the disk, the larger the groups (group commit). Little is made durable by one sy
 for all logs; much by a sync of each log that changed, several in parallel, by a few helpers: the
 disk overlaps them.
 
-The thread talks back through `WriterEvents`, called on the writer thread, at most once per kind
-and cycle, so that one wake-up of the event loop carries all results.
+The thread talks back through `WriterEvents`, called on the writer thread or a helper, for many logs at once where it
+can, so that few wake-ups of the event loop carry all results.
 
 When an append fails, or another step that appends build upon (`run_step`), everything queued behind it for the
 same log no longer follows. The writer therefore reports the failure once, and drops what comes for that log until the
@@ -44,7 +44,7 @@ SYNC_THREADS = 4
 
 
 class WriterEvents(Protocol):
-    """What the writer reports, on its own thread. An implementation hands it to the event loop, and returns."""
+    """What the writer reports, on its own thread or a helper's. Whoever implements it hands it to the event loop."""
 
     def on_written(self, results: list[tuple[Log, Offset]]) -> None:
         """These logs were appended to up to these end offsets; not durable. Only for logs where that was asked."""

@@ -17,8 +17,8 @@ The idea
   repeats what matters. So memory is bounded, and nobody needs to know about anybody's speed.
 - **Greet first.** Both sides say which node of which cluster they are, whom they mean, and which start of the process
   this is. A wrong one is told why and let go; both logs say it once.
-- **Up means both ways.** A peer is up when each has a heartbeat connection to the other. It is down when it was
-  silent for too long, or broke the connection and takes no new one.
+- **Up means both ways.** A peer is up when each has a heartbeat connection to the other, and our other ones are
+  open. It is down when it was silent for too long, or broke the connection and takes no new one.
 
 Always true
 -----------
