@@ -29,7 +29,7 @@ from drmq.broker.maintenance import Maintenance
 from drmq.broker.membership import Buffer, Membership, NodeRemoved, Request
 from drmq.broker.metadata import METADATA_TOPIC, Metadata
 from drmq.broker.options import BrokerOptions, ClusterOptions
-from drmq.broker.part_options import group_options_of, raft_options_of, topic_defaults_of
+from drmq.broker.part_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
 from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, StoppedPartition
 from drmq.broker.pending import durable
@@ -100,6 +100,7 @@ class Broker:
             Random(self._random.getrandbits(64)),
             raft_options_of(self.options),
             self.options.tick_ms / 1000,
+            peer_options_of(self.options).peer_timeout_ms / 1000,
             self.options.reassignment_bytes_per_s,
         )
         self.metadata = Metadata(self.clock)
@@ -219,8 +220,9 @@ class Broker:
             await self._open_network()
 
     async def _open_network(self) -> None:
+        cluster, membership, options = self.cluster, self.membership, peer_options_of(self.options)
         network, port = await self._surroundings.open_network(
-            self.membership.identity, self.membership, self.clock, self.cluster.peer_host, self.cluster.peer_port or 0
+            membership.identity, membership, options, self.clock, cluster.peer_host, cluster.peer_port or 0
         )
         self.use_network(network, port)
 

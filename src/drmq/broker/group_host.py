@@ -27,7 +27,7 @@ from drmq.broker.partition import Partition
 from drmq.broker.recent import RecentMemory
 from drmq.broker.replica import Replica
 from drmq.model import GroupId, MemberId, NodeId, TopicId, node_of
-from drmq.raft import Message, ProgressState, ProtocolError, RaftOptions, Role
+from drmq.raft import Message, Node, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
 
@@ -49,6 +49,7 @@ class GroupHost:
         random: Random,
         raft_options: RaftOptions,
         tick_s: float,
+        peer_timeout_s: float,
         copy_bytes_per_s: int,
     ) -> None:
         self.node_id = node_id
@@ -63,6 +64,8 @@ class GroupHost:
         """Who leads what, as far as this node has heard; replicas of its own included."""
         self.protocol_errors = 0
         self._tick_s = tick_s
+        self._silent_ticks = round(peer_timeout_s / tick_s)
+        """How long a node was not heard, at most, when it is taken for dead."""
         self._partitions: dict[GroupId, Partition] = {}
         self._awake: dict[GroupId, Replica] = {}
         self._dirty: list[Replica] = []
@@ -293,11 +296,17 @@ class GroupHost:
 
     def wake_members(self, node_id: NodeId) -> None:
         """A node went, or came back as another process: the groups that it is in must see for themselves."""
+        for replica, _, _ in self._members_on(node_id):
+            self._wake(replica)
+
+    def _members_on(self, node_id: NodeId) -> Iterator[tuple[Replica, Node, MemberId]]:
+        """The replicas here of all groups that a node is in, and who it is there."""
         for partition in self._partitions.values():
-            replica = partition.replica
-            node = replica.node
-            if node is not None and any(node_of(member) == node_id for member in node.configuration.members):
-                self._wake(replica)
+            node = partition.replica.node
+            if node is not None:
+                for member in node.configuration.members:
+                    if node_of(member) == node_id:
+                        yield partition.replica, node, MemberId(member)
 
     def on_peer_up(self, hello: Hello) -> None:
         before, self._boots[hello.node_id] = self._boots.get(hello.node_id), hello.boot_id
@@ -311,17 +320,16 @@ class GroupHost:
 
     def _tell_of_restart(self, node_id: NodeId) -> None:
         """Have the groups that are led here ask the members on a node again what they hold."""
-        for partition in self._partitions.values():
-            node = partition.replica.node
-            if node is None or not partition.is_leader:
-                continue
-            for member in node.configuration.members:
-                if node_of(member) == node_id:
-                    self.guard(partition.replica, node.on_member_restarted, member)
-                    self.mark_dirty(partition.replica)
+        for replica, node, member in list(self._members_on(node_id)):
+            if node.role is Role.LEADER:
+                self.guard(replica, node.on_member_restarted, member)
+                self.mark_dirty(replica)
 
     def on_peer_down(self, node_id: NodeId) -> None:
-        self.wake_members(node_id)
+        for replica, consensus, member in list(self._members_on(node_id)):
+            # Where the group slept, its own ticks have stood still, and it would wait for as long again.
+            self.guard(replica, consensus.on_member_lost, member, self._silent_ticks)
+            self._wake(replica)
         # It says again what it leads when it is back, and that may be less.
         self.leaders = {group: notice for group, notice in self.leaders.items() if notice.leader != node_id}
         for partition in self._partitions.values():

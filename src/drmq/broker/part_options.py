@@ -6,6 +6,9 @@ from drmq.broker.options import BrokerOptions
 from drmq.catalog import TopicDefaults
 from drmq.groups import GroupOptions
 from drmq.raft import RaftOptions
+from drmq.transport.peers import PeerOptions
+
+_PEERS = PeerOptions()
 
 
 def raft_options_of(options: BrokerOptions) -> RaftOptions:
@@ -13,6 +16,13 @@ def raft_options_of(options: BrokerOptions) -> RaftOptions:
         election_timeout_ticks=max(3, options.election_timeout_ms // options.tick_ms),
         heartbeat_ticks=max(1, options.raft_heartbeat_ms // options.tick_ms),
     )
+
+
+def peer_options_of(options: BrokerOptions) -> PeerOptions:
+    """Where a group sleeps, the silence of a node stands for that of its members, and must not be noticed later."""
+    timeout_ms = min(_PEERS.peer_timeout_ms, options.election_timeout_ms)
+    interval_ms = max(1, min(_PEERS.heartbeat_interval_ms, timeout_ms // 5))
+    return PeerOptions(heartbeat_interval_ms=interval_ms, peer_timeout_ms=timeout_ms)
 
 
 def topic_defaults_of(options: BrokerOptions) -> TopicDefaults:

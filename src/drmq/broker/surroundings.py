@@ -15,7 +15,9 @@ from drmq.broker.clock import Clock
 from drmq.storage import Writer, WriterEvents
 from drmq.transport.peers import Identity, Network, PeerHandler, PeerNetwork, PeerOptions
 
-OpenNetwork = Callable[[Callable[[], Identity], PeerHandler, Clock, str, int], Awaitable[tuple[Network, int]]]
+OpenNetwork = Callable[
+    [Callable[[], Identity], PeerHandler, PeerOptions, Clock, str, int], Awaitable[tuple[Network, int]]
+]
 """Listen for peers on a host and a port; the network, and the port that was bound."""
 
 _CLIENT_THREADS = 4
@@ -24,9 +26,9 @@ _REPLICA_THREADS = 4
 
 
 async def _open_sockets(
-    identity: Callable[[], Identity], handler: PeerHandler, clock: Clock, host: str, port: int
+    identity: Callable[[], Identity], handler: PeerHandler, options: PeerOptions, clock: Clock, host: str, port: int
 ) -> tuple[Network, int]:
-    network = PeerNetwork(identity, handler, PeerOptions(), clock)
+    network = PeerNetwork(identity, handler, options, clock)
     _, bound = await network.open(host, port)
     return network, bound
 

@@ -103,10 +103,13 @@ def _replica(
     assert node is not None
     # A group that sleeps does not count: there the heartbeats between the nodes stand for the group's own.
     is_heard = replica.asleep and broker.network.is_up(node_id)
-    heard_ms = now_ms if is_heard else now_ms - progress.ticks_since_heard * broker.options.tick_ms
+    tick_ms = broker.options.tick_ms
+    heard_ms = now_ms if is_heard else now_ms - progress.ticks_since_heard * tick_ms
+    behind_ticks = progress.ticks_since_caught_up
+    # Of one that has it all, nothing is known beyond when it was last heard.
+    caught_up_ms = _UNKNOWN if behind_ticks is None else min(heard_ms, now_ms - behind_ticks * tick_ms)
     end_offset = _UNKNOWN if progress.match == NO_INDEX else max(0, replica.entries.next_offset(progress.match))
-    has_all = progress.match == node.last_index
-    return DescribeQuorumResponseReplica(node_id, directory_id, end_offset, heard_ms, heard_ms if has_all else _UNKNOWN)
+    return DescribeQuorumResponseReplica(node_id, directory_id, end_offset, heard_ms, caught_up_ms)
 
 
 def _who_leads(broker: Broker, topic: str, index: int) -> tuple[int, int]:

@@ -47,6 +47,10 @@ from drmq.raft.state import ReplicaState
 from drmq.raft.transfer import Transfer
 from drmq.raft.types import NO_INDEX, Entry, EntryKind, LogIndex, Payload
 
+_KEEPS_UP_TIMEOUTS = 2
+"""How many election timeouts a follower that keeps up may be behind. What is known of it is late itself: one that is
+always behind by half of this is the slowest that counts."""
+
 
 class Leader:
     """One reign. Owned by the `Node` while its role is leader."""
@@ -93,6 +97,8 @@ class Leader:
             return
         if self.transfer is not None and self._tick_count >= self.transfer.deadline_tick:
             self.transfer = None
+        for progress in self.progress.values():
+            progress.look(state.log.commit_index, self._tick_count)
         self._heartbeat_elapsed_ticks += 1
         if self._heartbeat_elapsed_ticks >= state.options.heartbeat_ticks:
             self._send_heartbeats()
@@ -158,21 +164,31 @@ class Leader:
         configuration = check_change(state.configuration, voters, learners, self._check_caught_up)
         return self._append_configuration(configuration)
 
-    def is_caught_up(self, node_id: NodeId) -> bool:
-        """Whether a node answers and holds nearly all that is committed."""
-        state, progress = self._state, self.progress.get(node_id)
+    def keeps_up(self, progress: Progress) -> bool:
+        """Whether a follower answers, and had all that was committed not long ago.
+
+        Both are asked of it: one whose disk hangs answers heartbeats, which need no disk, and may lack few entries.
+        """
+        timeout = self._state.options.election_timeout_ticks
+        behind = self.ticks_since_caught_up(progress)
         return (
-            progress is not None
-            and progress.state is ProgressState.REPLICATE
-            and progress.match + state.options.promotion_lag_max >= state.log.commit_index
-            and self._tick_count - progress.heard_tick < state.options.election_timeout_ticks
+            self.ticks_since_heard(progress) < timeout and behind is not None and behind < _KEEPS_UP_TIMEOUTS * timeout
         )
 
+    def ticks_since_caught_up(self, progress: Progress) -> int | None:
+        """How long ago a follower had all that was committed; None if it has never shown that."""
+        tick = progress.caught_up_tick(self._state.log.commit_index, self._tick_count)
+        return None if tick is None else self._tick_count - tick
+
     def _lacks_little(self, progress: Progress) -> bool:
-        """Whether what a follower lacks of what is committed fits into its window: few entries can be many bytes."""
+        """Whether a follower has nearly all that is committed, and the rest fits into its window: few entries can be
+        many bytes.
+        """
         log, options = self._state.log, self._state.options
         if progress.match >= log.commit_index:
             return True
+        if progress.match + options.promotion_lag_max < log.commit_index:
+            return False
         start = LogIndex(progress.match + 1)
         if start < log.first_index:
             return False
@@ -192,8 +208,9 @@ class Leader:
         return min(matches, default=self._state.log.last_index)
 
     def _check_caught_up(self, node_id: NodeId) -> None:
-        if not self.is_caught_up(node_id) or not self._lacks_little(self.progress[node_id]):
-            raise NotCaughtUp(node_id, self.progress[node_id].match, self._state.log.commit_index)
+        progress = self.progress[node_id]
+        if not self.keeps_up(progress) or not self._lacks_little(progress):
+            raise NotCaughtUp(node_id, progress.match, self._state.log.commit_index)
 
     def _append(self, kind: EntryKind, payload: Payload, span: int = 1) -> LogIndex:
         state = self._state
@@ -349,6 +366,13 @@ class Leader:
                 self._replication_due = True
             else:
                 self._send_append(message.sender, progress, with_entries=False)
+
+    def on_member_lost(self, node_id: NodeId, ticks: int) -> None:
+        """A follower was last heard so many ticks ago, whatever this object has counted."""
+        progress = self.progress.get(node_id)
+        if progress is not None:
+            progress.heard_tick = min(progress.heard_tick, self._tick_count - ticks)
+            self._quorum_deadline_tick = self._tick_count
 
     def on_member_restarted(self, node_id: NodeId) -> None:
         """A follower's process is another one. Its disk may have less than it has said, if that lies."""

@@ -59,8 +59,10 @@ class PeerProgress:
     match: LogIndex
     votes: bool
     caught_up: bool
-    """Heard of within an election timeout, and near the end of the log: fit to vote."""
+    """Heard of within an election timeout, and had all that was committed not long ago."""
     ticks_since_heard: int
+    ticks_since_caught_up: int | None
+    """Since it had all that was committed; None if it has never shown that to this leader."""
     in_flight_messages: int
     in_flight_bytes: int
     snapshot_received_bytes: int | None
@@ -186,8 +188,9 @@ class Node:
                 progress.state,
                 progress.match,
                 self.configuration.votes(node_id),
-                leader.is_caught_up(node_id),
+                leader.keeps_up(progress),
                 leader.ticks_since_heard(progress),
+                leader.ticks_since_caught_up(progress),
                 progress.in_flight_count,
                 progress.in_flight_bytes,
                 progress.sending.received if progress.sending is not None else None,
@@ -247,6 +250,14 @@ class Node:
         if state.role is Role.FOLLOWER and state.leader_id is not None:
             state.leader_id = None
             state.hasten_election()
+
+    def on_member_lost(self, node_id: NodeId, ticks: int) -> None:
+        """The driver knows that a member is gone, or was not heard for so many ticks by any of its groups.
+
+        A leader that has lost its quorum by that steps down at its next tick. A mistake costs an election at worst.
+        """
+        if self._leader is not None:
+            self._leader.on_member_lost(node_id, ticks)
 
     def on_member_restarted(self, node_id: NodeId) -> None:
         """The driver has seen that a member's process is another one than before: what it holds, it must show again.

@@ -55,6 +55,9 @@ class Progress:
     """
 
     __slots__ = (
+        "_caught_up_tick",
+        "_goal",
+        "_goal_tick",
         "_in_flight",
         "_in_flight_bytes",
         "_options",
@@ -83,6 +86,9 @@ class Progress:
         """A heartbeat was answered since the follower last accepted or rejected anything."""
         self.turn = Turn.NONE
         self.heard_tick = tick
+        self._caught_up_tick: int | None = None
+        self._goal = next_index
+        self._goal_tick = tick
         self.read_round = 0
         self.commit_sent = NO_INDEX
         self.sending: SnapshotSending | None = None
@@ -108,6 +114,24 @@ class Progress:
             len(self._in_flight) < self._options.in_flight_messages_max
             and self._in_flight_bytes < self._options.in_flight_bytes_max
         )
+
+    def caught_up_tick(self, commit: LogIndex, tick: int) -> int | None:
+        """The last tick of which is known that the follower has all that was committed then; None if there is none.
+
+        Under load something more is committed whenever an answer comes, so whoever is a moment late would never be seen
+        to have it all. So `look` remembers what was committed at one tick, and that tick counts when it is reached.
+        """
+        if self.match == NO_INDEX:
+            return None
+        if self.match >= commit:
+            return tick
+        return self._goal_tick if self.match >= self._goal else self._caught_up_tick
+
+    def look(self, commit: LogIndex, tick: int) -> None:
+        """A tick has passed, and so much is committed."""
+        self._caught_up_tick = self.caught_up_tick(commit, tick)
+        if self.match >= self._goal:
+            self._goal, self._goal_tick = commit, tick
 
     def on_sent(self, last_index: LogIndex, size_bytes: int) -> None:
         """Entries up to `last_index` are on their way."""
@@ -161,6 +185,7 @@ class Progress:
         """Count nothing that the follower has shown so far, and ask first whether it still has all of that."""
         next_index = LogIndex(self.match + 1)
         self.match = NO_INDEX
+        self._caught_up_tick = None
         self._become(ProgressState.PROBE, next_index)
 
     def become_snapshot(self, sending: SnapshotSending) -> None:

@@ -110,3 +110,31 @@ def test_a_duplicate_answer_starts_no_second_stream() -> None:
     assert not sending.on_answer(15, 11)
     assert sending.stage is Stage.COMPLETE
     assert sending.on_answer(0, 12)
+
+
+def test_a_follower_that_is_always_a_little_late_keeps_up_and_one_that_stands_still_does_not() -> None:
+    progress = Progress(OPTIONS, index(10), 0)
+    assert progress.caught_up_tick(index(10), 0) is None
+    for tick in range(1, 20):
+        # Each tick ten more are committed, and the follower has what was committed two ticks ago.
+        progress.on_accepted(index(max(1, 10 * tick - 20)), index(1))
+        progress.look(index(10 * tick), tick)
+    caught_up = progress.caught_up_tick(index(190), 19)
+    assert caught_up is not None
+    assert 19 - 4 <= caught_up < 19
+    for tick in range(20, 40):
+        progress.look(index(200), tick)
+    late = progress.caught_up_tick(index(200), 39)
+    assert late is not None
+    assert late <= 19
+    progress.on_accepted(index(200), index(1))
+    assert progress.caught_up_tick(index(200), 39) == 39
+
+
+def test_who_must_show_again_what_it_has_is_not_caught_up_before() -> None:
+    progress = Progress(OPTIONS, index(10), 0)
+    progress.on_accepted(index(10), index(1))
+    progress.look(index(10), 1)
+    progress.forget()
+    progress.look(index(10), 2)
+    assert progress.caught_up_tick(index(10), 2) is None

@@ -25,7 +25,7 @@ from drmq.testing.simulation.loop import SimulatedLoop
 from drmq.testing.simulation.peers import SimulatedPeers, Switchboard
 from drmq.testing.simulation.streams import SimulatedServer, Stream
 from drmq.testing.simulation.world import MS, SECOND, World
-from drmq.transport.peers import Identity, Network, PeerHandler
+from drmq.transport.peers import Identity, Network, PeerHandler, PeerOptions
 
 DATA_DIRECTORY = "/data"
 JOURNAL_BYTES = 64 << 10
@@ -132,10 +132,15 @@ class SimulatedNode:
             return self.writer
 
         async def open_network(
-            identity: Callable[[], Identity], handler: PeerHandler, clock: object, host: str, port: int
+            identity: Callable[[], Identity],
+            handler: PeerHandler,
+            options: PeerOptions,
+            clock: object,
+            host: str,
+            port: int,
         ) -> tuple[Network, int]:
             self.peers = SimulatedPeers(
-                self._board, self.loop, identity, handler, self.clock.monotonic_ms, lambda: self.files.is_off
+                self._board, self.loop, identity, handler, options, self.clock.monotonic_ms, lambda: self.files.is_off
             )
             return self.peers, port
 

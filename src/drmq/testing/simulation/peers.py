@@ -85,6 +85,7 @@ class SimulatedPeers:
         loop: asyncio.AbstractEventLoop,
         identity: Callable[[], Identity],
         handler: PeerHandler,
+        options: PeerOptions,
         now_ms: Callable[[], int],
         is_off: Callable[[], bool],
     ) -> None:
@@ -94,7 +95,7 @@ class SimulatedPeers:
         self._handler = handler
         self._now_ms = now_ms
         self._is_off = is_off
-        self._options = PeerOptions()
+        self._options = options
         self._peers: dict[NodeId, _Peer] = {}
         self._strangers: dict[NodeId, Hello] = {}
         """Greetings of nodes that nobody has named yet: they are answered, so that they can join."""
