@@ -148,7 +148,7 @@ class Chaos:
             return
         self.say(f"{scenario.name}, {nodes} nodes: {scenario.text}")
         directory = Path(tempfile.mkdtemp(prefix="drmq-chaos-"))
-        cluster = ClusterProcesses(directory, nodes, network, ENVIRONMENT)
+        cluster = ClusterProcesses(directory, nodes, network, ENVIRONMENT, scenario.settings)
         equipment = Equipment()
         try:
             equipment.add(cluster, needs)

@@ -181,6 +181,8 @@ class Scenario(NamedTuple):
     spare_nodes: int = 0
     """How many may join."""
     is_exact: bool = False
+    settings: tuple[str, ...] = ()
+    """Flags that every node is started with."""
     known: str = ""
     """Why it fails, where that is known and not yet put right. It runs all the same, and must not pass unnoticed."""
 

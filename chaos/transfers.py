@@ -1,11 +1,14 @@
 """Snapshots that are cut on their way to a node with an empty disk: F11.
 
 What a node gets that starts from nothing is, beside the records, the state at the log's start: who produced what last.
-Enough producers make that large enough to be cut in the middle. The network counts the bytes of snapshots, so a cut is
-made where it is meant to be, and a transfer that never was is noticed.
+Enough producers make that large enough to be cut in the middle, and the nodes send it in small parts: one that comes in
+a single part is never there by half. The network counts the bytes of snapshots, so a cut is made where it is meant to
+be, and a transfer that never was is noticed. A receiver that dies says after its restart what it has kept.
 """
 
 from __future__ import annotations
+
+import re
 
 from chaos.run import Run
 from support.link_rules import LinkRule
@@ -17,7 +20,11 @@ PRODUCERS = 1_500
 MORE_PRODUCERS = 200
 SNAPSHOT_BYTES_MIN = 30_000
 """A smaller one would be in a single packet, and cannot be cut."""
+PART_BYTES = 4_096
+"""So small that a tenth of the snapshot is more than one part."""
+SMALL_PARTS = ("--snapshot-part-bytes", str(PART_BYTES))
 CUTS = (0.1, 0.5, 0.9)
+KEPT = re.compile(rf"/{TRIMMED}\.[0-9a-f]+/0: (\d+) bytes of a snapshot from node \d+ were kept over the restart")
 
 
 def snapshot_cut(run: Run) -> None:
@@ -26,17 +33,34 @@ def snapshot_cut(run: Run) -> None:
     receiver = run.follower()
     size = whole_transfer(run, receiver)
     run.say(f"a snapshot of {size} bytes")
+    first = run.chance.randrange(2)
     for number, part in enumerate(CUTS):
         sender = run.cluster.leader_of(TRIMMED)
         receiver = run.chance.choice(run.others(sender))
         stop_transfer(run, receiver, int(size * part))
-        victim = sender if (number + run.chance.randrange(2)) % 2 else receiver
+        victim = sender if (number + first) % 2 else receiver
+        kept_before = kept_bytes(run, receiver)
         run.kill(victim)
         run.wait(0, 2)
         run.heal()
         run.start(victim)
         run.whole()
         is_copied(run)
+        if victim == receiver:
+            goes_on(run, receiver, kept_bytes(run, receiver)[len(kept_before) :], int(size * part))
+
+
+def kept_bytes(run: Run, node_id: int) -> list[int]:
+    """For each start at which a node had a part of the snapshot: how many bytes."""
+    return [int(found) for found in KEPT.findall(run.cluster[node_id].log_text())]
+
+
+def goes_on(run: Run, receiver: int, kept: list[int], sent_bytes: int) -> None:
+    """The receiver that died has kept what it had received, in whole parts; the last of them may not have come."""
+    least = sent_bytes // PART_BYTES * PART_BYTES - 2 * PART_BYTES
+    assert kept, f"node {receiver} had nothing of the snapshot after its restart, of which {sent_bytes} bytes were sent"
+    run.say(f"node {receiver} went on after {kept[0]} bytes")
+    assert kept[0] >= max(PART_BYTES, least), f"node {receiver} kept {kept[0]} of {sent_bytes} bytes"
 
 
 def second_snapshot(run: Run) -> None:

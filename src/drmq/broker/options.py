@@ -132,6 +132,10 @@ class BrokerOptions:
     reassignment_bytes_per_s: Bytes = 33_554_432
     """The most that a node sends to all replicas that are being added, in bytes per second."""
 
+    snapshot_part_bytes: Annotated[int, Range(1_024, 3_145_728)] = 2_097_152
+    """Size of the parts in which a leader sends its state to a replica that needs it. A replica that is restarted on
+    the way keeps the whole parts that it has. Small parts cost a round trip and a sync each: for tests."""
+
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.raft_heartbeat_ms * 3 > self.election_timeout_ms:

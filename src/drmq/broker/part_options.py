@@ -15,6 +15,7 @@ def raft_options_of(options: BrokerOptions) -> RaftOptions:
     return RaftOptions(
         election_timeout_ticks=max(3, options.election_timeout_ms // options.tick_ms),
         heartbeat_ticks=max(1, options.raft_heartbeat_ms // options.tick_ms),
+        snapshot_chunk_bytes_max=options.snapshot_part_bytes,
     )
 
 

@@ -119,6 +119,7 @@ class Partition:
 
     __slots__ = (
         "_ack_waiters",
+        "_commit_is_known",
         "_events",
         "_in_flight",
         "_reads_on",
@@ -192,6 +193,8 @@ class Partition:
         self.notice_version = 0
         self.next_offset = log.end_offset
         self.high_watermark = log.start_offset
+        self._commit_is_known = False
+        """Whether anything was said to be committed since this replica began: the high watermark is stored nowhere."""
         self.acked_offset = log.start_offset
         """How far acks=all is fulfilled: committed, and on as many replicas as the topic asks for."""
         self.trimmed_to = Offset(0)
@@ -436,6 +439,7 @@ class Partition:
         self.next_offset = headers[-1].next_offset
 
     def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
+        self._commit_is_known = True
         if next_offset > self.high_watermark:
             in_flight = self._in_flight
             size = 0
@@ -544,6 +548,7 @@ class Partition:
         self.state.finish_snapshot(meta, data)
 
     def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
+        self._commit_is_known = True
         # Not the end of the log: the writer may have gone on behind the snapshot, and nothing of that is committed.
         self.next_offset = self.high_watermark = decode_trim(meta.data)
         self._in_flight.clear()
@@ -560,6 +565,11 @@ class Partition:
     def may_read(self) -> bool:
         """Whether this replica can answer about what is committed, if not about what is new."""
         return self.is_serving or self._reads_on
+
+    @property
+    def knows_high_watermark(self) -> bool:
+        """Whether a follower has heard from its leader, in this life, how much of what it has is committed."""
+        return self._commit_is_known or self.high_watermark == self.next_offset
 
     def check_readable(self) -> None:
         """Raise `ApiError` unless readers can be served."""

@@ -12,7 +12,8 @@ the high watermark and the log's end is not out of range, there is just nothing 
 A client that says its rack reads near it (KIP-392): the leader names a replica there that keeps up, and the client
 goes on with that one. A follower shows what it knows to be committed. It may be a little behind, so an offset that it
 has not reached is not out of range there; what it does not have any more, or cannot vouch for, is the leader's to
-answer.
+answer. Just after its start a follower has not heard yet what is committed, and says nothing about any offset: a client
+waits for that, or is told OFFSET_NOT_AVAILABLE and tries again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _TOPIC_ID_FROM = 13
 _HINTS_FROM = 16
 _NO_REPLICA = -1
 _READ_COMMITTED = 1
+_UNKNOWN = -1
+"""A high watermark, and a mark of a partition that has none to tell."""
 _UNREAD_BYTES_MAX = 1_048_576
 """Earlier answers that the client has not read, at which it gets no more records."""
 
@@ -140,7 +143,8 @@ class ParkedFetch:
         self._missing_bytes = self._data.min_bytes - size
         for _, partition in self._entries:
             if isinstance(partition, Partition):
-                self._marks[partition] = partition.committed_bytes
+                is_known = partition.is_leader or partition.knows_high_watermark
+                self._marks[partition] = partition.committed_bytes if is_known else _UNKNOWN
                 partition.watch(self)
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
         self._server.park(self._connection, self, len(self._entries))
@@ -149,6 +153,10 @@ class ParkedFetch:
         """More of a partition is visible, or it is gone."""
         mark = self._marks.get(partition)
         if mark is None:
+            return
+        if mark == _UNKNOWN and partition.knows_high_watermark:
+            # How many bytes that made visible was not counted: they were in the log before this node began.
+            self.finish()
             return
         self._missing_bytes -= partition.committed_bytes - mark
         self._marks[partition] = partition.committed_bytes
@@ -197,7 +205,10 @@ class ParkedFetch:
                 result, size = self._read_one(entry, partition, left, cached_only)
             left -= size
             total += size
-            if result.error_code != 0:
+            if result.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:
+                # It is about to be: worth a wait.
+                pass
+            elif result.error_code != 0:
                 urgent = True
                 self._is_misdirected = self._is_misdirected or result.error_code in MISDIRECTED
             elif result.preferred_read_replica != _NO_REPLICA:
@@ -222,6 +233,9 @@ class ParkedFetch:
             if not partition.is_leader:
                 if offset < partition.start_offset:
                     return _failed(entry, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition), 0
+                if not partition.knows_high_watermark:
+                    unknown = FetchResult(entry.topic, entry.partition, ErrorCode.OFFSET_NOT_AVAILABLE, _UNKNOWN)
+                    return unknown, 0
             elif not partition.start_offset <= offset <= partition.next_offset:
                 raise OffsetOutOfRange(offset, partition.start_offset, partition.next_offset)
             elif self._data.rack_id:

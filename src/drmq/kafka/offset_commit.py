@@ -5,7 +5,8 @@ does not keep the others from being stored. Topics go by name up to v9 and by id
 
 An offset beyond the end of a partition is accepted, as Kafka accepts it: the committed offset says
 where a group wants to go on, not what it has seen, and tools move groups ahead on purpose. -1 is
-accepted too and reads back as "nothing committed". v2 to v4 could ask for a retention of their own.
+accepted too and reads back as "nothing committed". v2 to v4 could ask for a retention of their own. Why the
+log is not asked: docs/decisions/0015.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ not forget beside its batches, its vote above all, is in a small file of its own
     log.latest_time()                                   # LatestTime(timestamp, base_offset)
     log.headers(start, end)                             # (header, size in bytes) each
     log.epochs, log.end_of_epoch(epoch)                 # EpochStart(epoch, offset)
+    log.epoch_at(offset)                                # who wrote the batch there
     log.start_offset, log.flushed_offset, log.end_offset, log.size_bytes, log.segment_count, log.is_fenced
     log.truncate_suffix(offset), log.drop_prefix(offset), log.roll(), log.maybe_roll(now_ms)
     log.flush(), log.close(clean), log.delete()         # writer thread, or when there is none

@@ -54,6 +54,15 @@ class EpochTable(tuple[EpochStart, ...]):
             later.insert(0, EpochStart(earlier[-1].epoch, offset))
         return EpochTable(later)
 
+    def at(self, offset: Offset) -> LeaderEpoch:
+        """The epoch of the batch that holds `offset`, or of the last one before it; -1 if there is none."""
+        found = NO_LEADER_EPOCH
+        for entry in self:
+            if entry.offset > offset:
+                break
+            found = entry.epoch
+        return found
+
     def end_of(self, epoch: LeaderEpoch, end_offset: Offset) -> EpochStart:
         """The largest known epoch <= `epoch` and where it ends; see `Log.end_of_epoch`."""
         found = NO_LEADER_EPOCH

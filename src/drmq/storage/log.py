@@ -10,7 +10,7 @@ holds for both.
 
 Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `sync`, `on_journaled`, `truncate_suffix`,
 `drop_prefix`, `maybe_roll`, `retention_start`, `close`, `delete`. Any thread reads it at any
-time: the properties, `read`, `batch_at_time`, `headers`, `end_of_epoch`. Nothing is locked,
+time: the properties, `read`, `batch_at_time`, `headers`, `epoch_at`, `end_of_epoch`. Nothing is locked,
 because what readers see only grows, or is replaced as a whole.
 """
 
@@ -122,6 +122,9 @@ class Log(Protocol):
     @property
     def epochs(self) -> Sequence[EpochStart]:
         """Each leader epoch in the log with its first offset, in order; the first use may read index files."""
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        """The leader epoch of the batch at `offset`, -1 if that is not in the log; the first use may read files."""
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
         """The largest known epoch <= `epoch`, and the offset at which it ends, as OffsetForLeaderEpoch answers.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from drmq.model import NO_TIMESTAMP, LeaderEpoch, Offset
+from drmq.model import NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset
 from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
 from drmq.storage.epochs import EpochStart, EpochTable
 from drmq.storage.errors import LogClosed, OffsetOutOfRange
@@ -81,6 +81,9 @@ class MemoryLog:
     def epochs(self) -> EpochTable:
         batches = ((header.leader_epoch, header.base_offset) for header, _ in self._all())
         return EpochTable().with_batches(batches).without_prefix(self._start_offset)
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        return self.epochs.at(offset) if offset < self.end_offset else NO_LEADER_EPOCH
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
         return self.epochs.end_of(epoch, self.end_offset)

@@ -28,7 +28,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
 
-from drmq.model import LeaderEpoch, Offset
+from drmq.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
 from drmq.storage.checkpoint import Flushed, write_start
 from drmq.storage.epochs import EpochStart, EpochTable
@@ -140,6 +140,9 @@ class SegmentLog:
             except FileNotFoundError:
                 if view is self._view:
                     raise
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        return self.epochs.at(offset) if offset < self._end_offset else NO_LEADER_EPOCH
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
         return self.epochs.end_of(epoch, self._end_offset)

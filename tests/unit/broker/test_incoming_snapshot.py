@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from drmq.broker.entries import encode_trim
+from drmq.broker.options import BrokerOptions, InvalidOption
+from drmq.broker.part_options import raft_options_of
 from drmq.broker.producers import ProducerTable
 from drmq.model import LeaderEpoch, NodeId, Offset
 from drmq.raft import (
@@ -17,6 +19,7 @@ from drmq.raft import (
     Entry,
     EntryKind,
     LogIndex,
+    RaftOptions,
     SnapshotAnswer,
     SnapshotChunk,
     SnapshotMeta,
@@ -24,6 +27,7 @@ from drmq.raft import (
 )
 from drmq.records import stamp
 from drmq.testing.files import FakeFiles, PowerCut
+from drmq.transport.peers import PeerOptions
 from support.batches import a_batch, a_header
 from support.replica_desk import SELF, TOPIC, Desk
 
@@ -102,6 +106,14 @@ def half_way(sender: Sender, files: FakeFiles | None = None) -> tuple[Desk, int]
     while position < len(sender.data) // 2:
         position = sender.send_part(desk, position)
     return desk, position
+
+
+def test_the_size_of_parts_is_a_setting() -> None:
+    assert raft_options_of(BrokerOptions()).snapshot_chunk_bytes_max == RaftOptions().snapshot_chunk_bytes_max
+    assert raft_options_of(BrokerOptions(snapshot_part_bytes=4_096)).snapshot_chunk_bytes_max == 4_096
+    # A part and what goes with it must fit into a frame between nodes.
+    with pytest.raises(InvalidOption, match="snapshot_part_bytes"):
+        BrokerOptions(snapshot_part_bytes=PeerOptions().snapshot_frame_bytes_max)
 
 
 @pytest.mark.parametrize("is_kill", [False, True])

@@ -62,6 +62,24 @@ def test_what_a_leader_sends_is_accepted_once_it_is_durable() -> None:
     assert desk.partition.high_watermark == 3
 
 
+def test_a_follower_that_begins_again_hears_the_high_watermark_from_its_leader() -> None:
+    files = FakeFiles()
+    desk = Desk(files, members=GROUP)
+    leader = Leader(2, 1).batch(b"a", b"b").batch(b"c")
+    receive(desk, leader.appends(1))
+    desk.work()
+    receive(desk, leader.heartbeat(commit=4))
+    assert (desk.partition.high_watermark, desk.partition.knows_high_watermark) == (3, True)
+    again = Desk(files.after_power_cut(1), members=GROUP, is_old=True)
+    # It stored what is committed, and does not remember that it is.
+    assert (again.partition.next_offset, again.partition.high_watermark) == (3, 0)
+    receive(again, leader.heartbeat(commit=0))
+    assert again.partition.leader == NodeId(2)
+    assert (again.partition.high_watermark, again.partition.knows_high_watermark) == (0, False)
+    receive(again, leader.heartbeat(commit=4))
+    assert (again.partition.high_watermark, again.partition.knows_high_watermark) == (3, True)
+
+
 def test_a_follower_takes_no_appends_and_says_who_leads() -> None:
     desk = Desk(FakeFiles(), members=GROUP)
     receive(desk, Leader(2, 1).heartbeat(0))

@@ -8,6 +8,7 @@ import pytest
 
 from drmq.broker import ClusterOptions, Partition
 from drmq.model import ErrorCode, NodeId, Offset
+from drmq.raft import IndexRange, LogIndex
 from drmq.wire.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from support.broker_harness import NODE, Harness
 from support.kafka_line import KafkaLine
@@ -134,3 +135,49 @@ def test_a_fetch_waits_at_a_follower_until_there_is_enough(harness: Harness, lin
     partition.committed_bytes += 600
     harness.call(partition._wake)
     assert line.answered()
+
+
+# ---- a follower that has just begun ----------------------------------------------------------------
+
+
+def follow_since_a_moment(harness: Harness) -> Partition:
+    """As a follower is after its restart: with its log and a leader, and no word of what is committed."""
+    partition = follow(harness)
+    partition.high_watermark = partition.log.start_offset
+    partition._commit_is_known = False
+    return partition
+
+
+def learn(harness: Harness, partition: Partition, next_offset: int) -> None:
+    """Its leader says what is committed."""
+    end = LogIndex(next_offset + 1)
+    harness.call(lambda: partition.on_committed(IndexRange(LogIndex(1), end), Offset(next_offset)))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
+@pytest.mark.parametrize("version", [11, 12, 17])
+def test_a_follower_that_does_not_know_the_high_watermark_says_so(
+    harness: Harness, line: KafkaLine, offset: int, version: int
+) -> None:
+    """Also at the start of its log: "no error, and the end is here" would be the end of the partition for a reader."""
+    follow_since_a_moment(harness)
+    result = fetched(harness, line, HERE, offset, version)
+    assert (result.error_code, result.records) == (ErrorCode.OFFSET_NOT_AVAILABLE, b"")
+    assert (result.high_watermark, result.last_stable_offset) == (-1, -1)
+
+
+def test_a_fetch_waits_for_the_high_watermark(harness: Harness, line: KafkaLine) -> None:
+    partition = follow_since_a_moment(harness)
+    line.send(request(harness, HERE, 1, max_wait_ms=60_000), 17)
+    assert not line.answered()
+    learn(harness, partition, 2)
+    [[result]] = [topic.partitions for topic in line.answer().responses]
+    assert (result.error_code, result.high_watermark, bool(result.records)) == (0, 2, True)
+
+
+def test_a_follower_with_nothing_to_be_committed_is_at_its_end(harness: Harness, line: KafkaLine) -> None:
+    """Its log is empty, and begins where it ends: nobody is going to say that anything of it is committed."""
+    partition = follow_since_a_moment(harness)
+    partition.high_watermark = partition.next_offset
+    result = fetched(harness, line, HERE, 2)
+    assert (result.error_code, result.high_watermark, result.records) == (0, 2, b"")

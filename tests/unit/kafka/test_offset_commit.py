@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drmq.model import ErrorCode
+from drmq.wire.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from drmq.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -13,6 +14,7 @@ from drmq.wire.messages.offset_commit import (
 )
 from drmq.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from support.broker_harness import Harness
+from support.kafka_line import KafkaLine
 
 NAMED = range(2, 10)
 
@@ -66,6 +68,28 @@ def test_an_unknown_partition_does_not_keep_the_others_from_being_stored(harness
 def test_offsets_beyond_the_end_are_accepted_and_impossible_ones_refused(harness: Harness) -> None:
     harness.create_topic("orders", 3)
     assert errors(harness.ask(a_commit("orders", 1_000_000, -1, -2), 9)) == [[0, 0, ErrorCode.INVALID_REQUEST]]
+
+
+def test_who_goes_on_beyond_the_end_is_told_until_the_log_reaches_so_far(harness: Harness) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders")
+    assert errors(harness.ask(a_commit("orders", 3), 9)) == [[0]]
+    line = KafkaLine(harness)
+
+    def fetched() -> tuple[int, bool]:
+        offset, _ = committed(harness)["orders", 0]
+        wanted = FetchRequestPartition(0, fetch_offset=offset, partition_max_bytes=1000)
+        topic = FetchRequestTopic("orders", partitions=[wanted])
+        answer = line.ask(FetchRequest(max_wait_ms=0, topics=[topic]), 12)
+        [[result]] = [topic.partitions for topic in answer.responses]
+        return result.error_code, bool(result.records)
+
+    assert fetched() == (ErrorCode.OFFSET_OUT_OF_RANGE, False)
+    harness.produce("orders", values=[b"b", b"c"])
+    assert fetched() == (0, False)
+    harness.produce("orders")
+    assert fetched() == (0, True)
+    assert committed(harness) == {("orders", 0): (3, "")}
 
 
 def test_an_error_of_the_group_is_on_every_partition_that_exists(harness: Harness) -> None:

@@ -153,8 +153,10 @@ def test_epochs_follow_the_log_when_it_is_cut_at_either_end(log: Log) -> None:
         append(log, 10, epoch=number, size=60)
     log.drop_prefix(Offset(15))
     assert list(log.epochs) == [(1, 15), (2, 20), (3, 30)]
+    assert [log.epoch_at(Offset(offset)) for offset in (14, 15, 19, 20, 39, 40)] == [-1, 1, 1, 2, 3, -1]
     log.truncate_suffix(Offset(30))
     assert list(log.epochs) == [(1, 15), (2, 20)]
+    assert log.epoch_at(Offset(30)) == NO_LEADER_EPOCH
     append(log, 1, epoch=7)
     assert list(log.epochs) == [(1, 15), (2, 20), (7, 30)]
 
