@@ -73,7 +73,8 @@ class PartitionState(Protocol):
     def reload(self, end_offset: Offset) -> object:
         """On the writer thread: the state of a log that ends at `end_offset`."""
 
-    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None: ...
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
+        """On a thread of the pool: what is sent of that snapshot; None if another has taken its place."""
 
     def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool: ...
 

@@ -23,6 +23,7 @@ from functools import partial
 
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
 from drmq.broker.incoming import IncomingSnapshot
+from drmq.broker.outgoing import OutgoingSnapshot, SnapshotShelf
 from drmq.broker.replica_ports import ReplicaHost, ReplicaOwner
 from drmq.broker.rest import Rest
 from drmq.broker.states import InstallationInDoubt
@@ -34,7 +35,6 @@ from drmq.raft import (
     NO_INDEX,
     AppendRequest,
     ChunkToSave,
-    ChunkWanted,
     Entry,
     EntryKind,
     HardState,
@@ -71,6 +71,7 @@ class Replica:
         incoming: IncomingSnapshot,
         host: ReplicaHost,
         owner: ReplicaOwner,
+        shelf: SnapshotShelf,
     ) -> None:
         self.group = group
         self.member = member
@@ -86,6 +87,7 @@ class Replica:
         self._queued_offset = entries.end_offset
         """Where the log ends once all steps are done."""
         self._incoming = incoming
+        self._outgoing = OutgoingSnapshot(self, host, owner, shelf)
         self._replaced: SnapshotMeta | None = None
         """While a snapshot is being installed: the one before it, to go back to if the disk refuses the new one."""
         self._is_half_installed = False
@@ -163,6 +165,7 @@ class Replica:
         self._stopped = True
         self.node = None
         self.entries.recent.clear()
+        self._outgoing.drop()
         self._steps.clear()
         self._refuse_reads()
 
@@ -273,6 +276,7 @@ class Replica:
         while node is not None and node.has_ready:
             self._carry_out(node.take_ready())
             node = self.node
+        self._outgoing.drop_if_over()
         if self.entries.recent:
             if node is not None and node.has_followers:
                 self.entries.recent.release(node.replicated_index)
@@ -313,7 +317,7 @@ class Replica:
             # Whoever catches up must not take the network away from those who keep up.
             self._host.copies.ask(self, learner)
         for wanted in ready.chunks_wanted:
-            self._bring_chunk(wanted)
+            self._outgoing.want(wanted)
 
     def _answer_read(self, context: object, index: LogIndex | None) -> None:
         done = self._reads.pop(context, None)
@@ -518,24 +522,6 @@ class Replica:
         """Whether a leader's snapshot is taking the place of log and state."""
         return self._replaced is not None
 
-    def _bring_chunk(self, wanted: ChunkWanted) -> None:
-        node, meta = self.node, wanted.meta
-        assert node is not None
-        try:
-            data = self._owner.snapshot_bytes(meta) if meta == self.entries.snapshot else None
-        except (StorageError, OSError) as error:
-            # It is asked for again. One file that cannot be read is no reason to lead no longer.
-            target, repeat = node_of(wanted.target), {"repeat_key": f"no snapshot {self.log.name}"}
-            log.error("%s: the snapshot that node %d needs: %s", self.log.name, target, error, extra=repeat)
-            data = None
-        if data is None:
-            node.on_snapshot_unavailable(wanted.target, meta.snapshot_id)
-            return
-        end = wanted.offset + wanted.size_bytes_max
-        node.send_snapshot_chunk(
-            wanted.target, meta.snapshot_id, wanted.offset, data[wanted.offset : end], end >= len(data)
-        )
-
     def _queue_chunks(self, chunks: Sequence[ChunkToSave]) -> None:
         """Keep what is received of a snapshot."""
         jobs = [job for job in map(self._incoming.take, chunks) if job is not None]
@@ -641,6 +627,7 @@ class Replica:
             self._host.wake_others(self)
         self.node = None
         self.entries.recent.clear()
+        self._outgoing.drop()
         self._steps.clear()
         try:
             self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)

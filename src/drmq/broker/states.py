@@ -226,7 +226,6 @@ class MachineState:
         self.applied_offset = Offset(0)
         self.applied_index = LogIndex(0)
         self._leads = False
-        self._outgoing: tuple[SnapshotMeta, bytes] | None = None
         self._unreadable: Exception | None = None
         """Why the machine may be anything: from a read that failed until it is loaded again."""
 
@@ -333,12 +332,11 @@ class MachineState:
             self._on_unreadable(partition, reloaded.error)
 
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
-        if self._outgoing is None or self._outgoing[0] != meta:
-            stored = self.snapshots.load_latest(STATE_SNAPSHOT)
-            self._outgoing = unpack_snapshot(stored.payload) if stored is not None else None
-        if self._outgoing is None or self._outgoing[0] != meta:
+        stored = self.snapshots.load_latest(STATE_SNAPSHOT)
+        if stored is None:
             return None
-        return self._outgoing[1]
+        found, body = unpack_snapshot(stored.payload)
+        return body if found == meta else None
 
     def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
         try:
