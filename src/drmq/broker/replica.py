@@ -87,6 +87,7 @@ class Replica:
         self._queued_offset = entries.end_offset
         """Where the log ends once all steps are done."""
         self._incoming = incoming
+        self._shelf = shelf
         self._outgoing = OutgoingSnapshot(self, host, owner, shelf)
         self._replaced: SnapshotMeta | None = None
         """While a snapshot is being installed: the one before it, to go back to if the disk refuses the new one."""
@@ -525,25 +526,28 @@ class Replica:
     def _queue_chunks(self, chunks: Sequence[ChunkToSave]) -> None:
         """Keep what is received of a snapshot."""
         jobs = [job for job in map(self._incoming.take, chunks) if job is not None]
-        if chunks[-1].done:
-            data = self._incoming.whole(chunks[-1].meta)
-            if data is not None:
-                intact = self._owner.check_snapshot(chunks[-1].meta, data)
-                self._call_on_loop(self._on_received, chunks[-1], intact)
+        last = chunks[-1]
+        data = self._incoming.whole(last.meta) if last.done else None
+        if data is not None:
+            # Of a large state it takes seconds, and whoever waits for heartbeats of this node would not wait so long.
+            decoding = self._shelf.pool.submit(self._owner.decode_snapshot, last.meta, data)
+            decoding.add_done_callback(lambda done: self._call_on_loop(self._on_decoded, last, data, done))
         self._queue_job(Step(), jobs, ())
 
-    def _on_received(self, chunk: ChunkToSave, intact: bool) -> None:
-        if self.node is None:
-            return
-        if not intact:
+    def _on_decoded(self, chunk: ChunkToSave, data: bytes, done: Future[object | None]) -> None:
+        if self.node is None or done.cancelled() or self._incoming.whole(chunk.meta) is not data:
+            return  # the replica has ended, or another snapshot has come, or the entries have
+        decoded = done.result()
+        if decoded is not None:
+            self._incoming.accept(decoded)
+        else:
             log.error("%s: a snapshot from node %d is damaged; it is asked for again", self.log.name, chunk.sender)
             self._host.writer.run(self.log, self._incoming.forget())
-        self.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, intact)
+        self.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, decoded is not None)
         self._host.mark_dirty(self)
 
     def _installation(self, meta: SnapshotMeta) -> Callable[[], object]:
-        data = self._incoming.whole(meta)
-        assert data is not None, meta
+        data, decoded = self._incoming.accepted(meta)
         forget = self._incoming.forget()
         offset = decode_trim(meta.data)
         base = LedgerBase(meta.index, meta.term, offset, configuration_to_bytes(meta.configuration))
@@ -552,14 +556,14 @@ class Replica:
         self._queued_offset = offset
 
         def install() -> object:
-            result = self._owner.save_snapshot(meta, data)
+            self._owner.save_snapshot(meta, data)
             self._is_half_installed = True
             self.log.reset(offset)
             self._ledger.reset(base)
             self._owner.finish_snapshot(meta, data)
             self._is_half_installed = False
             forget()
-            return result
+            return decoded
 
         return install
 

@@ -51,17 +51,17 @@ class ReplicaOwner(Protocol):
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
         """On a thread of the pool: the state that the snapshot stands for; None if it is there no longer."""
 
-    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
-        """Whether received bytes are a sound state."""
+    def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
+        """On a thread of the pool: what received bytes amount to; None if they are no sound state."""
 
-    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
-        """On the writer thread: keep a received state beside one's own; what it amounts to."""
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        """On the writer thread: keep a received state beside one's own."""
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         """On the writer thread: the log is in its place, so the state can be."""
 
     def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
-        """The log now begins behind the snapshot."""
+        """The log now begins behind the snapshot, which amounts to `reloaded`."""
 
 
 class ReplicaHost(Protocol):

@@ -49,7 +49,7 @@ class Pools:
     replicas: Executor = field(default_factory=lambda: ThreadPoolExecutor(_REPLICA_THREADS, "drmq-replicas"))
     """Making, opening and removing replicas of this node, and notes about them."""
     snapshots: Executor = field(default_factory=lambda: ThreadPoolExecutor(_SNAPSHOT_THREADS, "drmq-snapshots"))
-    """Whole snapshots, of which some are large: reading them for followers."""
+    """Whole snapshots, of which some are large: reading them for followers, and decoding those that were received."""
 
     def shutdown(self) -> None:
         """Wait for what has begun, and end the threads."""
