@@ -9,6 +9,9 @@ The leaders of a node share one *shelf*, which bounds that memory: one file is r
 shelf is full. Whoever comes then waits in a row. To push others out instead would be to read every file again for every
 part as soon as there are more than fit.
 
+A part for a learner is one of its copies: it is sent when its turn has come (`copies`). A turn is asked for when the
+part is in memory, so that nobody who has one keeps the others waiting for a disk.
+
 Always true: whoever is in the row wants a part; the shelf counts what its leaders hold, and no more.
 """
 
@@ -100,14 +103,20 @@ class OutgoingSnapshot:
         self._asks += 1
         self._wanted[wanted.target] = wanted
         if self._body is not None:
-            self.send(wanted.target)
+            self._bring(wanted.target)
+
+    def _bring(self, target: NodeId) -> None:
+        if self._replica.takes_turns(target):
+            self._host.copies.ask(self._replica, target)
+        else:
+            self.send(target)
 
     def send(self, target: NodeId) -> None:
-        """Send a follower the part that it wants, if it does."""
-        wanted, node = self._wanted.pop(target, None), self._replica.node
-        if wanted is None or node is None:
+        """Send a follower the part that it wants, if it wants one and that is at hand."""
+        node = self._replica.node
+        if node is None or self._body is None or target not in self._wanted:
             return
-        assert self._body is not None, wanted
+        wanted = self._wanted.pop(target)
         end = wanted.offset + wanted.size_bytes_max
         part = self._body[wanted.offset : end]
         node.send_snapshot_chunk(target, wanted.meta.snapshot_id, wanted.offset, part, end >= len(self._body))
@@ -162,7 +171,7 @@ class OutgoingSnapshot:
             self._shelf.on_read(len(body))
             self._look_later()
             for target in list(self._wanted):
-                self.send(target)
+                self._bring(target)
             return
         self._shelf.on_read(0)
         if error is not None:

@@ -46,6 +46,7 @@ from drmq.raft import (
     NotLeader,
     Ready,
     Role,
+    SnapshotChunk,
     SnapshotMeta,
     Term,
     configuration_to_bytes,
@@ -153,7 +154,6 @@ class Replica:
             commit=max(applied, entries.snapshot.index),
             applied=max(applied, entries.snapshot.index),
             receiving=self._incoming.receiving,
-            # But for the metadata, whose learners stay learners: what they hear must not wait for copies of records.
             learners_take_turns=self.group != METADATA_GROUP,
         )
         if self.is_alone:
@@ -259,6 +259,7 @@ class Replica:
     def take_turn(self, learner: NodeId) -> None:
         """Send a learner the next part of its copy, if it still wants one."""
         if self.node is not None:
+            self._outgoing.send(learner)
             self.node.give_turn(learner)
             self._host.mark_dirty(self)
 
@@ -332,10 +333,17 @@ class Replica:
     def _send(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
             self._host.copies.on_sent(self, sum(entry.size_bytes for entry in message.entries))
+        elif isinstance(message, SnapshotChunk) and message.data and self._is_learner(message.target):
+            self._host.copies.on_sent(self, len(message.data))
         self._host.send(node_of(message.target), self.group, message)
 
     def _is_learner(self, member: NodeId) -> bool:
         return self.node is not None and member in self.node.configuration.learners
+
+    def takes_turns(self, member: NodeId) -> bool:
+        """Whether what is copied to a member waits for a turn."""
+        # Not of the metadata, whose learners stay learners: what they hear must not wait for copies of records.
+        return self.group != METADATA_GROUP and self._is_learner(member)
 
     def _apply(self, committed: IndexRange) -> None:
         for own in self.entries.own_between(committed.start, committed.end):

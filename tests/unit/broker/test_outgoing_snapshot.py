@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from drmq.broker.copies import CopyTurns
 from drmq.broker.entries import encode_trim
 from drmq.broker.outgoing import IDLE_S, SnapshotShelf
 from drmq.broker.states import encode_state
@@ -13,11 +14,13 @@ from drmq.model import NodeId, Offset
 from drmq.raft import (
     AppendAccepted,
     AppendRejected,
+    AppendRequest,
     Configuration,
     Heartbeat,
     HeartbeatResponse,
     LogIndex,
     Node,
+    ProgressState,
     RaftOptions,
     Role,
     SnapshotAnswer,
@@ -33,6 +36,7 @@ from unit.broker.test_replica import lead
 from unit.broker.test_states import ListMachine
 
 VOTERS = (1, 2, 3, 4)
+LEARNER = NodeId(5)
 META = SnapshotMeta(
     LogIndex(60), Term(4), Configuration.of([NodeId(voter) for voter in VOTERS]), encode_trim(Offset(40))
 )
@@ -228,3 +232,70 @@ def test_leaders_read_one_after_the_other_and_not_while_the_shelf_is_full() -> N
     desks[2].work()
     assert (shelf.held_bytes, [len(desk.parts_to(3)) for desk in desks]) == (len(STATE), [1, 0, 1])
     assert desks[2].node.role is Role.LEADER
+
+
+# ---- learners --------------------------------------------------------------------------------------
+
+
+class SlowDesk(LeadingDesk):
+    """With a rate for copies at which each part of a snapshot takes a second, and node 5 as a learner."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies = CopyTurns(PART_BYTES, lambda: self.waited_s, self.call_later)
+        self._commit()
+        self.replica.change_members([NodeId(voter) for voter in VOTERS], [LEARNER])
+        self.work()
+        self._commit()
+        self.wait()
+        *_, probe = (each for each in self.sent if isinstance(each, AppendRequest) and each.target == LEARNER)
+        receive(self, AppendRejected(LEARNER, SELF, self.node.term, probe.previous_index, LogIndex(0), Term(0)))
+        self.wait()  # what the probe has cost, and one more turn, in which its leader finds that it needs a snapshot
+        assert (self.later, self.node.progress()[LEARNER].state) == ([], ProgressState.SNAPSHOT)
+
+    def _commit(self) -> None:
+        for voter in (2, 3):
+            receive(self, AppendAccepted(NodeId(voter), SELF, self.node.term, self.node.last_index))
+        self.work()
+
+    def wait_for_turns(self) -> None:
+        """Let pass what waits for the row, and not what looks for idle snapshots."""
+        turns = [call for call in self.later if call[0] < IDLE_S]
+        others = [call for call in self.later if call[0] >= IDLE_S]
+        self.later = turns
+        self.wait()
+        self.later += others
+
+
+def test_the_parts_for_a_learner_take_turns_at_the_rate_of_copies() -> None:
+    desk = SlowDesk()
+    desk.answer(LEARNER, 0)
+    desk.read()
+    assert desk.parts_to(LEARNER) == [], "it has asked for a turn"
+    for part in range(3):
+        desk.wait_for_turns()
+        assert [each.offset for each in desk.parts_to(LEARNER)] == [PART_BYTES * each for each in range(part + 1)]
+        desk.answer(LEARNER, PART_BYTES * (part + 1))
+        assert len(desk.copies) == 1
+        assert min(delay_s for delay_s, _ in desk.later) == pytest.approx(1.0), "what was sent is to be paid for first"
+    assert desk.counting.snapshots_read == 1
+
+
+def test_the_parts_for_a_voter_wait_for_no_turn_and_cost_the_copies_nothing() -> None:
+    desk = SlowDesk()
+    desk.ask(4)
+    desk.read()
+    assert [part.offset for part in desk.parts_to(4)] == [0]
+    desk.answer(LEARNER, 0)
+    assert len(desk.copies) == 1
+    assert min(delay_s for delay_s, _ in desk.later) == 0.0
+
+
+def test_a_turn_that_comes_when_the_snapshot_was_let_go_sends_nothing() -> None:
+    desk = SlowDesk()
+    desk.answer(LEARNER, 0)
+    desk.read()
+    receive(desk, Heartbeat(NodeId(2), SELF, Term(desk.node.term + 1), LogIndex(0), 0))
+    desk.work()
+    desk.wait_for_turns()
+    assert (desk.parts_to(LEARNER), len(desk.copies), desk.shelf.held_bytes) == ([], 0, 0)
