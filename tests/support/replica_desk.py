@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from drmq.broker import DiskLogs, LogStore, MemoryLogs, Partition
 from drmq.broker.copies import CopyTurns
 from drmq.broker.group_host import GroupHost
+from drmq.broker.outgoing import SnapshotShelf
 from drmq.broker.partitions import PartitionTable
 from drmq.broker.recent import RecentMemory
 from drmq.broker.replica import Replica
@@ -52,7 +53,10 @@ class InlinePool(Executor):
 
     def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
         future: Future[T] = Future()
-        future.set_result(function(*arguments, **named))
+        try:
+            future.set_result(function(*arguments, **named))
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the future
+            future.set_exception(error)
         return future
 
 
@@ -95,8 +99,15 @@ class Desk:
         self._dirty: deque[Replica] = deque()
         self._is_quick = is_quick
         self._is_turning = False
+        self.shelf = SnapshotShelf(self.pool)
         self.table = PartitionTable(
-            self.store, cast(GroupHost, self), self.writer, self.pool, self.clock, lambda topic, index: machine
+            self.store,
+            cast(GroupHost, self),
+            self.writer,
+            self.pool,
+            self.shelf,
+            self.clock,
+            lambda topic, index: machine,
         )
         self.table.member = SELF
         config = a_config(configs)

@@ -29,6 +29,7 @@ from drmq.broker.maintenance import Maintenance
 from drmq.broker.membership import Buffer, Membership, NodeRemoved, Request
 from drmq.broker.metadata import METADATA_TOPIC, Metadata
 from drmq.broker.options import BrokerOptions, ClusterOptions
+from drmq.broker.outgoing import SnapshotShelf
 from drmq.broker.part_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
 from drmq.broker.partition import Partition
 from drmq.broker.partitions import PartitionTable, StoppedPartition
@@ -107,7 +108,13 @@ class Broker:
         stamps = SeenClock(self.clock, lambda: self.partitions.seen_ms())
         self.groups = GroupCoordinator(group_options_of(self.options), stamps, self._random)
         self.partitions = PartitionTable(
-            store, self.host, self.writer, self._pools.replicas, self.clock, self._machine_of
+            store,
+            self.host,
+            self.writer,
+            self._pools.replicas,
+            SnapshotShelf(self._pools.snapshots),
+            self.clock,
+            self._machine_of,
         )
         self.topics = TopicService(self.metadata, self.host, topic_defaults_of(self.options))
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))

@@ -21,7 +21,7 @@ from crc32c import crc32c
 from drmq.broker.clock import Clock
 from drmq.broker.machine import MachineLog
 from drmq.broker.partition import Partition
-from drmq.broker.states import KeyValue, MachineState
+from drmq.broker.states import Draft, KeyValue, MachineState
 from drmq.groups import (
     DescribeGroupsRequest,
     GroupOptions,
@@ -65,6 +65,16 @@ class AbsentShard:
         return -1
 
 
+class ShardDraft:
+    """A shard that is being made from a snapshot, beside the one that is in use. Implements `states.Draft`."""
+
+    def __init__(self, shard: GroupShard) -> None:
+        self.shard = shard
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        self.shard.replay(record_from_bytes(key, value))
+
+
 class ShardDriver:
     """One shard, its log and its timer. Implements `states.Machine`."""
 
@@ -93,8 +103,12 @@ class ShardDriver:
     def replay(self, key: bytes, value: bytes | None) -> None:
         self.shard.replay(record_from_bytes(key, value))
 
-    def reset(self) -> None:
-        self.shard = self._new_shard()
+    def draft(self) -> ShardDraft:
+        return ShardDraft(self._new_shard())
+
+    def become(self, draft: Draft) -> None:
+        assert isinstance(draft, ShardDraft), draft
+        self.shard = draft.shard
 
     def snapshot(self) -> Iterable[KeyValue]:
         return (record_to_bytes(record) for record in self.shard.snapshot())

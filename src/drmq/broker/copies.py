@@ -1,11 +1,12 @@
 """How fast this node copies partitions to members that are being added: they take turns.
 
 A node that comes back with a new disk is a learner of all its groups at once, and whoever leads one of them sends it
-the whole log. That must not take the network away from those who keep up, so all copies of this node together have a
-rate. What waits for it is never a message: consensus asks for a *turn* (`raft.Ready.turns_wanted`), the learners stand
-in one row, and only when a turn has come are its entries read, one message of them. So what waits costs nothing but
-its place in the row, however many partitions are copied and however slowly; and nothing that was sent can be overtaken
-by a later question whether it arrived.
+the whole log, or its snapshot and what follows that. That must not take the network away from those who keep up, so
+all copies of this node together have a rate. What waits for it is never a message: consensus asks for a *turn*
+(`raft.Ready.turns_wanted`), the learners stand in one row, and only when a turn has come are its entries read, one
+message of them. So what waits costs nothing but its place in the row, however many partitions are copied and however
+slowly; and nothing that was sent can be overtaken by a later question whether it arrived. A part of a snapshot takes a
+turn like that; the leader asks for it when it has the snapshot in memory, which is bounded elsewhere (`outgoing`).
 
 A turn is paid for with the time that the bytes it sent may take. Time in which nothing was copied is not saved up. A
 turn that sends nothing (another leads by now, for example) is free, and the next one follows at once.
@@ -65,7 +66,7 @@ class CopyTurns:
         self._call()
 
     def on_sent(self, replica: Replica, size_bytes: int) -> None:
-        """Entries of this size have left for a learner."""
+        """Entries, or a part of a snapshot, of this size have left for a learner."""
         self._paid_until = max(self._paid_until, self._now()) + size_bytes / self._bytes_per_s
         if replica is self._holder:
             self._holder = None

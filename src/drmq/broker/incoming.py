@@ -5,6 +5,10 @@ an `IncomingFile` as well before it is answered, so that a node that restarts in
 it was. The last part needs no file: what it completes is checked and installed at once, and if a crash comes
 first, that part is sent again. So a snapshot that fits into one message costs no file at all.
 
+What is whole is checked and decoded on a thread, which takes seconds for a large state; the event loop gets what it
+amounts to. In this time another snapshot may come, or entries that make this one needless: so whoever has decoded the
+bytes asks whether they are still the ones in question.
+
 Losing the file costs time and nothing else. A disk that refuses it is therefore no reason for the replica to fail.
 """
 
@@ -45,12 +49,13 @@ class IncomingSnapshot:
         self._sender = NodeId(-1)
         self._meta: SnapshotMeta | None = None
         self._data = bytearray()
-        self._is_whole = False
+        self._whole: bytes | None = None
+        self._decoded: object | None = None
 
     @property
     def receiving(self) -> SnapshotReceiving | None:
         """What consensus has to know of the bytes that are there, when it begins or begins again."""
-        if self._meta is None or self._is_whole:
+        if self._meta is None or self._whole is not None:
             return None
         return SnapshotReceiving(self._sender, self._meta, received=len(self._data))
 
@@ -75,11 +80,12 @@ class IncomingSnapshot:
     def take(self, chunk: ChunkToSave) -> Job | None:
         """Add a part that came; what the writer thread has to do before it is answered."""
         if chunk.offset == 0:
-            self._sender, self._meta, self._data, self._is_whole = chunk.sender, chunk.meta, bytearray(), False
+            self._begin(chunk.sender, chunk.meta)
         if (self._sender, self._meta, len(self._data)) != (chunk.sender, chunk.meta, chunk.offset):
             return None
         self._data += chunk.data
-        self._is_whole = chunk.done
+        if chunk.done:
+            self._whole, self._data = bytes(self._data), bytearray()
         file = self._file
         if chunk.done or file is None:
             return None
@@ -98,9 +104,25 @@ class IncomingSnapshot:
 
         return keep
 
+    def _begin(self, sender: NodeId, meta: SnapshotMeta | None) -> None:
+        self._sender, self._meta, self._data = sender, meta, bytearray()
+        self._whole = self._decoded = None
+
     def whole(self, meta: SnapshotMeta) -> bytes | None:
-        """The bytes of that snapshot, once all have come."""
-        return bytes(self._data) if self._is_whole and self._meta == meta else None
+        """The bytes of that snapshot, once all have come; the same object every time."""
+        return self._whole if self._meta == meta else None
+
+    def accept(self, decoded: object) -> None:
+        """The whole is sound, and this is what it amounts to."""
+        assert self._whole is not None, self._meta
+        self._decoded = decoded
+
+    def accepted(self, meta: SnapshotMeta) -> tuple[bytes, object]:
+        """The bytes of a snapshot that is sound, and what they amount to."""
+        assert self._meta == meta, (self._meta, meta)
+        assert self._whole is not None, meta
+        assert self._decoded is not None, meta
+        return self._whole, self._decoded
 
     def is_overtaken(self, commit: LogIndex) -> bool:
         """Whether there is something of a snapshot that a log committed up to here does not need any more."""
@@ -108,7 +130,7 @@ class IncomingSnapshot:
 
     def forget(self) -> Job:
         """Let the memory go; what the writer thread has to do for the file."""
-        self._sender, self._meta, self._data, self._is_whole = NodeId(-1), None, bytearray(), False
+        self._begin(NodeId(-1), None)
         return self._file.remove if self._file is not None else lambda: None
 
 

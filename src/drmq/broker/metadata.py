@@ -16,7 +16,7 @@ from drmq.broker.clock import Clock
 from drmq.broker.machine import MachineLog
 from drmq.broker.partition import Partition
 from drmq.broker.pending import durable
-from drmq.broker.states import KeyValue
+from drmq.broker.states import Draft, KeyValue
 from drmq.catalog import Catalog, Fact, Topic, decode_fact, encode_fact
 from drmq.model import ApiError, ErrorCode, NodeId, Offset, TopicId, node_of
 from drmq.model.names import CLUSTER_METADATA, METADATA_GROUP
@@ -25,13 +25,24 @@ METADATA_TOPIC = Topic(METADATA_GROUP.topic_id, CLUSTER_METADATA, ())
 """The topic of the metadata log. It stands outside the catalog, which is made from it."""
 
 
+class CatalogDraft:
+    """A catalog that is being made from a snapshot. Implements `states.Draft`."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog()
+        self.touched: set[TopicId] = set()
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        _replay(value, self.catalog, self.touched)
+
+
 class CatalogMachine:
     """The catalog as a `states.Machine`."""
 
     def __init__(self) -> None:
         self.catalog = Catalog()
         self.on_changed: Callable[[set[TopicId]], None] = lambda topics: None
-        """Called with the topics that committed facts were about; others may have changed as well after a reset."""
+        """Called with the topics that committed facts were about, and with all when the catalog has become another."""
         self.on_lead: Callable[[], None] = lambda: None
         self.on_follow: Callable[[], None] = lambda: None
         self._touched: set[TopicId] = set()
@@ -56,18 +67,18 @@ class CatalogMachine:
                 kept.replay(fact)
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        fact = decode_fact(value or b"{}")
-        topic_id = getattr(fact, "topic_id", None)
-        if topic_id is not None:
-            self._touched.add(topic_id)
-        self.catalog.replay(fact)
+        _replay(value, self.catalog, self._touched)
 
-    def reset(self) -> None:
-        self._touched.update(self.catalog.topics_by_id)
+    def draft(self) -> CatalogDraft:
+        return CatalogDraft()
+
+    def become(self, draft: Draft) -> None:
+        assert isinstance(draft, CatalogDraft), draft
+        self._touched.update(self.catalog.topics_by_id, draft.touched)
         if self._kept is None and self._was_applied:
-            # What follows begins with an old snapshot, and this node may have acted upon what it had.
+            # This is an old snapshot, with more to follow, and this node may have acted upon what it had.
             self._kept = self.catalog
-        self.catalog = Catalog()
+        self.catalog = draft.catalog
 
     def snapshot(self) -> Iterable[KeyValue]:
         return map(encode_fact, list(self.catalog.snapshot()))
@@ -76,6 +87,14 @@ class CatalogMachine:
         self._was_applied, self._kept = True, None
         touched, self._touched = self._touched, set()
         self.on_changed(touched)
+
+
+def _replay(value: bytes | None, catalog: Catalog, touched: set[TopicId]) -> None:
+    fact = decode_fact(value or b"{}")
+    topic_id = getattr(fact, "topic_id", None)
+    if topic_id is not None:
+        touched.add(topic_id)
+    catalog.replay(fact)
 
 
 class Metadata:

@@ -130,7 +130,8 @@ class BrokerOptions:
     """How often leaders are handed back to the replicas that should lead: a node that comes back gets its share."""
 
     reassignment_bytes_per_s: Bytes = 33_554_432
-    """The most that a node sends to all replicas that are being added, in bytes per second."""
+    """The most that a node sends to all replicas that are being added, in bytes per second: batches and parts of
+    snapshots."""
 
     snapshot_part_bytes: Annotated[int, Range(1_024, 3_145_728)] = 2_097_152
     """Size of the parts in which a leader sends its state to a replica that needs it. A replica that is restarted on

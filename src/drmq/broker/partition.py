@@ -73,11 +73,13 @@ class PartitionState(Protocol):
     def reload(self, end_offset: Offset) -> object:
         """On the writer thread: the state of a log that ends at `end_offset`."""
 
-    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None: ...
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
+        """On a thread of the pool: what is sent of that snapshot; None if another has taken its place."""
 
-    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool: ...
+    def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
+        """On a thread of the pool: what a received snapshot amounts to, for `on_reloaded`; None if it is damaged."""
 
-    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object: ...
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None: ...
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None: ...
 
@@ -538,11 +540,11 @@ class Partition:
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
         return self.state.snapshot_bytes(meta)
 
-    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
-        return self.state.check_snapshot(meta, data)
+    def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
+        return self.state.decode_snapshot(meta, data)
 
-    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
-        return self.state.save_snapshot(meta, data)
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        self.state.save_snapshot(meta, data)
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         self.state.finish_snapshot(meta, data)

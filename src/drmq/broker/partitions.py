@@ -22,6 +22,7 @@ from drmq.broker.entries import EntryLog
 from drmq.broker.group_host import GroupHost
 from drmq.broker.incoming import IncomingSnapshot
 from drmq.broker.logs import LogStore
+from drmq.broker.outgoing import SnapshotShelf
 from drmq.broker.partition import Partition
 from drmq.broker.producers import ProducerTable
 from drmq.broker.replica import Replica
@@ -73,7 +74,14 @@ class PartitionTable:
     """The partitions on this node by topic name and by topic id. Implements `partition.PartitionEvents`."""
 
     def __init__(
-        self, store: LogStore, host: GroupHost, writer: Writer, pool: Executor, clock: Clock, machine_of: MachineOf
+        self,
+        store: LogStore,
+        host: GroupHost,
+        writer: Writer,
+        pool: Executor,
+        shelf: SnapshotShelf,
+        clock: Clock,
+        machine_of: MachineOf,
     ) -> None:
         self.committed_catalog: Callable[[], Catalog] = Catalog
         """What exists, here or elsewhere; set by the broker."""
@@ -92,6 +100,7 @@ class PartitionTable:
         self._clock = clock
         self._writer = writer
         self._pool = pool
+        self._shelf = shelf
         self._machine_of = machine_of
         self._by_name: dict[str, dict[int, Slot]] = {}
         self._by_id: dict[TopicId, dict[int, Slot]] = {}
@@ -195,7 +204,9 @@ class PartitionTable:
         incoming = IncomingSnapshot(opened.name, self._store.incoming(topic.name, topic.topic_id, index))
         incoming.load(entries.snapshot.index)
         member = self.member_in(topic, index)
-        partition.replica = Replica(partition.group, member, entries, ledger, incoming, self._host, partition)
+        partition.replica = Replica(
+            partition.group, member, entries, ledger, incoming, self._host, partition, self._shelf
+        )
         if isinstance(state, MachineState):
             partition.high_watermark = partition.acked_offset = state.applied_offset
         return partition

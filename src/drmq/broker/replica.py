@@ -23,6 +23,7 @@ from functools import partial
 
 from drmq.broker.entries import Batch, EntryLog, decode_trim, own_entry, received
 from drmq.broker.incoming import IncomingSnapshot
+from drmq.broker.outgoing import OutgoingSnapshot, SnapshotShelf
 from drmq.broker.replica_ports import ReplicaHost, ReplicaOwner
 from drmq.broker.rest import Rest
 from drmq.broker.states import InstallationInDoubt
@@ -34,7 +35,6 @@ from drmq.raft import (
     NO_INDEX,
     AppendRequest,
     ChunkToSave,
-    ChunkWanted,
     Entry,
     EntryKind,
     HardState,
@@ -46,6 +46,7 @@ from drmq.raft import (
     NotLeader,
     Ready,
     Role,
+    SnapshotChunk,
     SnapshotMeta,
     Term,
     configuration_to_bytes,
@@ -71,6 +72,7 @@ class Replica:
         incoming: IncomingSnapshot,
         host: ReplicaHost,
         owner: ReplicaOwner,
+        shelf: SnapshotShelf,
     ) -> None:
         self.group = group
         self.member = member
@@ -86,6 +88,8 @@ class Replica:
         self._queued_offset = entries.end_offset
         """Where the log ends once all steps are done."""
         self._incoming = incoming
+        self._shelf = shelf
+        self._outgoing = OutgoingSnapshot(self, host, owner, shelf)
         self._replaced: SnapshotMeta | None = None
         """While a snapshot is being installed: the one before it, to go back to if the disk refuses the new one."""
         self._is_half_installed = False
@@ -150,7 +154,6 @@ class Replica:
             commit=max(applied, entries.snapshot.index),
             applied=max(applied, entries.snapshot.index),
             receiving=self._incoming.receiving,
-            # But for the metadata, whose learners stay learners: what they hear must not wait for copies of records.
             learners_take_turns=self.group != METADATA_GROUP,
         )
         if self.is_alone:
@@ -163,6 +166,7 @@ class Replica:
         self._stopped = True
         self.node = None
         self.entries.recent.clear()
+        self._outgoing.drop()
         self._steps.clear()
         self._refuse_reads()
 
@@ -255,6 +259,7 @@ class Replica:
     def take_turn(self, learner: NodeId) -> None:
         """Send a learner the next part of its copy, if it still wants one."""
         if self.node is not None:
+            self._outgoing.send(learner)
             self.node.give_turn(learner)
             self._host.mark_dirty(self)
 
@@ -273,6 +278,7 @@ class Replica:
         while node is not None and node.has_ready:
             self._carry_out(node.take_ready())
             node = self.node
+        self._outgoing.drop_if_over()
         if self.entries.recent:
             if node is not None and node.has_followers:
                 self.entries.recent.release(node.replicated_index)
@@ -313,7 +319,7 @@ class Replica:
             # Whoever catches up must not take the network away from those who keep up.
             self._host.copies.ask(self, learner)
         for wanted in ready.chunks_wanted:
-            self._bring_chunk(wanted)
+            self._outgoing.want(wanted)
 
     def _answer_read(self, context: object, index: LogIndex | None) -> None:
         done = self._reads.pop(context, None)
@@ -327,10 +333,17 @@ class Replica:
     def _send(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
             self._host.copies.on_sent(self, sum(entry.size_bytes for entry in message.entries))
+        elif isinstance(message, SnapshotChunk) and message.data and self._is_learner(message.target):
+            self._host.copies.on_sent(self, len(message.data))
         self._host.send(node_of(message.target), self.group, message)
 
     def _is_learner(self, member: NodeId) -> bool:
         return self.node is not None and member in self.node.configuration.learners
+
+    def takes_turns(self, member: NodeId) -> bool:
+        """Whether what is copied to a member waits for a turn."""
+        # Not of the metadata, whose learners stay learners: what they hear must not wait for copies of records.
+        return self.group != METADATA_GROUP and self._is_learner(member)
 
     def _apply(self, committed: IndexRange) -> None:
         for own in self.entries.own_between(committed.start, committed.end):
@@ -518,46 +531,31 @@ class Replica:
         """Whether a leader's snapshot is taking the place of log and state."""
         return self._replaced is not None
 
-    def _bring_chunk(self, wanted: ChunkWanted) -> None:
-        node, meta = self.node, wanted.meta
-        assert node is not None
-        try:
-            data = self._owner.snapshot_bytes(meta) if meta == self.entries.snapshot else None
-        except (StorageError, OSError) as error:
-            # It is asked for again. One file that cannot be read is no reason to lead no longer.
-            target, repeat = node_of(wanted.target), {"repeat_key": f"no snapshot {self.log.name}"}
-            log.error("%s: the snapshot that node %d needs: %s", self.log.name, target, error, extra=repeat)
-            data = None
-        if data is None:
-            node.on_snapshot_unavailable(wanted.target, meta.snapshot_id)
-            return
-        end = wanted.offset + wanted.size_bytes_max
-        node.send_snapshot_chunk(
-            wanted.target, meta.snapshot_id, wanted.offset, data[wanted.offset : end], end >= len(data)
-        )
-
     def _queue_chunks(self, chunks: Sequence[ChunkToSave]) -> None:
         """Keep what is received of a snapshot."""
         jobs = [job for job in map(self._incoming.take, chunks) if job is not None]
-        if chunks[-1].done:
-            data = self._incoming.whole(chunks[-1].meta)
-            if data is not None:
-                intact = self._owner.check_snapshot(chunks[-1].meta, data)
-                self._call_on_loop(self._on_received, chunks[-1], intact)
+        last = chunks[-1]
+        data = self._incoming.whole(last.meta) if last.done else None
+        if data is not None:
+            # Of a large state it takes seconds, and whoever waits for heartbeats of this node would not wait so long.
+            decoding = self._shelf.pool.submit(self._owner.decode_snapshot, last.meta, data)
+            decoding.add_done_callback(lambda done: self._call_on_loop(self._on_decoded, last, data, done))
         self._queue_job(Step(), jobs, ())
 
-    def _on_received(self, chunk: ChunkToSave, intact: bool) -> None:
-        if self.node is None:
-            return
-        if not intact:
+    def _on_decoded(self, chunk: ChunkToSave, data: bytes, done: Future[object | None]) -> None:
+        if self.node is None or done.cancelled() or self._incoming.whole(chunk.meta) is not data:
+            return  # the replica has ended, or another snapshot has come, or the entries have
+        decoded = done.result()
+        if decoded is not None:
+            self._incoming.accept(decoded)
+        else:
             log.error("%s: a snapshot from node %d is damaged; it is asked for again", self.log.name, chunk.sender)
             self._host.writer.run(self.log, self._incoming.forget())
-        self.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, intact)
+        self.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, decoded is not None)
         self._host.mark_dirty(self)
 
     def _installation(self, meta: SnapshotMeta) -> Callable[[], object]:
-        data = self._incoming.whole(meta)
-        assert data is not None, meta
+        data, decoded = self._incoming.accepted(meta)
         forget = self._incoming.forget()
         offset = decode_trim(meta.data)
         base = LedgerBase(meta.index, meta.term, offset, configuration_to_bytes(meta.configuration))
@@ -566,14 +564,14 @@ class Replica:
         self._queued_offset = offset
 
         def install() -> object:
-            result = self._owner.save_snapshot(meta, data)
+            self._owner.save_snapshot(meta, data)
             self._is_half_installed = True
             self.log.reset(offset)
             self._ledger.reset(base)
             self._owner.finish_snapshot(meta, data)
             self._is_half_installed = False
             forget()
-            return result
+            return decoded
 
         return install
 
@@ -641,6 +639,7 @@ class Replica:
             self._host.wake_others(self)
         self.node = None
         self.entries.recent.clear()
+        self._outgoing.drop()
         self._steps.clear()
         try:
             self._owner.on_replica_failed(reason, self.log.end_offset if end_offset is None else end_offset)

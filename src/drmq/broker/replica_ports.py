@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaOwner(Protocol):
-    """Whose log it is: hears in offsets what consensus decided. All calls come on the event loop."""
+    """Whose log it is: hears in offsets what consensus decided. On the event loop, if nothing else is said."""
 
     def on_leadership(self, leadership: Leadership) -> None:
         """The role, the term or the known leader has changed."""
@@ -49,19 +49,19 @@ class ReplicaOwner(Protocol):
         """The replica has begun again from what the disk holds."""
 
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
-        """The state that the snapshot stands for; None if it is there no longer."""
+        """On a thread of the pool: the state that the snapshot stands for; None if it is there no longer."""
 
-    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
-        """Whether received bytes are a sound state."""
+    def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
+        """On a thread of the pool: what received bytes amount to; None if they are no sound state."""
 
-    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
-        """On the writer thread: keep a received state beside one's own; what it amounts to."""
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        """On the writer thread: keep a received state beside one's own."""
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         """On the writer thread: the log is in its place, so the state can be."""
 
     def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
-        """The log now begins behind the snapshot."""
+        """The log now begins behind the snapshot, which amounts to `reloaded`."""
 
 
 class ReplicaHost(Protocol):

@@ -152,16 +152,14 @@ class MessageState:
         found, body = unpack_snapshot(stored.payload)
         return body if found == meta else None
 
-    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
+    def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
         try:
-            ProducerTable.from_bytes(data)
+            return ProducerTable.from_bytes(data)
         except Exception:  # noqa: BLE001 - bytes of a peer, which may be anything
-            return False
-        return True
+            return None
 
-    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         keep_for_installation(self.snapshots, meta, data)
-        return ProducerTable.from_bytes(data)
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         offset = decode_trim(meta.data)
@@ -175,13 +173,22 @@ class MessageState:
 # ---- partitions of state machines ---------------------------------------------------------------
 
 
+class Draft(Protocol):
+    """A state that is made beside a machine's own. It belongs to one thread, and nobody sees it before it is whole."""
+
+    def replay(self, key: bytes, value: bytes | None) -> None: ...
+
+
 class Machine(Protocol):
     """A state machine: changes only by `replay`, and can be made anew and written down as records."""
 
     def replay(self, key: bytes, value: bytes | None) -> None: ...
 
-    def reset(self) -> None:
-        """Forget everything: records of a snapshot follow."""
+    def draft(self) -> Draft:
+        """On any thread: an empty state, for the records of a snapshot. Reads nothing that the event loop changes."""
+
+    def become(self, draft: Draft) -> None:
+        """Be what a draft says, and nothing of before. The same short step for a large state and for a small one."""
 
     def snapshot(self) -> Iterable[KeyValue]:
         """Records that lead to what it is at this moment, whoever takes them one by one, and whenever."""
@@ -197,11 +204,19 @@ class Machine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A machine's snapshot, in memory; nothing at all before the first one."""
+class _Stored:
+    """A machine's snapshot, as bytes; none at all before the first one."""
 
     snapshot: SnapshotMeta | None
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A machine's snapshot, ready to be what the machine is."""
+
+    snapshot: SnapshotMeta | None
+    draft: Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +241,6 @@ class MachineState:
         self.applied_offset = Offset(0)
         self.applied_index = LogIndex(0)
         self._leads = False
-        self._outgoing: tuple[SnapshotMeta, bytes] | None = None
         self._unreadable: Exception | None = None
         """Why the machine may be anything: from a read that failed until it is loaded again."""
 
@@ -236,11 +250,11 @@ class MachineState:
 
     def load(self) -> SnapshotMeta | None:
         """Make the machine what its newest snapshot says. Blocks. What follows in the log comes with its commit."""
-        loaded = self._read_stored()
-        self._take(loaded)
-        return loaded.snapshot
+        stored = self._read_stored()
+        self._take(self._replayed(stored))
+        return stored.snapshot
 
-    def _read_stored(self) -> _Loaded:
+    def _read_stored(self) -> _Stored:
         stored = self.snapshots.load_latest(STATE_SNAPSHOT)
         if self.log.start_offset > (0 if stored is None else stored.offset):
             raise StateUnreadable(
@@ -248,11 +262,15 @@ class MachineState:
                 "restore its *.snapshot files from a backup, or remove this node's data directory and let it "
                 "catch up from the others"
             )
-        return _Loaded(None, b"") if stored is None else _Loaded(*unpack_snapshot(stored.payload))
+        return _Stored(None, b"") if stored is None else _Stored(*unpack_snapshot(stored.payload))
+
+    def _replayed(self, stored: _Stored) -> _Loaded:
+        draft = self.machine.draft()
+        replay_batches(stored.body, draft.replay, Offset(0))
+        return _Loaded(stored.snapshot, draft)
 
     def _take(self, loaded: _Loaded) -> None:
-        self.machine.reset()
-        replay_batches(loaded.body, self.machine.replay, Offset(0))
+        self.machine.become(loaded.draft)
         meta = loaded.snapshot
         self.applied_offset = Offset(0) if meta is None else decode_trim(meta.data)
         self.applied_index = LogIndex(0) if meta is None else meta.index
@@ -324,6 +342,8 @@ class MachineState:
 
     def on_reloaded(self, partition: Partition, reloaded: object) -> None:
         """The log was cut (which the state never saw), or replaced by a snapshot, or the replica begins again."""
+        if isinstance(reloaded, _Stored):
+            reloaded = self._replayed(reloaded)
         if isinstance(reloaded, _Loaded):
             self._take(reloaded)
             if self.applied_offset == partition.high_watermark:
@@ -333,32 +353,36 @@ class MachineState:
             self._on_unreadable(partition, reloaded.error)
 
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
-        if self._outgoing is None or self._outgoing[0] != meta:
-            stored = self.snapshots.load_latest(STATE_SNAPSHOT)
-            self._outgoing = unpack_snapshot(stored.payload) if stored is not None else None
-        if self._outgoing is None or self._outgoing[0] != meta:
+        stored = self.snapshots.load_latest(STATE_SNAPSHOT)
+        if stored is None:
             return None
-        return self._outgoing[1]
+        found, body = unpack_snapshot(stored.payload)
+        return body if found == meta else None
 
-    def check_snapshot(self, meta: SnapshotMeta, data: bytes) -> bool:
-        try:
-            end = 0
-            for position, header in iter_batches(data):
-                end = position + header.size
-                check_replicated_batch(data[position:end])
-            replay_batches(data, lambda key, value: None, Offset(0))
-        except Exception:  # noqa: BLE001 - bytes of a peer, which may be anything
-            return False
-        return end == len(data)
+    def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
+        # Sound bytes that cannot be replayed are a bug, here or in the leader. Sent again they would be the same.
+        return self._replayed(_Stored(meta, data)) if _is_sound(data) else None
 
-    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> object:
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         keep_for_installation(self.snapshots, meta, data)
-        return _Loaded(meta, data)
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         self.snapshots.remove_after(STATE_SNAPSHOT, Offset(-1))
         self.snapshots.save(STATE_SNAPSHOT, decode_trim(meta.data), pack_snapshot(meta, data))
         self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))
+
+
+def _is_sound(data: bytes) -> bool:
+    """Whether these are the batches of a state, all of them and undamaged."""
+    end = 0
+    try:
+        for position, header in iter_batches(data):
+            end = position + header.size
+            check_replicated_batch(data[position:end])
+        replay_batches(data, lambda key, value: None, Offset(0))
+    except Exception:  # noqa: BLE001 - bytes of a peer, which may be anything
+        return False
+    return end == len(data)
 
 
 def encode_state(records: Iterable[KeyValue]) -> bytes:

@@ -23,6 +23,8 @@ OpenNetwork = Callable[
 _CLIENT_THREADS = 4
 _FOLLOWER_THREADS = 2
 _REPLICA_THREADS = 4
+_SNAPSHOT_THREADS = 1
+"""Each computes for seconds, and shares the interpreter with the event loop."""
 
 
 async def _open_sockets(
@@ -39,7 +41,7 @@ class Pools:
 
     Whoever waits has a pool of their own, so that a thousand partitions that are being made, or a follower that lags,
     cost a client nothing. What can wait in each is bounded by those who ask: connections by the requests that they may
-    have open, groups by one read for their followers, and replicas are made for one topic at a time.
+    have open, groups by one read for their followers and one snapshot, and replicas are made for one topic at a time.
     """
 
     clients: Executor = field(default_factory=lambda: ThreadPoolExecutor(_CLIENT_THREADS, "drmq-clients"))
@@ -48,9 +50,13 @@ class Pools:
     """What replicas on other nodes have missed and the page cache does not have."""
     replicas: Executor = field(default_factory=lambda: ThreadPoolExecutor(_REPLICA_THREADS, "drmq-replicas"))
     """Making, opening and removing replicas of this node, and notes about them."""
+    snapshots: Executor = field(default_factory=lambda: ThreadPoolExecutor(_SNAPSHOT_THREADS, "drmq-snapshots"))
+    """Whole snapshots, of which some are large: reading them for followers, and decoding those that were received."""
 
     def shutdown(self) -> None:
         """Wait for what has begun, and end the threads."""
+        # A snapshot that is on its way is sent again to the next life of this node, or by the next leader.
+        self.snapshots.shutdown(cancel_futures=True)
         for pool in (self.clients, self.followers, self.replicas):
             pool.shutdown()
 

@@ -15,6 +15,7 @@ import pytest
 from drmq.broker import MemoryLogs, Partition
 from drmq.broker.entries import Batch, encode_trim
 from drmq.broker.group_host import GroupHost
+from drmq.broker.outgoing import SnapshotShelf
 from drmq.broker.partitions import PartitionTable
 from drmq.catalog import Topic, TopicDefaults, effective
 from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId
@@ -62,7 +63,13 @@ class Place:
         )
         self.host.network = cast(Network, self)
         self.table = PartitionTable(
-            MemoryLogs(), self.host, self.writer, InlinePool(), FrozenClock(), lambda topic, index: None
+            MemoryLogs(),
+            self.host,
+            self.writer,
+            InlinePool(),
+            SnapshotShelf(InlinePool()),
+            FrozenClock(),
+            lambda topic, index: None,
         )
         self.table.member = MemberId(self.node_id)
         self.sent: list[PeerMessage] = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -11,6 +13,7 @@ from drmq.broker.entries import encode_trim
 from drmq.broker.options import BrokerOptions, InvalidOption
 from drmq.broker.part_options import raft_options_of
 from drmq.broker.producers import ProducerTable
+from drmq.broker.states import KeyValue, encode_state
 from drmq.model import LeaderEpoch, NodeId, Offset
 from drmq.raft import (
     AppendAccepted,
@@ -18,6 +21,8 @@ from drmq.raft import (
     Configuration,
     Entry,
     EntryKind,
+    Heartbeat,
+    HeartbeatResponse,
     LogIndex,
     RaftOptions,
     SnapshotAnswer,
@@ -29,7 +34,9 @@ from drmq.records import stamp
 from drmq.testing.files import FakeFiles, PowerCut
 from drmq.transport.peers import PeerOptions
 from support.batches import a_batch, a_header
+from support.held_pool import HeldPool
 from support.replica_desk import SELF, TOPIC, Desk
+from unit.broker.test_states import ListMachine
 
 GROUP = (1, 2, 3)
 INCOMING = f"/data/topics/{TOPIC.name}.{TOPIC.topic_id.hex()}/0/incoming"
@@ -335,3 +342,164 @@ def test_a_replica_that_begins_again_after_a_full_disk_goes_on_too() -> None:
     sender.send_rest(desk)
     check_installed(desk)
     check_restored(desk)
+
+
+# ---- while a whole snapshot is decoded ----------------------------------------------------------
+
+
+def received(sender: Sender, desk: Desk) -> HeldPool:
+    """All of a snapshot has come, and a thread is about to decode it."""
+    desk.shelf.pool = held = HeldPool()
+    sender.send_rest(desk)
+    assert len(held) == 1
+    return held
+
+
+def test_the_event_loop_goes_on_while_a_snapshot_is_decoded() -> None:
+    """Its peers hear of this node, and the leader does not send everything again."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    sender = Sender()
+    held = received(sender, desk)
+    desk.sent.clear()
+    for _ in range(3):
+        desk.replica.receive(Heartbeat(NodeId(2), SELF, Term(5), LogIndex(0), 0))
+        desk.work()
+    assert [type(message) for message in desk.sent] == [HeartbeatResponse] * 3
+    assert sender.offer(desk) == len(sender.data)
+    assert (desk.log.start_offset, desk.replica.entries.snapshot.index) == (0, 0)
+    held.run()
+    desk.work()
+    check_installed(desk)
+    check_restored(desk)
+
+
+class WatchedMachine(ListMachine):
+    """Says on which threads its drafts were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def draft(self) -> ListMachine:
+        machine = self
+
+        class Watched(ListMachine):
+            def replay(self, key: bytes, value: bytes | None) -> None:
+                machine.threads.add(threading.get_ident())
+                super().replay(key, value)
+
+        machine.threads.add(threading.get_ident())
+        return Watched()
+
+
+def test_a_state_is_made_on_a_thread_and_taken_in_one_step() -> None:
+    machine = WatchedMachine()
+    desk = Desk(FakeFiles(), members=GROUP, machine=machine)
+    machine.threads.clear()
+    records: list[KeyValue] = [(b"key %d" % number, b"value") for number in range(3_000)]
+    with ThreadPoolExecutor(1) as pool:
+        desk.shelf.pool = pool
+        desk.replica.receive(SnapshotChunk(NodeId(2), SELF, Term(5), a_meta(), 0, encode_state(records), True))
+        desk.turn()
+        assert machine.records == []
+    desk.work()
+    assert machine.records == records
+    assert len(machine.threads) == 1
+    assert threading.get_ident() not in machine.threads
+
+
+def test_a_snapshot_that_was_decoded_too_late_does_not_take_the_place_of_a_newer_one() -> None:
+    for is_damaged in (False, True):
+        desk = Desk(FakeFiles(), members=GROUP)
+        late = Sender(data=a_table()[: -1 if is_damaged else None])
+        held = received(late, desk)
+        newer = Sender(meta=a_meta(70), data=a_table(100))
+        position = newer.send_part(desk, newer.offer(desk))
+        held.run()
+        desk.work()
+        assert desk.replica.entries.snapshot.index == 0
+        while position < len(newer.data):
+            position = newer.send_part(desk, position)
+        held.run()
+        desk.work()
+        assert desk.replica.entries.snapshot.index == 70
+        assert desk.partition.producers.find_repeat(a_header(100, 0, 3)) is not None
+        assert len(desk.partition.producers) == PRODUCERS
+
+
+def test_a_replica_that_begins_again_while_a_snapshot_is_decoded_gets_it_again() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    held = received(Sender(data=a_table(100)), desk)
+    before = desk.replica.node
+    assert isinstance(desk.files, FakeFiles)
+    desk.files.fail("write", errno.ENOSPC, path_part=".log")
+    append = AppendRequest(NodeId(2), SELF, Term(5), LogIndex(0), Term(0), tuple(entries_of(1, 1)), LogIndex(0))
+    desk.replica.receive(append)
+    desk.work()
+    assert desk.replica.node is not before
+    held.run()
+    desk.work()
+    assert desk.replica.entries.snapshot.index == 0
+    again = received(Sender(), desk)
+    again.run()
+    desk.work()
+    check_installed(desk)
+
+
+def test_a_late_result_is_not_taken_for_that_of_the_next_transfer() -> None:
+    """The same snapshot of the same leader, but its bytes were damaged on the way, the first time or the second."""
+    for is_first_damaged in (False, True):
+        desk = Desk(FakeFiles(), members=GROUP)
+        damaged, good = Sender(data=a_table()[:-1]), Sender()
+        first = received(damaged if is_first_damaged else good, desk)
+        assert isinstance(desk.files, FakeFiles)
+        desk.files.fail("write", errno.ENOSPC, path_part=".log")
+        append = AppendRequest(NodeId(2), SELF, Term(5), LogIndex(0), Term(0), tuple(entries_of(1, 1)), LogIndex(0))
+        desk.replica.receive(append)
+        desk.work()
+        second = received(good if is_first_damaged else damaged, desk)
+        first.run()
+        desk.work()
+        assert desk.replica.entries.snapshot.index == 0
+        second.run()
+        desk.work()
+        assert desk.replica.entries.snapshot.index == (60 if is_first_damaged else 0)
+
+
+def test_a_replica_that_is_closed_while_a_snapshot_is_decoded_stays_as_it_is() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    held = received(Sender(), desk)
+    desk.partition.close()
+    held.run()
+    desk.work()
+    assert (desk.log.start_offset, desk.replica.node) == (0, None)
+
+
+def test_what_entries_have_overtaken_while_it_is_decoded_is_not_installed() -> None:
+    desk = Desk(FakeFiles(), members=GROUP)
+    held = received(Sender(meta=a_meta(3)), desk)
+    own = [Entry(LogIndex(index), LogIndex(index), Term(4), EntryKind.NOTHING, b"", 0) for index in range(1, 5)]
+    append = AppendRequest(NodeId(2), SELF, Term(5), LogIndex(0), Term(0), tuple(own), LogIndex(4))
+    desk.replica.receive(append)
+    desk.work()
+    held.run()
+    desk.work()
+    assert (desk.log.start_offset, desk.replica.entries.last_index) == (0, 4)
+    assert desk.replica.node is not None
+    assert desk.replica.node.commit_index == 4
+
+
+def test_sound_bytes_that_cannot_be_replayed_are_a_bug_and_not_damage() -> None:
+    """To ask for them again would be to get them again, for ever."""
+
+    class Picky(ListMachine):
+        def draft(self) -> ListMachine:
+            return Picky()
+
+        def replay(self, key: bytes, value: bytes | None) -> None:
+            raise ValueError("a record of another version")
+
+    desk = Desk(FakeFiles(), members=GROUP, machine=Picky())
+    desk.replica.receive(SnapshotChunk(NodeId(2), SELF, Term(5), a_meta(), 0, encode_state([(b"key", b"")]), True))
+    with pytest.raises(ValueError, match="another version"):
+        desk.work()

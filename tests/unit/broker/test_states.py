@@ -16,6 +16,7 @@ from drmq.broker.states import (
     INSTALL_SNAPSHOT,
     PRODUCERS_SNAPSHOT,
     STATE_SNAPSHOT,
+    Draft,
     KeyValue,
     MachineState,
     MessageState,
@@ -44,8 +45,12 @@ class ListMachine:
     def replay(self, key: bytes, value: bytes | None) -> None:
         self.records.append((key, value))
 
-    def reset(self) -> None:
-        self.records = []
+    def draft(self) -> ListMachine:
+        return ListMachine()
+
+    def become(self, draft: Draft) -> None:
+        assert isinstance(draft, ListMachine)
+        self.records = draft.records
 
     def snapshot(self) -> Iterable[KeyValue]:
         return self.records
@@ -188,14 +193,14 @@ def test_a_snapshot_goes_out_only_under_its_own_name() -> None:
 def test_a_damaged_snapshot_from_a_peer_is_noticed() -> None:
     state, _ = Desk().state()
     sound = encode_state(pairs("a"))
-    assert state.check_snapshot(a_meta(1), sound)
-    assert state.check_snapshot(a_meta(1), b"")
-    assert not state.check_snapshot(a_meta(1), sound[:-3])
-    assert not state.check_snapshot(a_meta(1), b"nonsense" * 20)
+    assert state.decode_snapshot(a_meta(1), sound) is not None
+    assert state.decode_snapshot(a_meta(1), b"") is not None
+    assert state.decode_snapshot(a_meta(1), sound[:-3]) is None
+    assert state.decode_snapshot(a_meta(1), b"nonsense" * 20) is None
     for position in (9, 30, len(sound) - 1):
         damaged = bytearray(sound)
         damaged[position] ^= 1
-        assert not state.check_snapshot(a_meta(1), bytes(damaged)), position
+        assert state.decode_snapshot(a_meta(1), bytes(damaged)) is None, position
 
 
 def test_an_installed_snapshot_replaces_all_older_ones() -> None:
@@ -291,8 +296,8 @@ def test_a_base_is_sent_only_as_what_it_is() -> None:
 def test_a_damaged_base_from_a_peer_is_noticed() -> None:
     state = Messages().state
     sound = a_table(1).to_bytes()
-    assert state.check_snapshot(a_meta(1), sound)
-    assert not state.check_snapshot(a_meta(1), sound[:-1])
+    assert state.decode_snapshot(a_meta(1), sound) is not None
+    assert state.decode_snapshot(a_meta(1), sound[:-1]) is None
 
 
 def test_an_installed_base_replaces_what_was_known() -> None:

@@ -470,8 +470,9 @@ def test_the_committed_catalog_does_not_go_back_to_a_snapshot() -> None:
     machine.replay(*created("first", 1))
     machine.replay(*created("second", 2))
     machine.on_applied()
-    machine.reset()
-    machine.replay(*created("first", 1))
+    snapshot = machine.draft()
+    snapshot.replay(*created("first", 1))
+    machine.become(snapshot)
     assert machine.committed.topics.keys() == {"first", "second"}
     heard: list[set[TopicId]] = []
     machine.on_changed = heard.append
@@ -502,8 +503,9 @@ def test_what_an_installed_snapshot_says_is_committed() -> None:
 def test_what_a_start_finds_is_committed() -> None:
     """There is nothing older that this process has acted upon."""
     machine = CatalogMachine()
-    machine.reset()
-    machine.replay(*created("first", 1))
+    snapshot = machine.draft()
+    snapshot.replay(*created("first", 1))
+    machine.become(snapshot)
     assert machine.committed.topics.keys() == {"first"}
 
 

@@ -154,7 +154,7 @@ class SimulatedNode:
                     new_secret=lambda: "simulated",
                 )
                 store = DiskLogs(directory, self.files, JOURNAL_BYTES)
-                surroundings = Surroundings(random, Pools(pool, pool, pool), make_writer, open_network)
+                surroundings = Surroundings(random, Pools(pool, pool, pool, pool), make_writer, open_network)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
                 self.broker.host.raft_options = replace(
                     self.broker.host.raft_options, snapshot_chunk_bytes_max=self._chunk_bytes

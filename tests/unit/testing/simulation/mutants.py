@@ -331,7 +331,7 @@ MUTANTS = [
     Mutant(
         "a machine comes back without what its snapshot says",
         "broker.states",
-        "        replay_batches(loaded.body, self.machine.replay, Offset(0))\n",
+        "        replay_batches(stored.body, draft.replay, Offset(0))\n",
         "",
         20,
         1,

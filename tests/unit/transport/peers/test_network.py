@@ -417,6 +417,53 @@ def test_heartbeats_arrive_while_appends_are_stuck(loop: str) -> None:
     run(loop, scenario, TestNode(1, STUCK))
 
 
+def chunk(size: int, offset: int = 0) -> SnapshotChunk:
+    """A part of a snapshot, from node 1 to node 2."""
+    meta = SnapshotMeta(LogIndex(9), Term(3), Members.of([member(1), member(2)]))
+    return SnapshotChunk(member(1), member(2), Term(3), meta, offset, bytes(size), False)
+
+
+def test_a_snapshot_has_a_connection_of_its_own(loop: str) -> None:
+    async def scenario(one: TestNode) -> None:
+        await one.open()
+        peer = HandMadePeer(one, 2, reads=frozenset(ConnectionKind))
+        await peer.open()
+        await until(lambda: ConnectionKind.SNAPSHOT in peer.kinds)
+        one.network.send(peer.node_id, GROUP, chunk(1_000))
+        await until(lambda: peer.count(ConnectionKind.SNAPSHOT, FrameType.MESSAGES) == 1)
+        one.network.send(peer.node_id, GROUP, append(1, 2, 1_000))
+        await until(lambda: peer.count(ConnectionKind.APPEND, FrameType.MESSAGES) == 1)
+        one.network.send(peer.node_id, GROUP, heartbeat(1, 2))
+        await until(lambda: peer.count(ConnectionKind.HEARTBEAT, FrameType.MESSAGES) == 1)
+        assert peer.count(ConnectionKind.SNAPSHOT, FrameType.MESSAGES) == 1
+
+    run(loop, scenario, TestNode(1))
+
+
+def test_heartbeats_and_appends_arrive_while_a_snapshot_is_stuck(loop: str) -> None:
+    """And the memory that its parts take is bounded: what does not fit is dropped and counted."""
+
+    async def scenario(one: TestNode) -> None:
+        await one.open()
+        peer = HandMadePeer(one, 2, reads=frozenset({ConnectionKind.HEARTBEAT, ConnectionKind.APPEND}))
+        await peer.open()
+        await until(lambda: {ConnectionKind.APPEND, ConnectionKind.SNAPSHOT} <= set(peer.kinds))
+        for part in range(100):
+            one.network.send(peer.node_id, GROUP, chunk(1 << 20, part << 20))
+            await asyncio.sleep(0.001)
+        status = one.network.peers[peer.node_id]
+        assert STUCK.buffered_bytes_max <= status.buffered_bytes <= STUCK.buffered_bytes_max + (2 << 20)
+        assert status.dropped_messages >= 50
+        before = peer.count(ConnectionKind.HEARTBEAT, FrameType.NODE_HEARTBEAT)
+        one.network.send(peer.node_id, GROUP, heartbeat(1, 2))
+        one.network.send(peer.node_id, GROUP, append(1, 2, 1_000))
+        await until(lambda: peer.count(ConnectionKind.HEARTBEAT, FrameType.MESSAGES) == 1)
+        await until(lambda: peer.count(ConnectionKind.APPEND, FrameType.MESSAGES) == 1)
+        await until(lambda: peer.count(ConnectionKind.HEARTBEAT, FrameType.NODE_HEARTBEAT) >= before + 5)
+
+    run(loop, scenario, TestNode(1, STUCK))
+
+
 def test_a_connection_that_takes_nothing_is_made_anew(loop: str) -> None:
     """The peer is well, but the way of one connection is broken; heartbeats would hide it for ever."""
 
