@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from chaos import bulk
 from chaos.run import Run
 from support.checked import Place
 from support.polling import eventually
@@ -87,8 +88,11 @@ def wiped(run: Run) -> None:
 
 
 def slow_disk(run: Run) -> None:
-    """Every sync on one node takes 200 ms longer: a follower, then a leader."""
-    for node_id in {run.follower(): None, run.leader(): None}:
+    """Every sync on one node takes 200 ms longer, a follower's, then a leader's: memory stays within its bounds."""
+    bulk.create(run)
+    place = Place(bulk.TOPIC, 0)
+    for leads in (True,) if run.is_alone else (False, True):
+        node_id = run.leader(place) if leads else run.follower(place)
         node = run.cluster[node_id]
         run.say(f"every sync on node {node_id} takes 200 ms more")
         node.terminate()
@@ -96,6 +100,11 @@ def slow_disk(run: Run) -> None:
         node.start().wait_ready(60)
         run.served()
         run.wait(3, 6)
+        run.served()
+        if leads and not run.is_alone:
+            # Another one leads since the node was restarted.
+            run.lead(place, node_id)
+        bulk.write(run, bulk.SLOW_DISK_BYTES_MAX if leads else bulk.SLOW_FOLLOWER_BYTES_MAX)
         run.served()
         run.say(f"node {node_id} is quick again")
         node.wrapper = []

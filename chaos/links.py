@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from chaos import bulk
 from chaos.run import Run
 from support.link_rules import CLIENTS, LinkRule
 
@@ -203,14 +204,17 @@ def flapping(run: Run) -> None:
 
 
 def slow_link(run: Run) -> None:
-    """A follower behind 100 kB/s: the others do not wait for it, and it catches up."""
-    follower = run.follower()
+    """A follower behind 100 kB/s: nobody waits for it, nor keeps in memory what it lacks, and it catches up."""
+    bulk.create(run)
+    follower = run.chance.choice(run.others(run.cluster.leader_of(bulk.TOPIC)))
     run.say(f"100 kB/s to node {follower}")
     run.network.set_rule(run.network.links_of(follower), LinkRule(bytes_per_s=100_000))
     with run.gap():
         run.served()
         run.wait(4, 8)
         run.served()
+    bulk.write(run, bulk.SLOW_FOLLOWER_BYTES_MAX)
+    run.served()
     run.heal()
     run.whole()
 

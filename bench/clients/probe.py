@@ -1,11 +1,12 @@
 """What the programs that sit through failovers have in common.
 
 A probe writes without pause and is asked, over its standard input, how long it took after a
-moment until a write that began later was acknowledged. Moments are those of `perf_counter`,
-which on Linux is one clock for all processes.
+moment until a write that began later was acknowledged, or what was the longest time without
+an acknowledgement. Moments are those of `perf_counter`, which on Linux is one clock for all processes.
 
-    after 1234.5    answered by {"seconds": 1.2}, or null if nothing is acknowledged in time
-    end             answered by {"acknowledged": 1000, "failed": 2}, and the probe ends
+    after 1234.5          answered by {"seconds": 1.2}, or null if nothing is acknowledged in time
+    gap 1234.5 1236.0     answered by {"seconds": 0.1, "failed": 2}: the longest gap, and what failed so far
+    end                   answered by {"acknowledged": 1000, "failed": 2}, and the probe ends
 """
 
 import json
@@ -14,6 +15,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 ANSWER_SECONDS_MAX = 60.0
 RECENT_COUNT_MAX = 10_000
@@ -61,12 +63,21 @@ class Acknowledgements:
             word, _, rest = line.strip().partition(" ")
             if word == "end":
                 break
-            print(json.dumps({"seconds": self._wait_after(float(rest))}), flush=True)
+            if word == "gap":
+                begin_at, end_at = map(float, rest.split())
+                print(json.dumps({"seconds": self._gap(begin_at, end_at), "failed": self.failed}), flush=True)
+            else:
+                print(json.dumps({"seconds": self._wait_after(float(rest))}), flush=True)
         self.is_ended = True
 
     def totals(self) -> None:
         """The last line of a probe."""
         print(json.dumps({"acknowledged": self.acknowledged, "failed": self.failed}), flush=True)
+
+    def _gap(self, begin_at: float, end_at: float) -> float:
+        with self._change:
+            times = [acknowledged_at for _, acknowledged_at in self._recent]
+        return longest_gap(times, begin_at, end_at)
 
     def _wait_after(self, moment: float) -> float | None:
         deadline = moment + ANSWER_SECONDS_MAX
@@ -79,6 +90,19 @@ class Acknowledgements:
                         return acknowledged_at - moment
                 if not self._change.wait(max(0.0, deadline - time.perf_counter())):
                     return None
+
+
+def longest_gap(times: list[float], begin_at: float, end_at: float) -> float:
+    """The longest time between two acknowledgements, of those gaps that touch the time from `begin_at` to `end_at`.
+
+    `times` are in order. What is not over is as long as it is known to be: before the first to `begin_at`, after the
+    last to `end_at`.
+    """
+    edges = [begin_at, end_at]
+    if times:
+        edges = [min(begin_at, times[0]), *times, max(end_at, times[-1])]
+    gaps = (later - earlier for earlier, later in pairwise(edges) if later > begin_at and earlier < end_at)
+    return max(gaps, default=0.0)
 
 
 def begin() -> tuple[ProbeTask, Acknowledgements]:

@@ -5,7 +5,7 @@ the bare limit as one as well, to compare with), and takes four sections:
 
 - `throughput`: producing and consuming at full speed, then latencies at fixed rates;
 - `idle`: a thousand partitions without traffic, and how long a cold start of them takes;
-- `failover`: the leader is killed again and again while programs write;
+- `failover`: the leader is killed again and again while programs write, and stopped in order;
 - `restart`: a node that has a gigabyte comes back.
 
 `nodes` is what all systems have in common, and `drmq`, `limit`, `nats` and `kafka` are the

@@ -35,6 +35,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--section", action="append", default=[], help=f"repeatable: {', '.join(SECTIONS)}")
     parser.add_argument("--repeat", type=int, help="repetitions of `throughput` (default 3; 1 with --quick)")
     parser.add_argument("--times", type=int, help="kills in `failover` (default 30; 5 with --quick)")
+    parser.add_argument("--stops", type=int, help="stops in order in `failover`, of DRMQ (default 10; 3 with --quick)")
     parser.add_argument(
         "--calm-seconds", type=float, default=failover.CALM_SECONDS,
         help="between kills, from when the cluster is healed (default %(default)s)",
@@ -49,12 +50,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for given, known in ((options.only, PROGRAMS), (options.section, SECTIONS)):
         if unknown := set(given) - set(known):
             parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    for name in ("repeat", "times", "partitions"):
+    for name in ("repeat", "times", "stops", "partitions"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1")
     options.section = options.section or list(SECTIONS)
     options.repeat = options.repeat or (1 if options.quick else 3)
     options.times = options.times or (5 if options.quick else 30)
+    options.stops = options.stops or (3 if options.quick else 10)
     return options
 
 
@@ -102,7 +104,8 @@ def take_sections(
     if "failover" in options.section:
         for system in clusters:
             if system.has_failover:
-                out.failovers.append(failover.measure(system, options.times, options.calm_seconds, on_step))
+                stops = options.stops if system.hands_over else 0
+                out.failovers.append(failover.measure(system, options.times, stops, options.calm_seconds, on_step))
     if "restart" in options.section:
         for system in clusters:
             if isinstance(system, DrmqCluster):

@@ -15,7 +15,7 @@ class DrmqCluster(KafkaProtocolCluster):
     def __init__(self, directory: Path, node_count: int) -> None:
         super().__init__(directory, node_count)
         self._single = DrmqSystem(directory)
-        self.has_failover = node_count > 1
+        self.has_failover = self.hands_over = node_count > 1
 
     def check(self) -> None:
         """The command must exist."""

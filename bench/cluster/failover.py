@@ -1,8 +1,12 @@
-"""The leader is killed, again and again, while programs write.
+"""The leader is killed, again and again, while programs write; then it is stopped in order.
 
 Each time the node that leads the partition gets SIGKILL, and every probe says how long it took
 from there to the acknowledgement of a write that it began after it. Then the node is started
 again, and the next round waits until it has caught up: each kill hits a healthy cluster.
+
+A node that is stopped in order (SIGTERM) is to hand over what it leads before it goes. There the
+longest time between two acknowledgements counts, from just before the signal until writes that
+began after the end of the process are acknowledged, and what a client library could not deliver.
 
 At the end the partition must hold at least as many records as were acknowledged. That is a
 check of the benchmark, not a proof of safety; `make chaos` and the simulator are for that.
@@ -21,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 
 from bench.clients.probe import ANSWER_SECONDS_MAX, ProbeTask
 from bench.cluster.kafka_nodes import KafkaProtocolCluster
-from bench.cluster.nodes import ClusterSystem, wait_until
+from bench.cluster.nodes import ClusterSystem, Node, wait_until
 from bench.process import ROOT, BenchError
 
 RECORD_SIZE = 1024
@@ -50,6 +54,12 @@ class Failover:
     """Whether the killed node was the controller as well, where that can be asked."""
     heal_seconds: list[float] = field(default_factory=list)
     """From the start of the killed node until all replicas are in sync."""
+    eager_probes: list[str] = field(default_factory=list)
+    """Those that are their own client, and look for the leader by themselves."""
+    stop_gap_seconds: dict[str, list[float]] = field(default_factory=dict)
+    """By probe, one per stop in order: the longest time without an acknowledgement."""
+    stop_failures: dict[str, int] = field(default_factory=dict)
+    """By probe: what failed during all stops. For a probe that is its own client these are refusals."""
     acknowledged: int = 0
     failed: int = 0
     errors: list[str] = field(default_factory=list)
@@ -102,8 +112,10 @@ class Probe:
         self._process.communicate()
 
 
-def measure(system: ClusterSystem, kill_count: int, calm_seconds: float, on_step: Callable[[str], None]) -> Failover:
-    """Kill `kill_count` leaders; an error ends it early and is kept."""
+def measure(
+    system: ClusterSystem, kill_count: int, stop_count: int, calm_seconds: float, on_step: Callable[[str], None]
+) -> Failover:
+    """Kill `kill_count` leaders and stop `stop_count`; an error ends it early and is kept."""
     out = Failover(system.label, calm_seconds)
     probes: list[Probe] = []
     try:
@@ -115,12 +127,18 @@ def measure(system: ClusterSystem, kill_count: int, calm_seconds: float, on_step
                 task = ProbeTask(ports, system.topic, RECORD_SIZE, RATES[is_eager], is_eager)
                 probes.append(Probe(name, module, task))
                 out.seconds[name] = []
+                if is_eager:
+                    out.eager_probes.append(name)
             for probe in probes:
                 probe.hear(HEAL_SECONDS_MAX)
             for index in range(kill_count):
                 on_step(f"failover: {system.label}, {index + 1} of {kill_count}")
                 time.sleep(calm_seconds)
                 _kill_once(system, probes, out)
+            for index in range(stop_count):
+                on_step(f"failover: {system.label}, stop {index + 1} of {stop_count}")
+                time.sleep(calm_seconds)
+                _stop_once(system, probes, out)
             _end(system, probes, out)
         finally:
             for probe in probes:
@@ -144,9 +162,35 @@ def _kill_once(system: ClusterSystem, probes: list[Probe], out: Failover) -> Non
     for probe in probes:
         out.seconds[probe.name].append(json.loads(probe.hear(ANSWER_SECONDS_MAX + 10))["seconds"])
     started_at = time.perf_counter()
-    system.launch(leader)
-    wait_until(system.is_in_sync, HEAL_SECONDS_MAX, f"node {leader.number} of {system.label} in sync again")
+    _start_again(system, leader)
     out.heal_seconds.append(time.perf_counter() - started_at)
+
+
+def _stop_once(system: ClusterSystem, probes: list[Probe], out: Failover) -> None:
+    leader = system.leader()
+    begun_at = time.perf_counter()
+    failed_before = [_ask(probe, f"gap {begun_at!r} {begun_at!r}")["failed"] for probe in probes]
+    system.halt(leader, signal.SIGTERM)
+    gone_at = time.perf_counter()
+    for probe, failed in zip(probes, failed_before, strict=True):
+        served = _ask(probe, f"after {gone_at!r}")["seconds"]
+        if served is None:
+            raise BenchError(f"{system.label} served {probe.name} no more after node {leader.number} was stopped")
+        answer = _ask(probe, f"gap {begun_at!r} {gone_at + served!r}")
+        out.stop_gap_seconds.setdefault(probe.name, []).append(answer["seconds"])
+        out.stop_failures[probe.name] = out.stop_failures.get(probe.name, 0) + int(answer["failed"] - failed)
+    _start_again(system, leader)
+
+
+def _ask(probe: Probe, question: str) -> dict[str, float]:
+    probe.tell(question)
+    answer: dict[str, float] = json.loads(probe.hear(ANSWER_SECONDS_MAX + 10))
+    return answer
+
+
+def _start_again(system: ClusterSystem, node: Node) -> None:
+    system.launch(node)
+    wait_until(system.is_in_sync, HEAL_SECONDS_MAX, f"node {node.number} of {system.label} in sync again")
 
 
 def _end(system: ClusterSystem, probes: list[Probe], out: Failover) -> None:

@@ -59,6 +59,8 @@ class ClusterSystem(ABC):
     fsyncs_before_ack: bool = True
     has_failover: bool = True
     """Whether the others take over when the leader dies."""
+    hands_over: bool = False
+    """Whether a node that is stopped in order says that it hands over what it leads, without a gap."""
     partitions_are_groups: bool = True
     """Whether many idle partitions cost it something worth measuring."""
     probes: tuple[tuple[str, str, bool], ...] = ()

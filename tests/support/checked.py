@@ -9,8 +9,8 @@ the end small functions compare the notes:
 - R3: the offsets that one consumer sees strictly increase between seeks;
 - R4: what is read at an acknowledged offset is what was sent there;
 - R5: there is no record that nobody sent;
-- R6: every acknowledged offset is read by the end;
-- R7: a send whose outcome is open may appear, but only above what was known at its start; a failed one never;
+- R6: every acknowledged offset is read by the end, and so is what was acknowledged without one;
+- R7: a send whose outcome or offset is open may appear, but only above what was known at its start; a failed one never;
 - R8: nothing that was sent once appears twice;
 - seen: an offset never shows two records, and what was seen once is there at the end;
 - commits: a committed offset never goes back, and is never one that nobody committed.
@@ -89,6 +89,8 @@ class Send:
     """The highest offset that anyone knew when this send started."""
     outcome: Outcome = Outcome.OPEN
     offset: int = NOTHING_KNOWN
+    """Where it was acknowledged, if that was said: librdkafka has no offset for an idempotent batch that the broker
+    knows already, and of which it does not remember where it is."""
 
 
 class Read(NamedTuple):
@@ -158,12 +160,14 @@ class History:
             self.sends.append(send)
             return send
 
-    def on_acked(self, send: Send, offset: int) -> None:
+    def on_acked(self, send: Send, offset: int | None) -> None:
         with self._lock:
-            send.outcome, send.offset = Outcome.ACKED, offset
+            send.outcome = Outcome.ACKED
             self.acked_count += 1
             self.acked_by[send.stamp.producer] += 1
-            self._learn(send.stamp.place, offset)
+            if offset is not None:
+                send.offset = offset
+                self._learn(send.stamp.place, offset)
 
     def on_failed(self, send: Send) -> None:
         """Only for what certainly did not happen; a time-out or a lost connection leaves the send open."""
@@ -232,7 +236,7 @@ class History:
 
 def acked_above_known(history: History) -> Iterator[str]:
     """R1."""
-    for send in _acked(history):
+    for send in _placed(history):
         if send.offset <= send.known_offset:
             yield f"R1: {send.stamp} was acknowledged at {send.offset}, but {send.known_offset} was known before"
 
@@ -240,7 +244,7 @@ def acked_above_known(history: History) -> Iterator[str]:
 def acked_once(history: History) -> Iterator[str]:
     """R2."""
     seen: dict[tuple[Place, int], Send] = {}
-    for send in _acked(history):
+    for send in _placed(history):
         other = seen.setdefault((send.stamp.place, send.offset), send)
         if other is not send:
             yield f"R2: offset {send.offset} was acknowledged to {other.stamp} and to {send.stamp}"
@@ -259,7 +263,7 @@ def reads_increase(history: History) -> Iterator[str]:
 
 def content_as_sent(history: History) -> Iterator[str]:
     """R4."""
-    sent = {(send.stamp.place, send.offset): send for send in _acked(history)}
+    sent = {(send.stamp.place, send.offset): send for send in _placed(history)}
     for read in _all_reads(history):
         send = sent.get((read.place, read.offset))
         if send is not None and (read.stamp != send.stamp or read.content != send.content):
@@ -281,14 +285,18 @@ def nothing_invented(history: History) -> Iterator[str]:
 def acked_is_there(history: History) -> Iterator[str]:
     """R6."""
     there = {(read.place, read.offset) for read in history.final}
+    stamps = {read.stamp for read in history.final}
     for send in _acked(history):
-        if (send.stamp.place, send.offset) not in there:
+        if send.offset == NOTHING_KNOWN:
+            if send.stamp not in stamps:
+                yield f"R6: {send.stamp}, acknowledged without an offset, is lost"
+        elif (send.stamp.place, send.offset) not in there:
             yield f"R6: {send.stamp}, acknowledged at {send.offset}, is lost"
 
 
 def open_only_above_known(history: History) -> Iterator[str]:
     """R7."""
-    undecided = {send.stamp: send for send in history.sends if send.outcome is not Outcome.ACKED}
+    undecided = {send.stamp: send for send in history.sends if send.offset == NOTHING_KNOWN}
     for read in _all_reads(history):
         send = undecided.get(read.stamp) if read.stamp is not None else None
         if send is None:
@@ -362,6 +370,11 @@ def report(found: Sequence[str], limit: int = 20) -> str:
 
 def _acked(history: History) -> Iterator[Send]:
     return (send for send in history.sends if send.outcome is Outcome.ACKED)
+
+
+def _placed(history: History) -> Iterator[Send]:
+    """What was acknowledged at an offset that is known."""
+    return (send for send in _acked(history) if send.offset != NOTHING_KNOWN)
 
 
 def _all_reads(history: History) -> Iterable[Read]:

@@ -164,7 +164,8 @@ class IdempotentProducer(CheckedClient):
                 # Nothing here is refused for a reason, and nothing may time out while the broker comes back.
                 self.problems.append(f"{stamp}: {error}")
                 return
-            self.history.on_acked(send, int(message.offset() or 0))
+            offset = message.offset()
+            self.history.on_acked(send, None if offset is None or offset < 0 else int(offset))
 
         self._open += 1
         self._producer.produce(place.topic, value, key, place.partition, on_delivery=on_delivery, headers=list(headers))

@@ -67,7 +67,7 @@ class TimedHistory(History):
         super().__init__()
         self.ack_times: list[tuple[float, Place]] = []
 
-    def on_acked(self, send: Send, offset: int) -> None:
+    def on_acked(self, send: Send, offset: int | None) -> None:
         super().on_acked(send, offset)
         self.ack_times.append((time.monotonic(), send.stamp.place))
 

@@ -93,6 +93,28 @@ def test_r1_counts_from_the_start_of_the_send(run: Run) -> None:
     assert not run.found(checked.acked_above_known)
 
 
+def test_what_is_acknowledged_without_an_offset_is_looked_for(run: Run) -> None:
+    run.read(0, 0)
+    run.read(0, 0, final=True)
+    run.send(0, acked=0, place=THERE)
+    first, second = run.send(1), run.send(2)
+    run.history.on_acked(first, None)
+    run.history.on_acked(second, None)
+    assert not run.found(checked.acked_above_known)
+    assert not run.found(checked.acked_once)
+    run.read(1, 1, final=True)
+    assert [text for text in checked.acked_is_there(run.history) if "without an offset" in text] == [
+        f"R6: {second.stamp}, acknowledged without an offset, is lost"
+    ]
+    run.read(2, 2, final=True)
+    assert not [text for text in checked.acked_is_there(run.history) if "without an offset" in text]
+    assert not run.found(checked.open_only_above_known)
+    late = run.send(3)
+    run.history.on_acked(late, None)
+    run.read(2, 3, reader="d")
+    assert run.found(checked.open_only_above_known)
+
+
 def test_r2_offset_given_twice(run: Run) -> None:
     run.send(1, acked=4)
     run.send(2, acked=4, place=THERE)

@@ -7,7 +7,9 @@ A lane is in one of three states:
     ready     the only state in which anything is sent
 
 A lane that broke is dialled again after a pause that doubles with each failure, and begins anew once a
-connection has held for the longest pause.
+connection has held for the longest pause. One that this node ends by itself, to introduce itself again, is dialled at
+once, and a few messages wait for it: a node does that when it has just joined, where each of them is waited for, and
+Raft would need some heartbeats to find out that it is gone.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("drmq.transport.peers")
 
+_HELD_MESSAGES_MAX = 64
+"""Messages that wait while a connection is made anew; further ones are dropped, as they are when one is lost."""
+
 
 class Lane:
     """Owned by the link to its peer, which starts and stops it and hears what becomes of it."""
@@ -51,6 +56,10 @@ class Lane:
         self._stream: Stream | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_pausing = False
+        self._renewed_until = 0.0
+        """Until when a connection that this node itself has ended, to make it anew, may take; 0 if it has not."""
+        self._held: list[tuple[GroupId, PeerMessage]] = []
+        """To be sent on the connection that takes the place of one that this node has ended."""
         self._attempt: Stream | None = None
         """The connection that is being made or used. A straggler of an earlier attempt changes nothing."""
         self._greeted: asyncio.Future[bool]
@@ -80,6 +89,7 @@ class Lane:
     def stop(self, reason: str) -> asyncio.Task[None] | None:
         """End the connection, letting what was sent leave; the task that is then about to end."""
         self.renew(reason)
+        self._renewed_until = 0.0
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -87,13 +97,17 @@ class Lane:
         return task
 
     def abort(self, reason: str) -> None:
-        """Break the connection, to make it anew."""
+        """Break the connection, to make it anew; what waited for it is for a peer that is not there any more."""
+        self._renewed_until = 0.0
+        self._drop_held()
         if self._stream is not None:
             self._stream.abort(reason)
 
     def renew(self, reason: str) -> None:
-        """The same, but let what was sent leave first."""
+        """The same, but let what was sent leave first, and dial at once: nothing is wrong with the peer."""
         if self._stream is not None:
+            now = asyncio.get_running_loop().time()
+            self._renewed_until = now + self._link.options.dial_timeout_ms / 1_000
             self._stream.close(reason)
 
     def end_if_stalled(self, now: float) -> None:
@@ -108,6 +122,8 @@ class Lane:
         while True:
             started_at = loop.time()
             was_ready, reason = await self._connect_once()
+            if not was_ready:
+                self._renewed_until = 0.0
             self._become_off(reason)
             if was_ready:
                 log.debug("the %s connection with %s is lost: %s", self.kind.name, self._link.address, reason)
@@ -116,10 +132,11 @@ class Lane:
                 self._link.on_lane_failed(self, reason)
             if was_ready and loop.time() - started_at > pause_s_max:
                 pause_s = options.redial_ms_min / 1_000
-            self._is_pausing = True
-            await asyncio.sleep(pause_s)
-            self._is_pausing = False
-            pause_s = min(2 * pause_s, pause_s_max)
+            if not self._renewed_until:
+                self._is_pausing = True
+                await asyncio.sleep(pause_s)
+                self._is_pausing = False
+                pause_s = min(2 * pause_s, pause_s_max)
             if not self._link.may_dial(self):
                 return
 
@@ -148,6 +165,12 @@ class Lane:
         self.hello = None
         self._stream = None
         self.ended = reason
+        if not self._renewed_until:
+            self._drop_held()
+
+    def _drop_held(self) -> None:
+        self.dropped_messages += len(self._held)
+        self._held.clear()
 
     # ---- the connection, from its stream --------------------------------------------------------
 
@@ -185,6 +208,16 @@ class Lane:
         self.failure = self.ended = None
         self._greeted.set_result(True)
         self._link.on_lane_ready(self, hello)
+        self._send_held()
+
+    def _send_held(self) -> None:
+        """On a new connection: what has waited for it, unless that took so long that its sender has given up."""
+        if asyncio.get_running_loop().time() > self._renewed_until:
+            self._drop_held()
+        self._renewed_until = 0.0
+        held, self._held = self._held, []
+        for group, message in held:
+            self.send_message(group, message)
 
     def _refused(self, stream: Stream, refusal: str) -> None:
         self._link.on_refused(refusal)
@@ -206,7 +239,9 @@ class Lane:
 
     def send_message(self, group: GroupId, message: PeerMessage) -> None:
         stream = self._stream
-        if stream is None or self.hello is None or not stream.has_room:
+        if self._renewed_until and len(self._held) < _HELD_MESSAGES_MAX:
+            self._held.append((group, message))
+        elif stream is None or self.hello is None or not stream.has_room:
             self.dropped_messages += 1
         elif not stream.send_message(group, message):
             self.dropped_messages += 1

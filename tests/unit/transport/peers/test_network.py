@@ -220,6 +220,49 @@ def test_who_changes_introduces_itself_again(loop: str) -> None:
     run(loop, scenario, TestNode(1, cluster_id=None), TestNode(2))
 
 
+def test_what_is_sent_while_a_node_introduces_itself_again_arrives(loop: str) -> None:
+    """A node does that right after it has joined, and everything that it says then is waited for."""
+
+    async def scenario(one: TestNode, two: TestNode) -> None:
+        await connected(one, two)
+        greetings = len(two.handler.greeted)
+        one.network._links[two.node_id].greet_again()
+        sent = [append(1, 2, 10, index) for index in range(1, 11)]
+        one.send(two, *sent)
+        await until(lambda: len(two.handler.messages) == len(sent))
+        assert [message for _, _, message in two.handler.messages] == sent
+        assert len(two.handler.greeted) > greetings
+        assert one.network.peers[two.node_id].dropped_messages == 0
+
+    run(loop, scenario, TestNode(1), TestNode(2))
+
+
+def test_what_waits_for_a_peer_that_is_gone_is_bounded_and_dropped(loop: str) -> None:
+    async def scenario(one: TestNode, two: TestNode, again: TestNode) -> None:
+        await connected(one, two)
+        one.network._links[two.node_id].greet_again()
+        one.send(two, *(append(1, 2, 10, index) for index in range(1, 101)))
+        dropped = one.network.peers[two.node_id].dropped_messages
+        assert 0 < dropped < 100
+        await two.network.close()
+        await until(lambda: not one.is_up(two))
+        await again.open()
+        again.dial(one)
+        await until(lambda: one.is_up(again))
+        await until(lambda: any(hello.kind is ConnectionKind.APPEND for hello in again.handler.greeted))
+        last = append(1, 2, 10, 101)
+
+        def has_arrived() -> bool:
+            one.send(again, last)
+            return any(message == last for _, _, message in again.handler.messages)
+
+        await until(has_arrived)
+        assert {message.entries[0].index for _, _, message in again.handler.messages} == {101}  # type: ignore[union-attr]
+
+    two = TestNode(2)
+    run(loop, scenario, TestNode(1), two, TestNode(2, port=two.port))
+
+
 # ---- coming and going ---------------------------------------------------------------------------
 
 
