@@ -216,6 +216,11 @@ class HandMadePeer:
             self._server.close()
             await self._server.wait_closed()
 
+    async def accepts(self, *kinds: ConnectionKind) -> None:
+        """Until the other node may send on its connections of these kinds: it has had the answer to its greeting."""
+        lanes = self._other.network._links[self.node_id]._lanes
+        await until(lambda: all(lanes[kind].is_ready for kind in kinds))
+
     async def greet(self, kind: ConnectionKind) -> asyncio.StreamWriter:
         """Dial the other node, and be accepted by it."""
         reader, writer = await asyncio.open_connection(HOST, self._other.port)

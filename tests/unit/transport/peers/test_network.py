@@ -445,7 +445,7 @@ def test_heartbeats_arrive_while_appends_are_stuck(loop: str) -> None:
         await one.open()
         peer = HandMadePeer(one, 2, reads=frozenset({ConnectionKind.HEARTBEAT}))
         await peer.open()
-        await until(lambda: ConnectionKind.APPEND in peer.kinds)
+        await peer.accepts(ConnectionKind.APPEND)
         for index in range(1, 101):
             one.network.send(peer.node_id, GROUP, append(1, 2, 1 << 20, index))
             await asyncio.sleep(0.001)
@@ -471,7 +471,7 @@ def test_a_snapshot_has_a_connection_of_its_own(loop: str) -> None:
         await one.open()
         peer = HandMadePeer(one, 2, reads=frozenset(ConnectionKind))
         await peer.open()
-        await until(lambda: ConnectionKind.SNAPSHOT in peer.kinds)
+        await peer.accepts(ConnectionKind.SNAPSHOT)
         one.network.send(peer.node_id, GROUP, chunk(1_000))
         await until(lambda: peer.count(ConnectionKind.SNAPSHOT, FrameType.MESSAGES) == 1)
         one.network.send(peer.node_id, GROUP, append(1, 2, 1_000))
@@ -490,7 +490,7 @@ def test_heartbeats_and_appends_arrive_while_a_snapshot_is_stuck(loop: str) -> N
         await one.open()
         peer = HandMadePeer(one, 2, reads=frozenset({ConnectionKind.HEARTBEAT, ConnectionKind.APPEND}))
         await peer.open()
-        await until(lambda: {ConnectionKind.APPEND, ConnectionKind.SNAPSHOT} <= set(peer.kinds))
+        await peer.accepts(ConnectionKind.APPEND, ConnectionKind.SNAPSHOT)
         for part in range(100):
             one.network.send(peer.node_id, GROUP, chunk(1 << 20, part << 20))
             await asyncio.sleep(0.001)
@@ -514,7 +514,7 @@ def test_a_connection_that_takes_nothing_is_made_anew(loop: str) -> None:
         await one.open()
         peer = HandMadePeer(one, 2, reads=frozenset({ConnectionKind.HEARTBEAT}))
         await peer.open()
-        await until(lambda: ConnectionKind.APPEND in peer.kinds)
+        await peer.accepts(ConnectionKind.APPEND)
         for index in range(1, 21):
             one.network.send(peer.node_id, GROUP, append(1, 2, 1 << 20, index))
         await until(lambda: peer.kinds.count(ConnectionKind.APPEND) == 2)
@@ -672,7 +672,7 @@ def test_close_does_not_wait_for_one_who_does_not_read(loop: str) -> None:
         await one.open()
         peer = HandMadePeer(one, 2, reads=frozenset())
         await peer.open()
-        await until(lambda: ConnectionKind.APPEND in peer.kinds)
+        await peer.accepts(ConnectionKind.APPEND)
         for index in range(1, 21):
             one.network.send(peer.node_id, GROUP, append(1, 2, 1 << 20, index))
         async with asyncio.timeout(5):
