@@ -8,7 +8,8 @@
 - **durable-on-majority**: what a leader commits is synced on the disks of a majority. The disks are asked, not the
   nodes;
 - **applied-committed**: nothing is applied before it is committed, and neither falls while a process lives;
-- **high-watermark-monotone**: a leader that serves begins no lower than any before it has served;
+- **high-watermark-monotone**: the high watermark of a replica never falls while its process lives, whoever leads, nor
+  does its log begin earlier again; and a leader that serves begins no lower than any before it has served;
 - **restarts-keep-promises**: a process that comes back on the same disk has every entry that the one before it knew to
   be durable, and its last term and vote;
 - **retention-keeps-newest**: a log that is to keep so many bytes never loses its newest record to that;
@@ -101,15 +102,31 @@ class _Group:
 class _Seen:
     """How a replica looked when it was last looked at, in one life of its node."""
 
-    __slots__ = ("commit", "configuration", "is_serving", "offset", "own", "raft", "reign", "start", "state")
+    __slots__ = (
+        "commit",
+        "configuration",
+        "high_watermark",
+        "is_serving",
+        "offset",
+        "own",
+        "partition",
+        "raft",
+        "reign",
+        "start",
+        "state",
+    )
 
-    def __init__(self, raft: Node) -> None:
+    def __init__(self, partition: Partition, raft: Node, before: _Seen | None) -> None:
+        self.partition = partition
         self.raft = raft
         self.state: tuple[object, ...] = ()
         self.commit = self.own = raft.commit_index
         """How far commits were looked at, and the own entries among what is committed."""
         self.offset = -1
-        self.start = 0
+        self.high_watermark = self.start = 0
+        if before is not None and before.partition is partition:
+            # Raft began anew, after an error of the disk; what readers were told holds.
+            self.high_watermark, self.start = before.high_watermark, before.start
         self.reign: Term | None = None
         self.is_serving = False
         self.configuration: Configuration = raft.configuration
@@ -218,7 +235,7 @@ class Invariants:
                 continue
             seen = self._seen.get((node.node_id, group))
             if seen is None or seen.raft is not raft:
-                seen = self._seen[node.node_id, group] = _Seen(raft)
+                seen = self._seen[node.node_id, group] = _Seen(partition, raft, seen)
                 self._check_restart(node, partition, raft)
             start = partition.log.start_offset
             state = (raft.term, raft.role, raft.commit_index, partition.high_watermark, partition.is_serving, start)
@@ -280,6 +297,7 @@ class Invariants:
         world.require(commit >= seen.commit, "applied-committed", f"{who}: commit falls from {seen.commit} to {commit}")
         if commit > seen.commit or seen.offset < 0:
             self._check_committed(node, who, partition, raft, seen, group)
+        self._check_bounds(who, partition, seen, group)
         if partition.is_serving and not seen.is_serving:
             world.require(
                 partition.high_watermark >= group.high_watermark or group.high_watermark_in >= raft.term,
@@ -288,11 +306,26 @@ class Invariants:
             )
         if partition.is_serving and partition.high_watermark > group.high_watermark:
             group.high_watermark, group.high_watermark_in = partition.high_watermark, raft.term
-        if partition.log.start_offset > seen.start:
-            seen.start = partition.log.start_offset
-            self._check_start(who, partition, group)
         seen.is_serving = partition.is_serving
         seen.configuration = raft.configuration
+
+    def _check_bounds(self, who: str, partition: Partition, seen: _Seen, group: _Group) -> None:
+        """What a replica shows may only grow at its end, and shrink at its beginning."""
+        end, start = partition.high_watermark, partition.log.start_offset
+        self._world.require(
+            end >= seen.high_watermark,
+            "high-watermark-monotone",
+            f"{who}: the high watermark falls from {seen.high_watermark} to {end}",
+        )
+        self._world.require(
+            start >= seen.start,
+            "high-watermark-monotone",
+            f"{who}: the log begins at {start} now, and began at {seen.start} before",
+        )
+        seen.high_watermark = end
+        if start > seen.start:
+            seen.start = start
+            self._check_start(who, partition, group)
 
     def _check_start(self, who: str, partition: Partition, group: _Group) -> None:
         """A log begins later than before. Nobody has a clock that could make its records old: it is by their size."""

@@ -268,6 +268,14 @@ MUTANTS = [
         40,
         24,
     ),
+    Mutant(
+        "a follower's high watermark begins anew with every leader",
+        "broker.partition",
+        "        elif was_leader and not self.is_leader:\n",
+        "        elif not self.is_leader:\n            self.high_watermark = self.log.start_offset\n"
+        "        if was_leader and not self.is_leader:\n",
+        20,
+    ),
     # Producers
     Mutant(
         "remembers one batch of each producer",
