@@ -10,6 +10,8 @@
 - **applied-committed**: nothing is applied before it is committed, and neither falls while a process lives;
 - **high-watermark-monotone**: the high watermark of a replica never falls while its process lives, whoever leads, nor
   does its log begin earlier again; and a leader that serves begins no lower than any before it has served;
+- **voters-have-caught-up**: who becomes a voter has said before that it holds nearly all of what is committed: one that
+  lacks much would count in the quorum without helping it;
 - **restarts-keep-promises**: a process that comes back on the same disk has every entry that the one before it knew to
   be durable, and its last term and vote;
 - **retention-keeps-newest**: a log that is to keep so many bytes never loses its newest record to that;
@@ -30,7 +32,17 @@ from drmq.broker import Partition
 from drmq.broker.entries import Batch, EntryLog
 from drmq.broker.states import MachineState
 from drmq.model import GroupId, NodeId, Offset, node_of
-from drmq.raft import AppendRequest, Configuration, LogIndex, Node, Role, Term, VoteRequest, VoteResponse
+from drmq.raft import (
+    AppendAccepted,
+    AppendRequest,
+    Configuration,
+    LogIndex,
+    Node,
+    Role,
+    Term,
+    VoteRequest,
+    VoteResponse,
+)
 from drmq.records import LENGTH_OVERHEAD, MAGIC, iter_batches
 from drmq.storage import Ballot
 from drmq.testing.simulation.disk import durable_log
@@ -95,6 +107,8 @@ class _Group:
         self.high_watermark = 0
         self.high_watermark_in = Term(0)
         self.disks: dict[int, _Disk] = {}
+        self.accepted: dict[NodeId, LogIndex] = {}
+        """How much of the log each member has ever said to hold."""
         self.trimmed_to = 0
         """Below here clients have asked for the records to be deleted."""
 
@@ -178,6 +192,9 @@ class Invariants:
         if isinstance(message, AppendRequest):
             if message.entries:
                 self._check_entries(group, message)
+        elif isinstance(message, AppendAccepted):
+            accepted = self._group(group).accepted
+            accepted[message.sender] = max(message.match, accepted.get(message.sender, message.match))
         elif isinstance(message, VoteResponse):
             if message.granted:
                 self._check_vote(group, message.sender, message.term, message.target)
@@ -238,7 +255,15 @@ class Invariants:
                 seen = self._seen[node.node_id, group] = _Seen(partition, raft, seen)
                 self._check_restart(node, partition, raft)
             start = partition.log.start_offset
-            state = (raft.term, raft.role, raft.commit_index, partition.high_watermark, partition.is_serving, start)
+            state = (
+                raft.term,
+                raft.role,
+                raft.commit_index,
+                partition.high_watermark,
+                partition.is_serving,
+                start,
+                raft.configuration,
+            )
             if state != seen.state:
                 self._check(node, partition, raft, seen)
                 seen.state = state
@@ -288,6 +313,8 @@ class Invariants:
         if raft.role is Role.LEADER and seen.reign != raft.term:
             seen.reign = raft.term
             self._check_election(who, raft, group)
+        if raft.configuration != seen.configuration and seen.state[:2] == (raft.term, Role.LEADER):
+            self._check_promotion(node, who, raft, seen, group)
         commit = raft.commit_index
         world.require(
             raft.applied_index <= commit <= raft.last_index,
@@ -350,6 +377,20 @@ class Invariants:
                 "leader-completeness",
                 f"{who} leads term {raft.term} without {index} of term {term}, committed in term {committed_in}; "
                 f"it has {here} there, up to {raft.last_index}",
+            )
+
+    def _check_promotion(self, node: SimulatedNode, who: str, raft: Node, seen: _Seen, group: _Group) -> None:
+        """A leader has changed the members: those who vote from now on must be able to.
+
+        What counts is what the members have said, not what the leader makes of it, and what was committed before.
+        """
+        lag_max = node.broker.host.raft_options.promotion_lag_max
+        for member in sorted(_members(raft.configuration) - _members(seen.configuration)):
+            accepted = group.accepted.get(member, 0)
+            self._world.require(
+                accepted + lag_max >= seen.commit,
+                "voters-have-caught-up",
+                f"{who} lets member {member} vote, which has said to hold {accepted}, and {seen.commit} is committed",
             )
 
     # ---- what is committed ----------------------------------------------------------------------

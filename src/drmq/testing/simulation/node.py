@@ -33,6 +33,8 @@ JOURNAL_BYTES = 64 << 10
 CLIENT_PORT = 9_092
 PEER_PORT = 10_092
 WALL_START_MS = 1_700_000_000_000
+_PROMOTION_LAG_MAX = 20
+"""Small, as logs are: by the usual measure everyone would have caught up before it has begun."""
 _INSTALL_CHANGES = 24
 """About as many changes of files an installation takes."""
 
@@ -152,7 +154,9 @@ class SimulatedNode:
                 surroundings = Surroundings(random, Pools(pool, pool, pool), make_writer, open_network)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
                 self.broker.host.raft_options = replace(
-                    self.broker.host.raft_options, snapshot_chunk_bytes_max=self._chunk_bytes
+                    self.broker.host.raft_options,
+                    snapshot_chunk_bytes_max=self._chunk_bytes,
+                    promotion_lag_max=_PROMOTION_LAG_MAX,
                 )
                 self.broker.on_fatal = self._on_fatal
                 self.has_broker = True

@@ -200,6 +200,22 @@ MUTANTS = [
         1,
     ),
     Mutant(
+        "a learner votes before it has caught up",
+        "raft.leader",
+        "        if not self.is_caught_up(node_id) or not self._lacks_little(self.progress[node_id]):\n",
+        "        if False:\n",
+        20,
+        kind="growth",
+    ),
+    Mutant(
+        "truncates what is committed",
+        "raft.follower",
+        "            entries = entries[known:]\n",
+        "            log.commit_index = LogIndex(entries[0].first - 1)\n"
+        "            state.truncate_from(entries[0].first)\n",
+        20,
+    ),
+    Mutant(
         "accepts entries before they are durable",
         "raft.follower",
         "        state.send_after_persist(AppendAccepted(",
