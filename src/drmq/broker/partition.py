@@ -119,8 +119,10 @@ class Partition:
 
     __slots__ = (
         "_ack_waiters",
+        "_committed_index",
         "_events",
         "_in_flight",
+        "_read_waiters",
         "_reads_on",
         "_trim_waiters",
         "_turned_away",
@@ -208,6 +210,10 @@ class Partition:
         self._write_waiters: deque[tuple[Offset, Done]] = deque()
         self._ack_waiters: deque[tuple[Offset, Done]] = deque()
         self._trim_waiters: list[tuple[Offset, Done]] = []
+        self._read_waiters: deque[tuple[LogIndex, Done]] = deque()
+        """Who waits until all is visible here that was committed when it was confirmed who leads."""
+        self._committed_index = LogIndex(0)
+        """How far the log is visible here. A majority may have committed more, which this disk has yet to take."""
         self._turned_away: dict[int, int] = {}
         """By producer: when a batch of it was refused that it will send again."""
         self._watchers: dict[ProgressWatcher, None] = {}
@@ -419,7 +425,8 @@ class Partition:
         self.in_sync = self.members_in_sync = ()
         self._count_uncommitted()
         waiting = [done for _, done in (*self._write_waiters, *self._ack_waiters, *self._trim_waiters)]
-        for waiters in (self._write_waiters, self._ack_waiters, self._trim_waiters):
+        waiting += [done for _, done in self._read_waiters]
+        for waiters in (self._write_waiters, self._ack_waiters, self._trim_waiters, self._read_waiters):
             waiters.clear()
         tell_all([*(partial(done, code) for done in waiting), self._wake])
 
@@ -448,6 +455,9 @@ class Partition:
             self.high_watermark = next_offset
             self.update_acked()
             self._wake()
+        self._committed_index = LogIndex(committed.end - 1)
+        while self._read_waiters and self._read_waiters[0][0] <= self._committed_index:
+            self._read_waiters.popleft()[1](ErrorCode.NONE)
         self.state.on_committed(self, committed)
         if self.is_leader and not self.is_serving and self.state.is_current:
             node = self.replica.node
@@ -573,10 +583,21 @@ class Partition:
             raise ApiError(code, self.failure or self._who_leads())
 
     def confirm_leadership(self, done: Done) -> None:
-        """Call `done` once a majority has confirmed that nobody else leads: what is known here is fresh."""
+        """Call `done` once a majority has confirmed that nobody else leads: what is known here is fresh.
+
+        A majority can commit without this disk, and a follower shows at once what it hears to be committed. So `done`
+        waits until that much is visible here as well.
+        """
 
         def confirmed(index: LogIndex | None) -> None:
-            done(ErrorCode.NOT_LEADER_OR_FOLLOWER if index is None else ErrorCode.NONE)
+            if index is None:
+                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif index <= self._committed_index:
+                done(ErrorCode.NONE)
+            elif not self.is_leader:
+                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                self._read_waiters.append((index, done))
 
         if not self.may_read:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
