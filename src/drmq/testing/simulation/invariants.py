@@ -23,6 +23,7 @@ At the end, **replicas-identical**: the committed bytes of all replicas, and the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
@@ -43,8 +44,8 @@ from drmq.raft import (
     VoteRequest,
     VoteResponse,
 )
-from drmq.records import LENGTH_OVERHEAD, MAGIC, iter_batches
-from drmq.storage import Ballot
+from drmq.records import LENGTH_OVERHEAD, MAGIC, BatchHeader, batch_is_intact, iter_batches
+from drmq.storage import Ballot, SegmentLog
 from drmq.testing.simulation.disk import durable_log
 from drmq.testing.simulation.node import DATA_DIRECTORY, SimulatedNode
 from drmq.testing.simulation.world import World
@@ -166,6 +167,7 @@ class Invariants:
         self._seen: dict[tuple[NodeId, GroupId], _Seen] = {}
         self._promises: dict[tuple[NodeId, GroupId], _Promise] = {}
         self._returned: set[SimulatedNode] = set()
+        self._rotten: set[tuple[NodeId, str]] = set()
         self.checks = 0
         for node in nodes:
             self.watch(node)
@@ -185,6 +187,10 @@ class Invariants:
         """The records below `offset` are about to be deleted."""
         known = self._group(group)
         known.trimmed_to = max(known.trimmed_to, offset)
+
+    def on_rot(self, node_id: NodeId, log: str) -> None:
+        """A bit of a log is about to flip under its process, which cannot know before it reads it."""
+        self._rotten.add((node_id, log))
 
     # ---- messages -------------------------------------------------------------------------------
 
@@ -411,19 +417,15 @@ class Invariants:
             )
         start = max(seen.offset, log.start_offset)
         end = partition.high_watermark
-        while start < end:
-            data = memoryview(log.read(Offset(start), _READ_BYTES, Offset(end)) or b"")
-            for _, header in iter_batches(data):
-                value_here = (int(header.base_offset), header.crc ^ int(header.leader_epoch))
-                known_batch = group.batches.setdefault(header.next_offset, value_here)
-                world.require(
-                    known_batch == value_here,
-                    "state-machine-safety",
-                    f"{who} commits {value_here} before {header.next_offset}, where {known_batch} was",
-                )
-                start = header.next_offset
-            if not data:
-                break
+        is_rotten = (node.node_id, log.name) in self._rotten
+        for header, data in _stored(node, partition, start, end):
+            value_here = (int(header.base_offset), header.crc ^ int(header.leader_epoch))
+            known_batch = group.batches.setdefault(header.next_offset, value_here)
+            world.require(
+                known_batch == value_here and (is_rotten or batch_is_intact(data)),
+                "state-machine-safety",
+                f"{who} commits {value_here} before {header.next_offset}, where {known_batch} was",
+            )
         seen.offset = max(end, seen.offset)
         seen.commit = commit
         seen.own = max(seen.own, settled)
@@ -587,6 +589,27 @@ def _described(partition: Partition) -> str:
     if partition.failure:
         parts.append(f"failed: {partition.failure}")
     return ", ".join(parts)
+
+
+def _stored(
+    node: SimulatedNode, partition: Partition, start: int, end: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of a log, read past the process that has it open.
+
+    That would check them, if it were asked, and trust them from then on: it would no longer be what it is without us.
+    """
+    log = partition.log
+    assert isinstance(log, SegmentLog), log
+    for segment in log._view.segments:
+        if segment.end_offset <= start or segment.base_offset >= end:
+            continue
+        begin = segment.index.before_offset(Offset(max(start, segment.base_offset)))
+        data = memoryview(node.files.read(segment.file.handle, segment.size_bytes - begin, begin))
+        for at, header in iter_batches(data):
+            if header.base_offset >= end:
+                return
+            if header.next_offset > start:
+                yield header, data[at : at + header.size]
 
 
 def _digest(partition: Partition, start: int, end: int) -> str:
