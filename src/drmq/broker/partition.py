@@ -28,7 +28,17 @@ from drmq.broker.telling import tell_all
 from drmq.catalog import TimestampType, TopicConfig
 from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, node_of
 from drmq.model.names import is_internal
-from drmq.raft import IndexRange, Leadership, LogIndex, NotLeader, Refusal, Role, SnapshotMeta, TransferInProgress
+from drmq.raft import (
+    NO_INDEX,
+    IndexRange,
+    Leadership,
+    LogIndex,
+    NotLeader,
+    Refusal,
+    Role,
+    SnapshotMeta,
+    TransferInProgress,
+)
 from drmq.records import HEADER_SIZE, BatchHeader, InvalidBatch, check_batch, read_header, stamp, stamp_append_time
 from drmq.storage import Log
 from drmq.transport.peers import PeerOptions
@@ -121,9 +131,10 @@ class Partition:
 
     __slots__ = (
         "_ack_waiters",
-        "_commit_is_known",
+        "_committed_index",
         "_events",
         "_in_flight",
+        "_read_waiters",
         "_reads_on",
         "_trim_waiters",
         "_turned_away",
@@ -195,8 +206,6 @@ class Partition:
         self.notice_version = 0
         self.next_offset = log.end_offset
         self.high_watermark = log.start_offset
-        self._commit_is_known = False
-        """Whether anything was said to be committed since this replica began: the high watermark is stored nowhere."""
         self.acked_offset = log.start_offset
         """How far acks=all is fulfilled: committed, and on as many replicas as the topic asks for."""
         self.trimmed_to = Offset(0)
@@ -213,6 +222,11 @@ class Partition:
         self._write_waiters: deque[tuple[Offset, Done]] = deque()
         self._ack_waiters: deque[tuple[Offset, Done]] = deque()
         self._trim_waiters: list[tuple[Offset, Done]] = []
+        self._read_waiters: deque[tuple[LogIndex, Done]] = deque()
+        """Who waits until all is visible here that was committed when it was confirmed who leads."""
+        self._committed_index = NO_INDEX
+        """How far the log is visible here; nowhere until that is heard, for the high watermark is not stored. A
+        majority may have committed more, which this disk has yet to take."""
         self._turned_away: dict[int, int] = {}
         """By producer: when a batch of it was refused that it will send again."""
         self._watchers: dict[ProgressWatcher, None] = {}
@@ -424,7 +438,8 @@ class Partition:
         self.in_sync = self.members_in_sync = ()
         self._count_uncommitted()
         waiting = [done for _, done in (*self._write_waiters, *self._ack_waiters, *self._trim_waiters)]
-        for waiters in (self._write_waiters, self._ack_waiters, self._trim_waiters):
+        waiting += [done for _, done in self._read_waiters]
+        for waiters in (self._write_waiters, self._ack_waiters, self._trim_waiters, self._read_waiters):
             waiters.clear()
         tell_all([*(partial(done, code) for done in waiting), self._wake])
 
@@ -441,7 +456,7 @@ class Partition:
         self.next_offset = headers[-1].next_offset
 
     def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
-        self._commit_is_known = True
+        self._committed_index = LogIndex(committed.end - 1)
         if next_offset > self.high_watermark:
             in_flight = self._in_flight
             size = 0
@@ -454,6 +469,8 @@ class Partition:
             self.high_watermark = next_offset
             self.update_acked()
             self._wake()
+        if self._read_waiters:
+            self._answer_reads()
         self.state.on_committed(self, committed)
         if self.is_leader and not self.is_serving and self.state.is_current:
             node = self.replica.node
@@ -550,7 +567,7 @@ class Partition:
         self.state.finish_snapshot(meta, data)
 
     def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
-        self._commit_is_known = True
+        self._committed_index = meta.index
         # Not the end of the log: the writer may have gone on behind the snapshot, and nothing of that is committed.
         self.next_offset = self.high_watermark = decode_trim(meta.data)
         self._in_flight.clear()
@@ -571,7 +588,7 @@ class Partition:
     @property
     def knows_high_watermark(self) -> bool:
         """Whether a follower has heard from its leader, in this life, how much of what it has is committed."""
-        return self._commit_is_known or self.high_watermark == self.next_offset
+        return self._committed_index != NO_INDEX or self.high_watermark == self.next_offset
 
     def check_readable(self) -> None:
         """Raise `ApiError` unless readers can be served."""
@@ -584,11 +601,28 @@ class Partition:
             code = ErrorCode.KAFKA_STORAGE_ERROR if self.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
             raise ApiError(code, self.failure or self._who_leads())
 
+    def _answer_reads(self) -> None:
+        answered = []
+        while self._read_waiters and self._read_waiters[0][0] <= self._committed_index:
+            answered.append(partial(self._read_waiters.popleft()[1], ErrorCode.NONE))
+        tell_all(answered)
+
     def confirm_leadership(self, done: Done) -> None:
-        """Call `done` once a majority has confirmed that nobody else leads: what is known here is fresh."""
+        """Call `done` once a majority has confirmed that nobody else leads: what is known here is fresh.
+
+        A majority can commit without this disk, and a follower shows at once what it hears to be committed. So `done`
+        waits until that much is visible here as well.
+        """
 
         def confirmed(index: LogIndex | None) -> None:
-            done(ErrorCode.NOT_LEADER_OR_FOLLOWER if index is None else ErrorCode.NONE)
+            if index is None:
+                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif index <= self._committed_index:
+                done(ErrorCode.NONE)
+            elif not self.is_leader:
+                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                self._read_waiters.append((index, done))
 
         if not self.may_read:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)

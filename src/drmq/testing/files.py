@@ -196,6 +196,10 @@ class FakeFiles:
             return {}
         return {name: child.durable for name, child in node.durable.items() if isinstance(child, _File)}
 
+    def has_file(self, path: str) -> bool:
+        """Whether a program would find this file; on a machine that is off as well."""
+        return isinstance(self._find(path), _File)
+
     def content(self, path: str) -> bytes:
         """What the program sees in a file."""
         return bytes(self._file(path).data)

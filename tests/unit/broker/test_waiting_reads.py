@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from drmq.model import ErrorCode
+from drmq.model import ErrorCode, NodeId
+from drmq.raft import AppendAccepted, Heartbeat, HeartbeatResponse
 from drmq.testing.files import FakeFiles
 from support.desk_leader import Leader, receive
-from support.replica_desk import Desk
+from support.replica_desk import SELF, Desk
 from unit.broker.test_replica import GROUP, lead_with_quorum
 
 
@@ -32,7 +33,10 @@ def follow(desk: Desk) -> None:
     receive(desk, Leader(3, desk.partition.leader_epoch + 1).heartbeat(0))
 
 
-@pytest.mark.parametrize("end", [close, fill_the_disk, fail_on_a_bug, follow])
+ENDS = [close, fill_the_disk, fail_on_a_bug, follow]
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_a_read_that_waits_is_answered_when_the_lead_ends(end: Callable[[Desk], None]) -> None:
     """Whoever asked for the latest offset, or for what a group has committed, asks the next leader."""
     desk = Desk(FakeFiles(), members=GROUP)
@@ -45,3 +49,34 @@ def test_a_read_that_waits_is_answered_when_the_lead_ends(end: Callable[[Desk], 
     end(desk)
     desk.work()
     assert heard == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+
+
+@pytest.mark.parametrize("end", [None, *ENDS])
+def test_a_read_waits_for_what_a_majority_has_committed_without_this_disk(end: Callable[[Desk], None] | None) -> None:
+    """A follower shows it already. Whoever has read it there must not hear that the log ends before it."""
+    desk = Desk(FakeFiles(), members=GROUP)
+    lead_with_quorum(desk)
+    next_offset = desk.append()
+    desk.turn()
+    node = desk.replica.node
+    assert node is not None
+    for follower in GROUP[1:]:
+        receive(desk, AppendAccepted(NodeId(follower), SELF, node.term, node.last_index))
+    desk.turn()
+    assert node.commit_index == node.last_index
+    heard: list[ErrorCode] = []
+    desk.partition.confirm_leadership(heard.append)
+    desk.turn()
+    asked = [message for message in desk.sent if isinstance(message, Heartbeat)]
+    receive(desk, HeartbeatResponse(NodeId(2), SELF, node.term, asked[-1].read_round))
+    desk.turn()
+    assert desk.partition.high_watermark < next_offset
+    assert heard == [], "a majority has confirmed who leads, and that does not say what is visible here"
+    if end is None:
+        desk.work()
+        assert (heard, desk.partition.high_watermark) == ([ErrorCode.NONE], next_offset)
+    else:
+        end(desk)
+        desk.work()
+        assert len(heard) == 1
+        assert heard != [ErrorCode.NONE]

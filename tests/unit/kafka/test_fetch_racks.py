@@ -8,7 +8,7 @@ import pytest
 
 from drmq.broker import ClusterOptions, Partition
 from drmq.model import ErrorCode, NodeId, Offset
-from drmq.raft import IndexRange, LogIndex
+from drmq.raft import NO_INDEX, IndexRange, LogIndex
 from drmq.wire.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from support.broker_harness import NODE, Harness
 from support.kafka_line import KafkaLine
@@ -144,7 +144,7 @@ def follow_since_a_moment(harness: Harness) -> Partition:
     """As a follower is after its restart: with its log and a leader, and no word of what is committed."""
     partition = follow(harness)
     partition.high_watermark = partition.log.start_offset
-    partition._commit_is_known = False
+    partition._committed_index = NO_INDEX
     return partition
 
 

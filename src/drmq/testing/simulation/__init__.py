@@ -45,7 +45,8 @@ What is missing, and what it costs
 - Time passes between events and not inside them: a slow computation delays nobody.
 - Threads do not interleave: the writer's and the pool's work happens at one moment each, which may be cut short by a
   loss of power after any single write.
-- Damage to bytes that were synced is one flipped bit in one log, and does not come together with a power cut.
+- Damage to bytes that were synced is one flipped bit in one log: at its end, and then it does not come together with a
+  power cut, or further up, under a process that has not read it.
 """
 
 from drmq.testing.simulation.runner import Result, command_for, simulate

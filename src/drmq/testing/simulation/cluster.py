@@ -20,7 +20,7 @@ from drmq.testing.simulation.invariants import Invariants
 from drmq.testing.simulation.links import Links
 from drmq.testing.simulation.loop import SimulatedLoop
 from drmq.testing.simulation.members import GroupNotes, Member
-from drmq.testing.simulation.node import SimulatedNode
+from drmq.testing.simulation.node import SimulatedNode, rack_of
 from drmq.testing.simulation.peers import Switchboard
 from drmq.testing.simulation.profile import ANY, Profile
 from drmq.testing.simulation.streams import CLIENTS, Stream
@@ -29,6 +29,7 @@ from drmq.testing.simulation.workload import (
     Committer,
     Consumer,
     EndWatcher,
+    NearConsumer,
     Producer,
     Reader,
     Repeater,
@@ -68,7 +69,8 @@ class Cluster:
             for number in range(1, node_count + 1)
         ]
         self.node_ids = [int(node.node_id) for node in self.nodes]
-        self.invariants = Invariants(self.world, self.nodes, keeps_everything=not self.profile.damages)
+        keeps_everything = not self.profile.damages and not self.profile.rots
+        self.invariants = Invariants(self.world, self.nodes, keeps_everything=keeps_everything)
         self.faults = Faults(self)
         self.board.watch = self._on_message
         self.loop = SimulatedLoop(self.world, "clients", lambda: None)  # type: ignore[abstract]
@@ -180,6 +182,8 @@ class Cluster:
             Producer(*common, "p-again", self.places[0]),
             Producer(*common, "p-plain", self.places[1], idempotent=False),
             Producer(*common, "p-one", self.places[0], acks=1, idempotent=False),
+            NearConsumer(*common, "n0", self.places[0], rack_of(2)),
+            NearConsumer(*common, "n1", self.places[1], rack_of(3)),
             EndWatcher(*common, "e0", self.places[0]),
             EndWatcher(*common, "e1", self.places[1]),
             Committer(*common, "g0", self.places[0]),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.broker import Partition
 from drmq.model import ApiError, NodeId, Offset, node_of
 from drmq.raft import AppendAccepted, SnapshotChunk, TimeoutNow, VoteRequest, VoteResponse
 from drmq.records import iter_batches
+from drmq.storage import SegmentLog
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.streams import CLIENTS
 from drmq.testing.simulation.world import MS, SECOND
@@ -21,6 +22,25 @@ _SILENT_DISK_US_MAX = 400 * MS
 _DAY_MS = 86_400_000
 _CRC_START = 21
 """Where in a batch the bytes begin that its checksum covers."""
+
+
+class _Rot(NamedTuple):
+    """A bit that was flipped under a process."""
+
+    node: SimulatedNode
+    path: str
+    start: int
+    """Where its batch begins."""
+    batch: bytes
+    """What that is by now."""
+    position: int
+    bit: int
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file still has it: the copy may have been made anew."""
+        files, end = self.node.files, self.start + len(self.batch)
+        return files.has_file(self.path) and files.content(self.path)[self.start : end] == self.batch
 
 
 class Faults:
@@ -36,6 +56,8 @@ class Faults:
         self._bad_disk: SimulatedNode | None = None
         """The one node whose disk has failed in this run: two could be beyond what is promised."""
         self._damaged: SimulatedNode | None = None
+        self._rots_left = cluster.profile.rots
+        self._rotten: _Rot | None = None
         self._stranding: NodeId | None = None
         """The node that hands over and is to hear nothing from then on."""
 
@@ -64,6 +86,7 @@ class Faults:
             ("trim", profile.trim_every_us, self._trim),
             ("wipe", 10 * SECOND, self._wipe),
             ("damage", 10 * SECOND, self._damage),
+            ("rot", 1 * SECOND if profile.rots else 10**12, self._rot),
         ):
             if every_us < 10**12:
                 self._world.repeat(name, every_us, self._if_on(fault))
@@ -76,6 +99,9 @@ class Faults:
 
     def end(self) -> None:
         self._is_on = False
+        if self._rotten is not None and self._rotten.is_there:
+            # Nobody has read it. From now on everything is read, by those who look whether all is well.
+            self._rotten.node.files.flip_bit(self._rotten.path, self._rotten.position, self._rotten.bit)
 
     def on_message(self, message: PeerMessage) -> None:
         """A node makes a promise to another. Whether it was true shows when its power is cut right after."""
@@ -286,6 +312,35 @@ class Faults:
         node.files.flip_bit(f"{path}/{name}", position, self._random.randrange(8))
         self._start_later(node)
 
+    def _rot(self) -> None:
+        """Flip a bit in an old part of a log while a process has it open. Nobody may be given what it holds now.
+
+        In bytes that an earlier process wrote and this one has not read: what it wrote or checked itself it trusts, as
+        long as it lives. Not in the last segment, whose end may be unfinished after a power cut: see `_damage`.
+        """
+        if not self._rots_left or not self._may_lose_a_disk() or (self._rotten is not None and self._rotten.is_there):
+            return
+        in_sync = {partition.group: partition.in_sync for _, partition in self._serving_partitions()}
+        found = [
+            (node, partition, *batch)
+            for node in self._cluster.live_nodes
+            for partition in node.broker.partitions
+            if partition.topic == "orders"
+            and len(in_sync.get(partition.group, ())) >= 3
+            and node.node_id in in_sync[partition.group]
+            for batch in _unread_batches(node, partition)
+        ]
+        if not found:
+            return
+        node, partition, path, start, size = self._random.choice(found)
+        position, bit = start + _CRC_START + self._random.randrange(size - _CRC_START), self._random.randrange(8)
+        self._rots_left -= 1
+        self._world.say(node.name, f"has a bit at {position} of {path} flipped")
+        self._cluster.invariants.on_rot(node.node_id, partition.log.name)
+        node.files.flip_bit(path, position, bit)
+        batch = node.files.content(path)[start : start + size]
+        self._rotten = _Rot(node, path, start, batch, position, bit)
+
     # ---- links ----------------------------------------------------------------------------------
 
     def _cut_links(self) -> None:
@@ -440,7 +495,8 @@ class Faults:
             return
         index = random.randrange(topic.partition_count)
         # With fewer than three replicas, the one disk that may be lost would be one too many.
-        keeps_three = self._cluster.profile.wipes or self._cluster.profile.damages
+        profile = self._cluster.profile
+        keeps_three = profile.wipes or profile.damages or profile.rots
         count = 3 if keeps_three else random.choice((1, 2, 3, 3, 3))
         if random.random() < 0.2:
             count = len(self._cluster.node_ids)
@@ -474,3 +530,16 @@ class Faults:
                         return
 
                 node.loop.call_soon(trim)
+
+
+def _unread_batches(node: SimulatedNode, partition: Partition) -> list[tuple[str, int, int]]:
+    """The sealed batches of a log that this life of its node neither wrote nor read: path, start and size of each."""
+    log = partition.log
+    assert isinstance(log, SegmentLog), log
+    return [
+        (segment.path, start, header.size)
+        for segment in log._view.segments[:-1]
+        if segment.trusted_from
+        for start, header in iter_batches(memoryview(node.files.content(segment.path)))
+        if start + header.size <= segment.trusted_from and not segment._checked.covers(start, start + header.size)
+    ]

@@ -8,7 +8,10 @@
 - **durable-on-majority**: what a leader commits is synced on the disks of a majority. The disks are asked, not the
   nodes;
 - **applied-committed**: nothing is applied before it is committed, and neither falls while a process lives;
-- **high-watermark-monotone**: a leader that serves begins no lower than any before it has served;
+- **high-watermark-monotone**: the high watermark of a replica never falls while its process lives, whoever leads, nor
+  does its log begin earlier again; and a leader that serves begins no lower than any before it has served;
+- **voters-have-caught-up**: who becomes a voter has said before that it holds nearly all of what is committed: one that
+  lacks much would count in the quorum without helping it;
 - **restarts-keep-promises**: a process that comes back on the same disk has every entry that the one before it knew to
   be durable, and its last term and vote;
 - **retention-keeps-newest**: a log that is to keep so many bytes never loses its newest record to that;
@@ -20,6 +23,7 @@ At the end, **replicas-identical**: the committed bytes of all replicas, and the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
@@ -29,9 +33,19 @@ from drmq.broker import Partition
 from drmq.broker.entries import Batch, EntryLog
 from drmq.broker.states import MachineState
 from drmq.model import GroupId, NodeId, Offset, node_of
-from drmq.raft import AppendRequest, Configuration, LogIndex, Node, Role, Term, VoteRequest, VoteResponse
-from drmq.records import LENGTH_OVERHEAD, MAGIC, iter_batches
-from drmq.storage import Ballot
+from drmq.raft import (
+    AppendAccepted,
+    AppendRequest,
+    Configuration,
+    LogIndex,
+    Node,
+    Role,
+    Term,
+    VoteRequest,
+    VoteResponse,
+)
+from drmq.records import LENGTH_OVERHEAD, MAGIC, BatchHeader, batch_is_intact, iter_batches
+from drmq.storage import Ballot, SegmentLog
 from drmq.testing.simulation.disk import durable_log
 from drmq.testing.simulation.node import DATA_DIRECTORY, SimulatedNode
 from drmq.testing.simulation.world import World
@@ -94,6 +108,8 @@ class _Group:
         self.high_watermark = 0
         self.high_watermark_in = Term(0)
         self.disks: dict[int, _Disk] = {}
+        self.accepted: dict[NodeId, LogIndex] = {}
+        """How much of the log each member has ever said to hold."""
         self.trimmed_to = 0
         """Below here clients have asked for the records to be deleted."""
 
@@ -101,15 +117,31 @@ class _Group:
 class _Seen:
     """How a replica looked when it was last looked at, in one life of its node."""
 
-    __slots__ = ("commit", "configuration", "is_serving", "offset", "own", "raft", "reign", "start", "state")
+    __slots__ = (
+        "commit",
+        "configuration",
+        "high_watermark",
+        "is_serving",
+        "offset",
+        "own",
+        "partition",
+        "raft",
+        "reign",
+        "start",
+        "state",
+    )
 
-    def __init__(self, raft: Node) -> None:
+    def __init__(self, partition: Partition, raft: Node, before: _Seen | None) -> None:
+        self.partition = partition
         self.raft = raft
         self.state: tuple[object, ...] = ()
         self.commit = self.own = raft.commit_index
         """How far commits were looked at, and the own entries among what is committed."""
         self.offset = -1
-        self.start = 0
+        self.high_watermark = self.start = 0
+        if before is not None and before.partition is partition:
+            # Raft began anew, after an error of the disk; what readers were told holds.
+            self.high_watermark, self.start = before.high_watermark, before.start
         self.reign: Term | None = None
         self.is_serving = False
         self.configuration: Configuration = raft.configuration
@@ -135,6 +167,7 @@ class Invariants:
         self._seen: dict[tuple[NodeId, GroupId], _Seen] = {}
         self._promises: dict[tuple[NodeId, GroupId], _Promise] = {}
         self._returned: set[SimulatedNode] = set()
+        self._rotten: set[tuple[NodeId, str]] = set()
         self.checks = 0
         for node in nodes:
             self.watch(node)
@@ -155,12 +188,19 @@ class Invariants:
         known = self._group(group)
         known.trimmed_to = max(known.trimmed_to, offset)
 
+    def on_rot(self, node_id: NodeId, log: str) -> None:
+        """A bit of a log is about to flip under its process, which cannot know before it reads it."""
+        self._rotten.add((node_id, log))
+
     # ---- messages -------------------------------------------------------------------------------
 
     def on_message(self, target: NodeId, group: GroupId, message: PeerMessage) -> None:
         if isinstance(message, AppendRequest):
             if message.entries:
                 self._check_entries(group, message)
+        elif isinstance(message, AppendAccepted):
+            accepted = self._group(group).accepted
+            accepted[message.sender] = max(message.match, accepted.get(message.sender, message.match))
         elif isinstance(message, VoteResponse):
             if message.granted:
                 self._check_vote(group, message.sender, message.term, message.target)
@@ -218,10 +258,18 @@ class Invariants:
                 continue
             seen = self._seen.get((node.node_id, group))
             if seen is None or seen.raft is not raft:
-                seen = self._seen[node.node_id, group] = _Seen(raft)
+                seen = self._seen[node.node_id, group] = _Seen(partition, raft, seen)
                 self._check_restart(node, partition, raft)
             start = partition.log.start_offset
-            state = (raft.term, raft.role, raft.commit_index, partition.high_watermark, partition.is_serving, start)
+            state = (
+                raft.term,
+                raft.role,
+                raft.commit_index,
+                partition.high_watermark,
+                partition.is_serving,
+                start,
+                raft.configuration,
+            )
             if state != seen.state:
                 self._check(node, partition, raft, seen)
                 seen.state = state
@@ -271,6 +319,8 @@ class Invariants:
         if raft.role is Role.LEADER and seen.reign != raft.term:
             seen.reign = raft.term
             self._check_election(who, raft, group)
+        if raft.configuration != seen.configuration and seen.state[:2] == (raft.term, Role.LEADER):
+            self._check_promotion(node, who, raft, seen, group)
         commit = raft.commit_index
         world.require(
             raft.applied_index <= commit <= raft.last_index,
@@ -280,6 +330,7 @@ class Invariants:
         world.require(commit >= seen.commit, "applied-committed", f"{who}: commit falls from {seen.commit} to {commit}")
         if commit > seen.commit or seen.offset < 0:
             self._check_committed(node, who, partition, raft, seen, group)
+        self._check_bounds(who, partition, seen, group)
         if partition.is_serving and not seen.is_serving:
             world.require(
                 partition.high_watermark >= group.high_watermark or group.high_watermark_in >= raft.term,
@@ -288,11 +339,26 @@ class Invariants:
             )
         if partition.is_serving and partition.high_watermark > group.high_watermark:
             group.high_watermark, group.high_watermark_in = partition.high_watermark, raft.term
-        if partition.log.start_offset > seen.start:
-            seen.start = partition.log.start_offset
-            self._check_start(who, partition, group)
         seen.is_serving = partition.is_serving
         seen.configuration = raft.configuration
+
+    def _check_bounds(self, who: str, partition: Partition, seen: _Seen, group: _Group) -> None:
+        """What a replica shows may only grow at its end, and shrink at its beginning."""
+        end, start = partition.high_watermark, partition.log.start_offset
+        self._world.require(
+            end >= seen.high_watermark,
+            "high-watermark-monotone",
+            f"{who}: the high watermark falls from {seen.high_watermark} to {end}",
+        )
+        self._world.require(
+            start >= seen.start,
+            "high-watermark-monotone",
+            f"{who}: the log begins at {start} now, and began at {seen.start} before",
+        )
+        seen.high_watermark = end
+        if start > seen.start:
+            seen.start = start
+            self._check_start(who, partition, group)
 
     def _check_start(self, who: str, partition: Partition, group: _Group) -> None:
         """A log begins later than before. Nobody has a clock that could make its records old: it is by their size."""
@@ -319,6 +385,20 @@ class Invariants:
                 f"it has {here} there, up to {raft.last_index}",
             )
 
+    def _check_promotion(self, node: SimulatedNode, who: str, raft: Node, seen: _Seen, group: _Group) -> None:
+        """A leader has changed the members: those who vote from now on must be able to.
+
+        What counts is what the members have said, not what the leader makes of it, and what was committed before.
+        """
+        lag_max = node.broker.host.raft_options.promotion_lag_max
+        for member in sorted(_members(raft.configuration) - _members(seen.configuration)):
+            accepted = group.accepted.get(member, 0)
+            self._world.require(
+                accepted + lag_max >= seen.commit,
+                "voters-have-caught-up",
+                f"{who} lets member {member} vote, which has said to hold {accepted}, and {seen.commit} is committed",
+            )
+
     # ---- what is committed ----------------------------------------------------------------------
 
     def _check_committed(
@@ -337,19 +417,15 @@ class Invariants:
             )
         start = max(seen.offset, log.start_offset)
         end = partition.high_watermark
-        while start < end:
-            data = memoryview(log.read(Offset(start), _READ_BYTES, Offset(end)) or b"")
-            for _, header in iter_batches(data):
-                value_here = (int(header.base_offset), header.crc ^ int(header.leader_epoch))
-                known_batch = group.batches.setdefault(header.next_offset, value_here)
-                world.require(
-                    known_batch == value_here,
-                    "state-machine-safety",
-                    f"{who} commits {value_here} before {header.next_offset}, where {known_batch} was",
-                )
-                start = header.next_offset
-            if not data:
-                break
+        is_rotten = (node.node_id, log.name) in self._rotten
+        for header, data in _stored(node, partition, start, end):
+            value_here = (int(header.base_offset), header.crc ^ int(header.leader_epoch))
+            known_batch = group.batches.setdefault(header.next_offset, value_here)
+            world.require(
+                known_batch == value_here and (is_rotten or batch_is_intact(data)),
+                "state-machine-safety",
+                f"{who} commits {value_here} before {header.next_offset}, where {known_batch} was",
+            )
         seen.offset = max(end, seen.offset)
         seen.commit = commit
         seen.own = max(seen.own, settled)
@@ -513,6 +589,27 @@ def _described(partition: Partition) -> str:
     if partition.failure:
         parts.append(f"failed: {partition.failure}")
     return ", ".join(parts)
+
+
+def _stored(
+    node: SimulatedNode, partition: Partition, start: int, end: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of a log, read past the process that has it open.
+
+    That would check them, if it were asked, and trust them from then on: it would no longer be what it is without us.
+    """
+    log = partition.log
+    assert isinstance(log, SegmentLog), log
+    for segment in log._view.segments:
+        if segment.end_offset <= start or segment.base_offset >= end:
+            continue
+        begin = segment.index.before_offset(Offset(max(start, segment.base_offset)))
+        data = memoryview(node.files.read(segment.file.handle, segment.size_bytes - begin, begin))
+        for at, header in iter_batches(data):
+            if header.base_offset >= end:
+                return
+            if header.next_offset > start:
+                yield header, data[at : at + header.size]
 
 
 def _digest(partition: Partition, start: int, end: int) -> str:

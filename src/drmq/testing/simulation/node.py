@@ -33,8 +33,16 @@ JOURNAL_BYTES = 64 << 10
 CLIENT_PORT = 9_092
 PEER_PORT = 10_092
 WALL_START_MS = 1_700_000_000_000
+_RACK_COUNT = 3
+_PROMOTION_LAG_MAX = 20
+"""Small, as logs are: by the usual measure everyone would have caught up before it has begun."""
 _INSTALL_CHANGES = 24
 """About as many changes of files an installation takes."""
+
+
+def rack_of(number: int) -> str:
+    """Where a node stands: as many racks as a partition has replicas, so that each of these is alone in its own."""
+    return f"rack-{1 + (number - 1) % _RACK_COUNT}"
 
 
 class NodeClock:
@@ -93,6 +101,7 @@ class SimulatedNode:
             },
             peer_host=f"node-{node_id}",
             peer_port=PEER_PORT,
+            rack=rack_of(node_id),
         )
         self._waiting: list[tuple[str, Callable[[], object]]] = []
         self.loop: SimulatedLoop
@@ -157,7 +166,9 @@ class SimulatedNode:
                 surroundings = Surroundings(random, Pools(pool, pool, pool, pool), make_writer, open_network)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
                 self.broker.host.raft_options = replace(
-                    self.broker.host.raft_options, snapshot_chunk_bytes_max=self._chunk_bytes
+                    self.broker.host.raft_options,
+                    snapshot_chunk_bytes_max=self._chunk_bytes,
+                    promotion_lag_max=_PROMOTION_LAG_MAX,
                 )
                 self.broker.on_fatal = self._on_fatal
                 self.has_broker = True
@@ -310,4 +321,4 @@ class SimulatedNode:
         self.world.later(delay_us, name, meet)
 
 
-__all__ = ["CLIENT_PORT", "SECOND", "NodeClock", "SimulatedNode"]
+__all__ = ["CLIENT_PORT", "SECOND", "NodeClock", "SimulatedNode", "rack_of"]

@@ -218,7 +218,12 @@ class SimulatedPeers:
         known = peer.hello or stranger
         silent = self._loop.time() - peer.heard_s > self._options.peer_timeout_ms / 1_000
         heard = _NOBODY if known is None or (silent and stranger is None) else known.boot_id
-        self._carry(node_id, None, "heartbeat", lambda other: other._on_heartbeat(hello, heard))
+        self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, hello, heard))
+
+    def _meet(self, other: SimulatedPeers, hello: bytes, heard: bytes) -> None:
+        """Connections end with their process: none greets for one that is over, after the next one has."""
+        if self._board.up.get(self.node_id) is self:
+            other._on_heartbeat(hello, heard)
 
     def _on_heartbeat(self, data: bytes, heard: bytes) -> None:
         hello = decode_hello(memoryview(data))
@@ -239,7 +244,7 @@ class SimulatedPeers:
             self._strangers[node_id] = hello
             # It is heard, and must know that it is.
             answer = encode_hello(Hello.of(own, ConnectionKind.HEARTBEAT, node_id))
-            self._carry(node_id, None, "heartbeat", lambda other: other._on_heartbeat(answer, hello.boot_id))
+            self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, answer, hello.boot_id))
             return
         peer.refusal = None
         before, peer.hello = peer.hello, hello

@@ -66,6 +66,8 @@ class Profile:
     """Whether a topic is made and deleted all the time."""
     growth: bool
     """Whether a node joins, and one leaves."""
+    rots: int
+    """Bits that flip in old parts of logs while processes use them, one at a time; not where another disk is bad."""
 
     @classmethod
     def draw(cls, random: Random, more: Random, kind: str = ANY) -> Profile:
@@ -118,6 +120,7 @@ class Profile:
             members=more.choice((0, 2, 3)),
             topics=more.random() < 0.5,
             growth=more.random() < 0.3,
+            rots=more.choice((0, 3)) if disk == "sound" else 0,
         )
 
 
@@ -133,6 +136,7 @@ def _plain(profile: Profile) -> Profile:
         members=0,
         topics=False,
         growth=False,
+        rots=0,
     )
 
 
@@ -223,6 +227,11 @@ def _growth(profile: Profile) -> Profile:
     )
 
 
+def _rot(profile: Profile) -> Profile:
+    """Bits flip under processes that have yet to read what others wrote before them."""
+    return replace(_quiet(profile), rots=3, kill_every_us=4 * SECOND, transfer_every_us=5 * SECOND)
+
+
 KINDS: dict[str, Callable[[Profile], Profile]] = {
     ANY: lambda profile: profile,
     "plain": _plain,
@@ -233,5 +242,6 @@ KINDS: dict[str, Callable[[Profile], Profile]] = {
     "groups": _groups,
     "topics": _topics,
     "growth": _growth,
+    "rot": _rot,
 }
 """The kinds of runs, by name."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from drmq.model import ErrorCode, Offset, ProducerId
-from drmq.records import Record, decode_batch, encode_batch, iter_batches
+from drmq.records import Buffer, Record, batch_is_intact, decode_batch, encode_batch, iter_batches
 from drmq.testing.simulation.client import Client, Doors, Unavailable
 from drmq.testing.simulation.history import History, Outcome, Place, Sent
 from drmq.testing.simulation.node import SimulatedNode
@@ -19,7 +19,12 @@ from drmq.wire.messages.create_topics import (
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
 )
-from drmq.wire.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from drmq.wire.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponsePartition,
+)
 from drmq.wire.messages.init_producer_id import InitProducerIdRequest
 from drmq.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic
 from drmq.wire.messages.offset_commit import (
@@ -34,6 +39,11 @@ _PRODUCE, _FETCH, _LIST_OFFSETS, _COMMIT, _COMMITTED, _INIT, _CREATE = 9, 12, 6,
 EARLIEST, LATEST = -2, -1
 _IN_FLIGHT_MAX = 5
 _DECOMPRESSED_MAX = 1 << 24
+
+FOLLOWER_READ = "read from a follower"
+"""Under this name such reads are counted."""
+_READS_AGAIN = 0.15
+"""How likely a consumer that does so goes back to older records."""
 
 _SURE_TO_FAIL = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_REQUEST}
@@ -263,9 +273,17 @@ class Consumer(Worker):
 
     async def work(self) -> None:
         leader = await self.client.leader(self.place)
+        result = await self._fetch(leader.node, leader.epoch)
+        if result is not None:
+            self._check_end(leader.node, leader.epoch, result.high_watermark)
+            self._take(result.records or b"", result.high_watermark)
+            self.successes += 1
+
+    async def _fetch(self, node: int, epoch: int, rack: str = "") -> FetchResponsePartition | None:
+        """Ask a node for what comes next; None if that begins later than this consumer thought."""
         partition = FetchRequestPartition(
             self.place.partition,
-            current_leader_epoch=leader.epoch,
+            current_leader_epoch=epoch,
             fetch_offset=self.position,
             partition_max_bytes=self.random.choice((200, 4_000, 100_000)),
         )
@@ -274,13 +292,14 @@ class Consumer(Worker):
             min_bytes=1,
             max_bytes=1 << 20,
             topics=[FetchRequestTopic(self.place.topic, partitions=[partition])],
+            rack_id=rack,
         )
         try:
-            answer = await self.client.ask(leader.node, request, _FETCH)
+            answer = await self.client.ask(node, request, _FETCH)
         except Unavailable:
             self.client.doubt(self.place)
             raise
-        result = answer.responses[0].partitions[0]
+        result: FetchResponsePartition = answer.responses[0].partitions[0]
         error = self.check_code(result.error_code, f"a fetch of {self.place}")
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self.world.require(
@@ -290,13 +309,11 @@ class Consumer(Worker):
                 f"({result.log_start_offset} to {result.high_watermark})",
             )
             self.position = max(self.position, result.log_start_offset)
-            return
+            return None
         if error is not ErrorCode.NONE:
             self.client.doubt(self.place)
             raise Unavailable(error.name)
-        self._check_end(leader.node, leader.epoch, result.high_watermark)
-        self._take(result.records or b"", result.high_watermark)
-        self.successes += 1
+        return result
 
     def _check_end(self, node: int, epoch: int, end: int) -> None:
         before = self._ends.get((node, epoch), 0)
@@ -308,10 +325,16 @@ class Consumer(Worker):
         self._ends[node, epoch] = end
         self.history.learn_end(self.place, end)
 
-    def _take(self, data: bytes, end: int) -> None:
+    def _take(self, data: Buffer, end: int) -> None:
         view = memoryview(data)
         for at, header in iter_batches(view):
-            for record in decode_batch(view[at : at + header.size], decompressed_size_max=_DECOMPRESSED_MAX):
+            batch = view[at : at + header.size]
+            if not batch_is_intact(batch):
+                self.world.break_rule(
+                    "nothing-invented", f"{self.name} got a damaged batch at {self.place} {header.base_offset}"
+                )
+                return
+            for record in decode_batch(batch, decompressed_size_max=_DECOMPRESSED_MAX):
                 if record.offset < self.position:
                     continue
                 self.world.require(
@@ -321,6 +344,41 @@ class Consumer(Worker):
                 )
                 self.history.on_read(self.name, self.place, record.offset, record.value or b"")
                 self.position = record.offset + 1
+
+
+class NearConsumer(Consumer):
+    """Reads from the replica in its rack that the leader names (KIP-392), and older records again at times.
+
+    Whatever goes wrong there, it goes back to the leader, as Kafka's clients do. What it is shown must be what others
+    are shown, and committed, though the replica may be behind. Where the replica says that the log ends may be earlier
+    than it said before: a process that begins anew knows less. Within its life the invariants look at that.
+    """
+
+    def __init__(self, world: World, doors: Doors, history: History, name: str, place: Place, rack: str) -> None:
+        super().__init__(world, doors, history, name, place)
+        self.pause_s = 0.1
+        self._rack = rack
+        self._near: int | None = None
+
+    async def work(self) -> None:
+        leader = await self.client.leader(self.place)
+        near, self._near = self._near, None
+        result = await self._fetch(leader.node if near is None else near, leader.epoch, self._rack)
+        if result is None:
+            return
+        if result.preferred_read_replica >= 0:
+            self._near = result.preferred_read_replica
+            return
+        self._near = near
+        if near is None:
+            self._check_end(leader.node, leader.epoch, result.high_watermark)
+        else:
+            self.world.counts[FOLLOWER_READ] += 1
+            self.history.learn_end(self.place, result.high_watermark)
+        self._take(result.records or b"", result.high_watermark)
+        self.successes += 1
+        if self.random.random() < _READS_AGAIN:
+            self.position = self.random.choice((0, self.random.randrange(self.position + 1)))
 
 
 class EndWatcher(Worker):
@@ -474,4 +532,16 @@ async def create_topic(
         await asyncio.sleep(0.2)
 
 
-__all__ = ["Committer", "Consumer", "EndWatcher", "Outcome", "Producer", "Reader", "Repeater", "Worker", "create_topic"]
+__all__ = [
+    "FOLLOWER_READ",
+    "Committer",
+    "Consumer",
+    "EndWatcher",
+    "NearConsumer",
+    "Outcome",
+    "Producer",
+    "Reader",
+    "Repeater",
+    "Worker",
+    "create_topic",
+]

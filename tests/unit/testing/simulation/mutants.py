@@ -73,7 +73,7 @@ MUTANTS = [
         "        self._leave_journal()\n        view = self._view\n",
         "        view = self._view\n",
         15,
-        1,
+        2,
         kind="strands",
     ),
     Mutant(
@@ -112,12 +112,20 @@ MUTANTS = [
         5,
     ),
     Mutant(
+        "does not check the sum of what it reads",
+        "storage.segment",
+        "            check(data, position, offset)\n",
+        "            pass\n",
+        20,
+        kind="rot",
+    ),
+    Mutant(
         "cuts a log at the first damage, promised or not",
         "storage.recovery",
         "    if tail.end_offset < promised:\n",
         "    if tail.end_offset < promised and bad is None:\n",
         40,
-        5,
+        12,
     ),
     Mutant(
         "trusts an index that was torn",
@@ -125,7 +133,7 @@ MUTANTS = [
         "    if len(body) != header.body_size or crc32c(body) != header.body_crc:\n        return None\n",
         "    body = body[: header.body_size].ljust(header.body_size, bytes(1))\n",
         70,
-        15,
+        39,
     ),
     Mutant(
         "a clock that jumps ahead expires everything",
@@ -150,7 +158,7 @@ MUTANTS = [
         "        state.send_after_persist(response)",
         "        state.send(response)",
         60,
-        39,
+        48,
     ),
     Mutant(
         "commits an older term by counting",
@@ -166,7 +174,7 @@ MUTANTS = [
         "            if term_here == entry.term:",
         "            if term_here is not None:",
         50,
-        1,
+        2,
     ),
     Mutant(
         "truncates whatever is behind, conflict or not",
@@ -188,7 +196,7 @@ MUTANTS = [
         "        elif log.term_at(message.previous_index) != message.previous_term:",
         "        elif log.term_at(message.previous_index) is None:",
         40,
-        2,
+        6,
         kind="strands",
     ),
     Mutant(
@@ -198,6 +206,22 @@ MUTANTS = [
         "    numbers = sorted(reached.values())",
         40,
         1,
+    ),
+    Mutant(
+        "a learner votes before it has caught up",
+        "raft.leader",
+        "        if not self.is_caught_up(node_id) or not self._lacks_little(self.progress[node_id]):\n",
+        "        if False:\n",
+        20,
+        kind="growth",
+    ),
+    Mutant(
+        "truncates what is committed",
+        "raft.follower",
+        "            entries = entries[known:]\n",
+        "            log.commit_index = LogIndex(entries[0].first - 1)\n"
+        "            state.truncate_from(entries[0].first)\n",
+        20,
     ),
     Mutant(
         "accepts entries before they are durable",
@@ -219,7 +243,7 @@ MUTANTS = [
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
         20,
-        10,
+        13,
         kind="installs",
     ),
     Mutant(
@@ -239,7 +263,7 @@ MUTANTS = [
         "        self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))\n",
         "        self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))\n",
         20,
-        10,
+        11,
         kind="installs",
     ),
     # Visibility
@@ -266,7 +290,23 @@ MUTANTS = [
         "        commit = min(state.log.commit_index, progress.match)\n",
         "        commit = state.log.commit_index\n",
         40,
-        24,
+        25,
+    ),
+    Mutant(
+        "a follower's high watermark begins anew with every leader",
+        "broker.partition",
+        "        elif was_leader and not self.is_leader:\n",
+        "        elif not self.is_leader:\n            self.high_watermark = self.log.start_offset\n"
+        "        if was_leader and not self.is_leader:\n",
+        20,
+    ),
+    Mutant(
+        "a follower shows what is not committed",
+        "kafka.fetch",
+        "        visible = partition.high_watermark\n",
+        "        visible = partition.high_watermark if partition.is_leader else partition.log.flushed_offset\n",
+        20,
+        7,
     ),
     # Producers
     Mutant(
@@ -306,7 +346,7 @@ MUTANTS = [
         "        await self._commit(self._metadata.catalog.delete_topic(topic), f",
         "        self._metadata.append(self._metadata.catalog.delete_topic(topic)); str(",
         20,
-        1,
+        2,
         kind="topics",
     ),
     Mutant(
@@ -376,7 +416,7 @@ MUTANTS = [
         "            self.log.when_durable(lambda error: self._answer(step, error))",
         "            self._answer(step, ErrorCode.NONE)",
         50,
-        30,
+        31,
     ),
 ]
 
