@@ -55,6 +55,9 @@ class Maintenance:
         self._clock = clock
         self.expiry = ExpiryClock(clock)
         """The time by which records, offsets and producers expire."""
+        # Before anything is noted, both begin at one moment: a producer that is seen after the clock was set back must
+        # not look as if it had been silent for that long, once the clock is right again.
+        table.believed_ms = clock.wall_ms()
         self._notes = notes
         self._noted_ms = 0
         self._saved: dict[Partition, tuple[int, int]] = {}

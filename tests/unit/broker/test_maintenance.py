@@ -274,6 +274,16 @@ def test_deleted_records_stay_deleted_over_restarts(harness: Harness, files: Fak
         assert again.produce("orders") == 5
 
 
+def test_who_was_seen_before_any_time_was_noted_is_not_forgotten_when_the_clock_is_set_right(harness: Harness) -> None:
+    """The clock is set back right after the first start, and set right before anything looks at the time."""
+    harness.create_topic("orders")
+    harness.clock.ahead_ms = -MONTH_MS
+    produce(harness, 7, 0)
+    harness.clock.ahead_ms = 0
+    harness.run(harness.broker.maintenance.round([]))
+    assert harness.partition("orders").producers.find_repeat(a_header(7, 0, 0)) is not None
+
+
 def test_who_was_seen_while_the_clock_was_behind_is_not_forgotten_when_it_is_set_right(
     harness: Harness, files: FakeFiles
 ) -> None:
