@@ -73,7 +73,7 @@ MUTANTS = [
         "        self._leave_journal()\n        view = self._view\n",
         "        view = self._view\n",
         15,
-        2,
+        3,
         kind="strands",
     ),
     Mutant(
@@ -109,7 +109,7 @@ MUTANTS = [
         "            if crc32c(chunk[at + _CRC_START : at + size]) != header.crc:\n",
         "            if False:\n",
         40,
-        5,
+        14,
     ),
     Mutant(
         "does not check the sum of what it reads",
@@ -125,7 +125,7 @@ MUTANTS = [
         "    if tail.end_offset < promised:\n",
         "    if tail.end_offset < promised and bad is None:\n",
         40,
-        12,
+        14,
     ),
     Mutant(
         "trusts an index that was torn",
@@ -133,7 +133,7 @@ MUTANTS = [
         "    if len(body) != header.body_size or crc32c(body) != header.body_crc:\n        return None\n",
         "    body = body[: header.body_size].ljust(header.body_size, bytes(1))\n",
         70,
-        39,
+        46,
     ),
     Mutant(
         "a clock that jumps ahead expires everything",
@@ -158,7 +158,7 @@ MUTANTS = [
         "        state.send_after_persist(response)",
         "        state.send(response)",
         60,
-        48,
+        59,
     ),
     Mutant(
         "commits an older term by counting",
@@ -166,7 +166,7 @@ MUTANTS = [
         "if index <= log.commit_index or log.term_at(index) != state.term:",
         "if index <= log.commit_index:",
         30,
-        1,
+        16,
     ),
     Mutant(
         "does not truncate on conflict",
@@ -182,6 +182,7 @@ MUTANTS = [
         "            if term_here == entry.term:\n                continue\n",
         "",
         20,
+        1,
     ),
     Mutant(
         "no entry at the beginning of a reign",
@@ -196,7 +197,7 @@ MUTANTS = [
         "        elif log.term_at(message.previous_index) != message.previous_term:",
         "        elif log.term_at(message.previous_index) is None:",
         40,
-        6,
+        15,
         kind="strands",
     ),
     Mutant(
@@ -210,7 +211,7 @@ MUTANTS = [
     Mutant(
         "a learner votes before it has caught up",
         "raft.leader",
-        "        if not self.is_caught_up(node_id) or not self._lacks_little(self.progress[node_id]):\n",
+        "        if not self.keeps_up(progress) or not self._lacks_little(progress):\n",
         "        if False:\n",
         20,
         kind="growth",
@@ -243,7 +244,7 @@ MUTANTS = [
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
         20,
-        13,
+        12,
         kind="installs",
     ),
     Mutant(
@@ -263,7 +264,7 @@ MUTANTS = [
         "        self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))\n",
         "        self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))\n",
         20,
-        11,
+        13,
         kind="installs",
     ),
     # Visibility
@@ -273,7 +274,7 @@ MUTANTS = [
         '        await durable(partition.confirm_leadership, "the end of the log")\n',
         "",
         20,
-        4,
+        7,
         kind="strands",
     ),
     Mutant(
@@ -290,7 +291,7 @@ MUTANTS = [
         "        commit = min(state.log.commit_index, progress.match)\n",
         "        commit = state.log.commit_index\n",
         40,
-        25,
+        37,
     ),
     Mutant(
         "a follower's high watermark begins anew with every leader",
@@ -336,7 +337,7 @@ MUTANTS = [
         "            return table.to_bytes()\n",
         '            return b""\n',
         20,
-        1,
+        7,
         kind="retention",
     ),
     # Topics
@@ -346,7 +347,7 @@ MUTANTS = [
         "        await self._commit(self._metadata.catalog.delete_topic(topic), f",
         "        self._metadata.append(self._metadata.catalog.delete_topic(topic)); str(",
         20,
-        2,
+        3,
         kind="topics",
     ),
     Mutant(
@@ -416,7 +417,7 @@ MUTANTS = [
         "            self.log.when_durable(lambda error: self._answer(step, error))",
         "            self._answer(step, ErrorCode.NONE)",
         50,
-        31,
+        40,
     ),
 ]
 
