@@ -167,12 +167,16 @@ class Leader:
     def keeps_up(self, progress: Progress) -> bool:
         """Whether a follower answers, and had all that was committed not long ago.
 
-        Both are asked of it: one whose disk hangs answers heartbeats, which need no disk, and may lack few entries.
+        Both are asked of it: one whose disk hangs answers heartbeats, which need no disk, and may lack few entries. One
+        that needs a snapshot lacks what is gone, however lately it had everything.
         """
         timeout = self._state.options.election_timeout_ticks
         behind = self.ticks_since_caught_up(progress)
         return (
-            self.ticks_since_heard(progress) < timeout and behind is not None and behind < _KEEPS_UP_TIMEOUTS * timeout
+            progress.state is not ProgressState.SNAPSHOT
+            and self.ticks_since_heard(progress) < timeout
+            and behind is not None
+            and behind < _KEEPS_UP_TIMEOUTS * timeout
         )
 
     def ticks_since_caught_up(self, progress: Progress) -> int | None:
