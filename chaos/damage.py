@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -90,13 +91,16 @@ class Spot(NamedTuple):
         put(self.path, self.position, self.byte)
 
 
-def damage_records(run: Run, place: Place, node_id: int, kind: str, *, is_sealed: bool) -> Spot:
-    """Turn a bit of a batch over: in its records, its length or its checksum."""
+def damage_records(
+    run: Run, place: Place, node_id: int, kind: str, *, is_sealed: bool, sizes: Mapping[Path, int] | None = None
+) -> Spot:
+    """Turn a bit of a batch over: in its records, its length or its checksum; one that lies within `sizes`."""
     segments = sorted(log_directory(run, place, node_id).glob("*.log"))
     wanted = segments[:-1] if is_sealed else segments[-1:]
-    full = [path for path in segments if len(_batches(path)) >= BATCHES_MIN]
+    found = {path: _batches(path, None if sizes is None else sizes.get(path, 0)) for path in segments}
+    full = [path for path in segments if len(found[path]) >= BATCHES_MIN]
     path = run.chance.choice([path for path in wanted if path in full] or full)
-    batches = _batches(path)
+    batches = found[path]
     batch = batches[-1] if kind == "last" else run.chance.choice(batches[: max(1, len(batches) // 2)])
     if kind == "length":
         at = run.chance.choice(LENGTH_AT)
@@ -110,8 +114,9 @@ def damage_records(run: Run, place: Place, node_id: int, kind: str, *, is_sealed
     return Spot(path, batch.header.base_offset, text, batch.position + at, byte)
 
 
-def _batches(path: Path) -> list[FoundBatch]:
-    return [batch for batch in read_batches(path) if isinstance(batch, FoundBatch)]
+def _batches(path: Path, size: int | None = None) -> list[FoundBatch]:
+    found = [batch for batch in read_batches(path) if isinstance(batch, FoundBatch)]
+    return [batch for batch in found if size is None or batch.position + batch.header.size <= size]
 
 
 # ---- K7 -----------------------------------------------------------------------------------------
@@ -142,7 +147,7 @@ def records_of_a_stopped_node(run: Run) -> None:
 def records_of_a_running_node(run: Run) -> None:
     """A bit of a segment is flipped under a running node: it is found when it is read.
 
-    Of a segment that the node has not written in this life: what it wrote itself it trusts while the kernel has it in
+    Of what the node has not written in this life: what it wrote itself it trusts while the kernel has it in
     memory, and the kernel may read ahead and have it again from a disk that has changed it.
     """
     run.expected += ["is stopped"]
@@ -152,10 +157,11 @@ def records_of_a_running_node(run: Run) -> None:
         enough_batches(run, place, node_id)
         run.say(f"restart {node_id} in order")
         run.cluster[node_id].terminate()
+        sizes = {path: path.stat().st_size for path in log_directory(run, place, node_id).glob("*.log")}
         run.start(node_id)
         run.whole()
         said_before = len(run.cluster[node_id].log_text())
-        spot = damage_records(run, place, node_id, kind, is_sealed=True)
+        spot = damage_records(run, place, node_id, kind, is_sealed=True, sizes=sizes)
         run.served()
         noticed(run, place, node_id, spot, said_before)
 
@@ -204,6 +210,8 @@ def read_damaged(run: Run, place: Place, node_id: int, spot: Spot) -> None:
                 raise
             run.say("found when it was read: KAFKA_STORAGE_ERROR")
             return
+        except (IndexError, ValueError) as garbled:  # what is damaged may be read as anything
+            raise AssertionError(f"{spot.text} is damaged, and was sent: {garbled!r}") from garbled
     raise AssertionError(f"{spot.text} is damaged, and was read: {str(got)[:300]}")
 
 
