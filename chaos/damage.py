@@ -84,8 +84,17 @@ class Spot(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing of the file is damaged any more."""
-        return not self.path.exists() or all(batch.crc_ok for batch in _batches(self.path))
+        """Whether the byte is as it was, or the file gone, or another one without damage.
+
+        A batch whose length is damaged hides all that follow: it is not enough that those which are found are sound.
+        """
+        try:
+            if self.path.read_bytes()[self.position : self.position + 1] == bytes([self.byte]):
+                return True
+            return all(isinstance(batch, FoundBatch) and batch.crc_ok for batch in read_batches(self.path))
+        except FileNotFoundError:
+            # It may go at any moment: the copy is made anew.
+            return True
 
     def put_right(self) -> None:
         put(self.path, self.position, self.byte)
