@@ -165,7 +165,8 @@ def test_nothing_is_allocated_because_a_header_said_so(start_broker: StartBroker
 def test_frames_that_are_half_sent_share_a_budget(start_broker: StartBroker) -> None:
     """Twenty connections send 2 MB of 3 MB each: what is held stays near the limit, and everyone gets through."""
     limit = 8 * MEGABYTE
-    broker = start_broker(partial_request_bytes_max=limit)
+    # What is whole waits for the disk, which may be slow: that is memory too, and has a limit of its own.
+    broker = start_broker(partial_request_bytes_max=limit, queued_bytes_max=limit)
     with RawClient(broker.bootstrap) as client:
         client.create_topic("large", 1, {"max.message.bytes": "4000000"})
     before = resident_bytes(broker)
