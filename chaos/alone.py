@@ -14,7 +14,7 @@ from chaos.damage import (
     read_damaged,
     refuses_whatever_is_damaged,
 )
-from chaos.disks import ASIDE, LARGE_BYTES, READS, empty, fails_a_sync, fill, is_read
+from chaos.disks import ASIDE, LARGE_BYTES, READS, empty, fails_a_sync, fill, gets_a_sound_disk, is_read
 from chaos.run import Run
 from support.raw_client import RawClient, RequestFailed
 
@@ -35,12 +35,7 @@ def failed_sync(run: Run) -> None:
     (node_id,) = run.cluster.ids
     fails_a_sync(run, node_id)
     run.wait(2, 4)
-    node = run.cluster[node_id]
-    node.wrapper = []
-    if node.running:
-        run.kill(node_id)
-    run.start(node_id)
-    run.whole()
+    gets_a_sound_disk(run, node_id)
 
 
 def disk_full(run: Run) -> None:

@@ -120,6 +120,11 @@ def failed_sync(run: Run) -> None:
     run.served()
     run.wait(3, 6)
     run.served()
+    gets_a_sound_disk(run, node_id)
+
+
+def gets_a_sound_disk(run: Run, node_id: int) -> None:
+    """Start a node anew, on a disk that does not fail any more."""
     node = run.cluster[node_id]
     node.wrapper = []
     if node.running:
