@@ -120,8 +120,10 @@ def make_topic(cluster: ClusterProcesses, admin: Admin, name: str, replicas: Seq
     with connected(cluster[cluster.running[0]]) as connection:
         created = ask(connection, CreateTopicsRequest([wanted]))
     assert [entry.error_code for entry in created.topics] == [0], created
+    # The node that `admin` asks may hear of the topic later than the one that was told to create it.
+    found = eventually(lambda: [topic for topic in admin.topics.all() if topic.name == name])
     eventually(lambda: admin.topics.describe(name).partitions[0].in_sync, lambda found: set(found) == set(replicas))
-    described = admin.topics.describe(name)
+    [described] = found
     assert described.topic_id is not None
     return described.topic_id
 
