@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -109,3 +110,13 @@ def test_unit_tests_mirror_the_packages() -> None:
         if relative.parts[0] != "support" and not (SOURCE / relative).is_dir():
             strangers.append(name_of(folder))
     assert not strangers
+
+
+@pytest.mark.parametrize(
+    ("planted", "below"), [("unit/storage/mutants.py", "storage"), ("e2e/mutants.py", "")], ids=["storage", "e2e"]
+)
+def test_planted_bugs_that_are_tried_by_hand_fit_the_source(planted: str, below: str) -> None:
+    """They are not tried with every run. One whose text is gone would plant nothing, and nobody would notice."""
+    mutants = runpy.run_path(str(ROOT / "tests" / planted))["MUTANTS"]
+    counts = {mutant.name: (SOURCE / below / mutant.module).read_text().count(mutant.right) for mutant in mutants}
+    assert {name: count for name, count in counts.items() if count != 1} == {}

@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant(
         "group offsets not written",
         "broker/coordinator.py",
-        "                self.log.append([record_to_bytes(record) for record in step.records], self._clock.wall_ms())\n",
+        "                self.log.append(map(record_to_bytes, step.records), self._clock.wall_ms())\n",
         "                pass\n",
         CRASH,
     ),
@@ -178,7 +178,7 @@ MUTANTS = [
     Mutant(
         "shutdown not marked as clean",
         "storage/segment_log.py",
-        "                self._write_flushed(is_clean=True)\n",
+        "                self._write_flushed(self._flushed(is_clean=True))\n",
         "                pass\n",
         SHUTDOWN,
     ),
@@ -199,14 +199,14 @@ MUTANTS = [
     Mutant(
         "failed append answered as written",
         "broker/partition.py",
-        "        self._stop_leading(ErrorCode.KAFKA_STORAGE_ERROR)\n",
-        "        self._stop_leading(ErrorCode.NONE)\n",
+        "partial(self._stop_leading, ErrorCode.KAFKA_STORAGE_ERROR)",
+        "partial(self._stop_leading, ErrorCode.NONE)",
         FULL,
     ),
     Mutant(
         "full disk fences the log",
         "broker/replica.py",
-        "        if is_final or self._is_half_installed or self._restarting or self._stopped:\n            return\n        self._restarting = True\n",
+        "        if self._is_over or self._restarting or self._stopped:\n            return\n        self._restarting = True\n",
         "        if True:\n            return\n        self._restarting = True\n",
         FULL,
     ),

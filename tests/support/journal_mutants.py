@@ -15,8 +15,8 @@ MUTANTS = [
     Mutant(
         "journal: a file is begun anew though a log has only it",
         "journal.py",
-        "if needed > self._file_bytes or self._unsynced(other):",
-        "if needed > self._file_bytes:",
+        "if needed > self._sizes[other] or self._unsynced(other):",
+        "if needed > self._sizes[other]:",
     ),
     Mutant(
         "journal: nothing says that the other file does not count any more",
@@ -203,5 +203,41 @@ MUTANTS = [
         "segment_log.py",
         "            self._files.sync_directory(self._directory)\n            self._files.truncate",
         "            self._files.truncate",
+    ),
+    Mutant(
+        "journal: a sync in the background counts for what came meanwhile",
+        "segment_log.py",
+        "        self._synced_offset = begun.flushed.offset\n",
+        "        self._synced_offset = self._flushed_offset\n",
+    ),
+    Mutant(
+        "journal: nobody hears of a sync that failed in the background",
+        "segment_log.py",
+        "        self.end_sync()\n        size_bytes",
+        "        self._begun = None\n        size_bytes",
+    ),
+    Mutant(
+        "journal: two make a file longer",
+        "journal.py",
+        "        self._is_lengthening = True\n",
+        "",
+    ),
+    Mutant(
+        "journal: zeros over records",
+        "journal.py",
+        "[bytes(end - self._sizes[file])], self._sizes[file])",
+        "[bytes(end - self._sizes[file])], 0)",
+    ),
+    Mutant(
+        "journal: records where zeros will be",
+        "journal.py",
+        "if self._position + needed <= self._sizes[self._current]:",
+        "if self._position + needed <= self._file_bytes:",
+    ),
+    Mutant(
+        "journal: no log is synced before a file is full",
+        "journal.py",
+        "if not due and self._position >= self._next_due:",
+        "if False:",
     ),
 ]

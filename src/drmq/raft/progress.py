@@ -130,7 +130,7 @@ class Progress:
     def look(self, commit: LogIndex, tick: int) -> None:
         """A tick has passed, and so much is committed."""
         self._caught_up_tick = self.caught_up_tick(commit, tick)
-        if self.match >= self._goal:
+        if self.match >= min(self._goal, commit):
             self._goal, self._goal_tick = commit, tick
 
     def on_sent(self, last_index: LogIndex, size_bytes: int) -> None:

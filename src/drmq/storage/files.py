@@ -15,6 +15,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import Event
 from typing import NamedTuple, Protocol
 
 from drmq.records import Buffer
@@ -227,6 +228,39 @@ class OpenFile:
 
     def __del__(self) -> None:
         self._files.close(self.handle)
+
+
+class BackgroundSync:
+    """A sync of a file that one thread begins and another one does (`run`)."""
+
+    __slots__ = ("_done", "_error", "_file", "_files")
+
+    def __init__(self, files: Files, file: OpenFile) -> None:
+        self._files = files
+        self._file = file
+        self._done = Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._files.sync(self._file.handle)
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+            self._error = error
+        self._done.set()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
+    def wait(self) -> None:
+        """Wait for the end. Raises what the sync has raised: the file will not tell anybody a second time."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
 
 
 def make_directories(files: Files, path: str) -> None:

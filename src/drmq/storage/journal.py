@@ -12,9 +12,13 @@ There are two files, written in turn:
     data directory/journal-forgotten        logs whose entries are void up to a sequence number; mostly not there
 
 When one file is full, the other is begun anew, but only once all that it has entries of is synced where it belongs;
-the writer sees to that, some logs per cycle (`due`). Until then logs are synced one by one, as if there were no
-journal. Records are numbered, and each names the first that still counts: the newest record tells which others do.
-Nothing that counts is ever overwritten: the last page of a file is kept for a record that says so of the other one.
+the writer has that done in the background (`due`), a little at a time: what a log has not synced is also what a disk
+must write at once when it is, while everybody's next sync waits behind it. Until then logs are synced one by one, as if
+there were no journal. A file begins small, and is made longer while the other one is in use (`begin_lengthening`): a
+sync of a file that has just grown is a slow one.
+
+Records are numbered, and each names the first that still counts: the newest record tells which others do. Nothing that
+counts is ever overwritten: the last page of a file is kept for a record that says so of the other one.
 
 **What an entry says**: these bytes belong at this position of this segment, and with them the log ends at this offset.
 At the start, `replay` writes all of them to their places once more, in the order in which they came, before any log is
@@ -30,7 +34,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from struct import Struct
 from threading import Lock
 from typing import NamedTuple
@@ -56,8 +61,8 @@ TAKEN_BYTES_MAX = 512 << 10
 """What a cycle may have appended to be journaled. Beyond that, writing it twice costs more than a sync per log."""
 PAGE_BYTES = 4096
 """A record begins on a page of its own: what is durable is never written again together with what follows it."""
-_GROWTH_BYTES = 1 << 20
-"""A file grows by this much ahead of its records: until that is used up, a sync finds the size unchanged."""
+STEPS = 16
+"""The parts of a file: it is made longer by one at a time, and for each that is written a log is synced."""
 _MAGIC = b"DMQJ"
 _VERSION = 1
 _HEAD = Struct("<4sII")
@@ -105,6 +110,8 @@ class Journal:
         self._root = root
         self.seed = seed_of(secret)
         self._file_bytes = file_bytes
+        self._step_bytes = max(file_bytes // STEPS, 3 * PAGE_BYTES)
+        """At least a record, and the page behind it that is kept."""
         self._lock = Lock()
         self._failure: str | None = None
         newest = replay(files, root, self.seed) or Record(0, 0, 0, 0, [])
@@ -114,6 +121,12 @@ class Journal:
         self._present: list[dict[str, tuple[Log, Offset]]] = [{}, {}]
         """The logs that have entries in each file, and the offset up to which these make them durable."""
         self._forgotten: dict[str, int] = {}
+        self._handles: list[OpenFile] = []
+        self._sizes: list[int] = []
+        """How long the files are. Records are written below only, so that whoever makes one longer is alone there."""
+        self._next_due = self._position + self._step_bytes
+        """Where in the file in use the next log is synced."""
+        self._is_lengthening = False
         if not self._open_files() or not self._begin_anew():
             self._remove_files(newest.file)
 
@@ -147,10 +160,29 @@ class Journal:
         return True
 
     def due(self, count: int) -> list[Log]:
-        """Up to `count` logs to sync, which keep the file that is not in use from being begun anew."""
+        """Up to `count` logs to sync: those that keep the file that is not in use from being begun anew.
+
+        With none of these, and one more step of the file in use written: the log that has most to sync.
+        """
         with self._lock:
-            unsynced = self._unsynced(1 - self._current)
-        return [log for log in unsynced if not log.is_fenced][:count]
+            due = _sound(self._unsynced(1 - self._current))[:count]
+            if not due and self._position >= self._next_due:
+                self._next_due = self._position + self._step_bytes
+                due = sorted(_sound(self._unsynced(self._current)), key=_unsynced_count)[-1:]
+        return due
+
+    def begin_lengthening(self) -> Callable[[], None] | None:
+        """What makes the file that is not in use as long as it may be, for another thread to do; mostly None.
+
+        Only once the file in use is half full: most journals of tests, and of idle nodes, stay small.
+        """
+        other = 1 - self._current
+        if self._is_lengthening or self._failure is not None or self._sizes[other] >= self._file_bytes:
+            return None
+        if self._position < self._sizes[self._current] // 2:
+            return None
+        self._is_lengthening = True
+        return partial(self._lengthen, other)
 
     def forget(self, name: str) -> None:
         """Durably make void the entries of a log, all of which is synced, or given up. Raises `OSError`."""
@@ -169,14 +201,38 @@ class Journal:
     # Inside
 
     def _open_files(self) -> bool:
+        """Have both files open, with room for a first record and the page that is kept."""
         try:
             paths = [f"{self._root}/{name}" for name in JOURNAL_NAMES]
             self._handles = [OpenFile(self._files, self._files.open(path, create=True)) for path in paths]
+            self._sizes = [self._files.size(file.handle) for file in self._handles]
+            for file, opened in enumerate(self._handles):
+                used = self._position if file == self._current else 0
+                needed = max(used + 2 * PAGE_BYTES, self._step_bytes)
+                if self._sizes[file] < needed:
+                    self._add_zeros(opened.handle, file, needed)
         except OSError as error:
             self._give_up(error)
             return False
-        self._sizes = [self._files.size(file.handle) for file in self._handles]
         return True
+
+    def _add_zeros(self, handle: int, file: int, end: int) -> None:
+        self._files.write(handle, [bytes(end - self._sizes[file])], self._sizes[file])
+        self._sizes[file] = end
+
+    def _lengthen(self, file: int) -> None:
+        """A step at a time, each synced: no sync of the writer's is to wait for all of it."""
+        try:
+            # Opened once more: an error that one handle was told of is not told to another by the same one.
+            own = OpenFile(self._files, self._files.open(f"{self._root}/{JOURNAL_NAMES[file]}"))
+            while self._sizes[file] < self._file_bytes:
+                self._add_zeros(own.handle, file, min(self._sizes[file] + self._step_bytes, self._file_bytes))
+                self._files.sync(own.handle)
+        except OSError as error:
+            # What is there can be used. This was the last attempt.
+            _logger.warning("%s: the journal cannot be made larger: %s", self._root, error.strerror or error)
+        else:
+            self._is_lengthening = False
 
     def _give_up(self, error: OSError) -> None:
         """What was synced before stays good. The logs hold the same bytes and are synced one by one from now on."""
@@ -191,18 +247,18 @@ class Journal:
         return [log for log, end_offset in self._present[file].values() if log.synced_offset < end_offset]
 
     def _make_room(self, parts: Sequence[Buffer]) -> bool:
-        """Go over to the other file if this one is full; False if that one is not free, or a file too small."""
+        """Go over to the other file if this one is full; False if that one is not free, or too short."""
         needed = _padded(_record_size(parts)) + PAGE_BYTES  # the last page says that the other file does not count
-        if self._position + needed <= self._file_bytes:
+        if self._position + needed <= self._sizes[self._current]:
             return True
         other = 1 - self._current
-        if needed > self._file_bytes or self._unsynced(other):
+        if needed > self._sizes[other] or self._unsynced(other):
             return False
         if not self._write([], 0, self._begun_sequence):
             return False
         self._present[other] = {}
         self._first_sequence, self._begun_sequence = self._begun_sequence, self._sequence + 1
-        self._current, self._position = other, 0
+        self._current, self._position, self._next_due = other, 0, self._step_bytes
         return True
 
     def _write(self, parts: Sequence[Buffer], entry_count: int, first_sequence: int) -> bool:
@@ -214,12 +270,7 @@ class Journal:
         checksum = crc32c(body, self.seed)
         for part in parts:
             checksum = crc32c(part, checksum)
-        file_end = self._sizes[self._current]
-        if end > file_end:
-            file_end = max(end, min(end + _GROWTH_BYTES, self._file_bytes))
-            zeros = bytes(file_end - self._position - size)
-        else:
-            zeros = bytes(end - self._position - size)
+        zeros = bytes(end - self._position - size)
         handle = self._handles[self._current].handle
         try:
             self._files.write(handle, [_HEAD.pack(_MAGIC, _VERSION, checksum) + body, *parts, zeros], self._position)
@@ -227,7 +278,6 @@ class Journal:
         except OSError as error:
             self._give_up(error)
             return False
-        self._sizes[self._current] = file_end
         self._position = end
         return True
 
@@ -256,6 +306,14 @@ class Journal:
 def seed_of(secret: str) -> int:
     """What the checksums of a journal begin with."""
     return crc32c(secret.encode())
+
+
+def _sound(logs: Sequence[Log]) -> list[Log]:
+    return [log for log in logs if not log.is_fenced]
+
+
+def _unsynced_count(log: Log) -> int:
+    return log.flushed_offset - log.synced_offset
 
 
 def _record_size(parts: Sequence[Buffer]) -> int:

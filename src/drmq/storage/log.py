@@ -8,8 +8,8 @@ clients. Four offsets describe it, in this order, always:
 `SegmentLog` keeps it on disk, `MemoryLog` in memory; `tests/unit/storage/test_log_contract.py`
 holds for both.
 
-Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `sync`, `on_journaled`, `truncate_suffix`,
-`drop_prefix`, `maybe_roll`, `retention_start`, `close`, `delete`. Any thread reads it at any
+Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `sync`, `begin_sync`, `end_sync`, `on_journaled`,
+`truncate_suffix`, `drop_prefix`, `maybe_roll`, `retention_start`, `close`, `delete`. Any thread reads it at any
 time: the properties, `read`, `batch_at_time`, `headers`, `epoch_at`, `end_of_epoch`. Nothing is locked,
 because what readers see only grows, or is replaced as a whole.
 """
@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from drmq.model import LeaderEpoch, Offset
 from drmq.records import BatchHeader, Buffer
 from drmq.storage.epochs import EpochStart
+from drmq.storage.files import BackgroundSync
 
 SEGMENT_BYTES_MAX = 1 << 31
 
@@ -156,6 +157,14 @@ class Log(Protocol):
 
     def sync(self) -> None:
         """As `flush`, in the log's own files: move `synced_offset` to `end_offset`, and `flushed_offset` with it."""
+
+    def begin_sync(self) -> BackgroundSync | None:
+        """Have the log's own files synced up to `flushed_offset`: by whoever runs the answer, on any thread, while the
+        log is appended to. None if there is nothing to do.
+        """
+
+    def end_sync(self) -> None:
+        """Wait for the sync that was begun, if there is one: move `synced_offset`, or raise as `sync` does."""
 
     def unflushed(self) -> Unflushed:
         """What `flush` would make durable, for a journal that does it in its place."""

@@ -129,6 +129,12 @@ class MemoryLog:
     def sync(self) -> None:
         self.flush()
 
+    def begin_sync(self) -> None:
+        return None
+
+    def end_sync(self) -> None:
+        pass
+
     def unflushed(self) -> Unflushed:
         return Unflushed(self._segments[-1].base_offset, 0, self.end_offset, (), 0)
 

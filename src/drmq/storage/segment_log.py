@@ -26,14 +26,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from drmq.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
 from drmq.storage.checkpoint import Flushed, write_start
 from drmq.storage.epochs import EpochStart, EpochTable
 from drmq.storage.errors import AppendFailed, DiskFull, LogClosed, LogCorrupt, LogFenced, OffsetOutOfRange
-from drmq.storage.files import IOV_MAX, OS_FILES, Files, remove_tree
+from drmq.storage.files import IOV_MAX, OS_FILES, BackgroundSync, Files, remove_tree
 from drmq.storage.journal import Journal
 from drmq.storage.log import LatestTime, LogOptions, StoredBatch, Unflushed
 from drmq.storage.recovery import START_NAME, Recovery, holds_segments, open_log
@@ -47,6 +47,13 @@ T = TypeVar("T")
 RELATIVE_OFFSET_MAX = 0xFFFF_FFFF
 """The index holds offsets relative to the segment's first in 32 bits."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _BegunSync(NamedTuple):
+    """A sync that another thread does, and what will be durable by it."""
+
+    sync: BackgroundSync
+    flushed: Flushed
 
 
 class SegmentLog:
@@ -81,6 +88,7 @@ class SegmentLog:
         self._publish(opened.segments)
         self._end_offset = self._flushed_offset = self._synced_offset = self._active.end_offset
         self._unflushed: list[Buffer] = []
+        self._begun: _BegunSync | None = None
         for segment in opened.leftovers:
             segment.remove_files()
 
@@ -250,6 +258,7 @@ class SegmentLog:
             raise LogClosed(self._directory)
         if self._fenced is not None:
             raise LogFenced(self._directory, self._fenced)
+        self.end_sync()
         size_bytes = segment.size_bytes
         try:
             self._files.sync(segment.file.handle)
@@ -258,14 +267,31 @@ class SegmentLog:
         segment.flushed_bytes = size_bytes
         self._flushed_offset = self._synced_offset = end_offset
         self._unflushed = []
-        self._write_flushed(is_clean=False)
+        self._write_flushed(self._flushed())
 
-    def _write_flushed(self, *, is_clean: bool) -> None:
-        segment = self._active
+    def begin_sync(self) -> BackgroundSync | None:
+        if self._begun is not None or self._is_closed or self.is_fenced or self._synced_offset == self._flushed_offset:
+            return None
+        self._begun = _BegunSync(BackgroundSync(self._files, self._active.file), self._flushed())
+        return self._begun.sync
+
+    def end_sync(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is None or self._fenced is not None:
+            return
         try:
-            self._flushed_file.write(
-                Flushed(is_clean, self._flushed_offset, segment.base_offset, segment.flushed_bytes)
-            )
+            begun.sync.wait()
+        except OSError as error:
+            raise self._fence(f"sync failed: {error.strerror}") from error
+        self._synced_offset = begun.flushed.offset
+        self._write_flushed(begun.flushed)
+
+    def _flushed(self, *, is_clean: bool = False) -> Flushed:
+        return Flushed(is_clean, self._flushed_offset, self._active.base_offset, self._active.flushed_bytes)
+
+    def _write_flushed(self, flushed: Flushed) -> None:
+        try:
+            self._flushed_file.write(flushed)
         except OSError as error:
             # The log itself is durable. An old value in the file is still a lower bound.
             _logger.warning("%s: cannot note the flushed offset: %s", self._directory, error)
@@ -282,9 +308,7 @@ class SegmentLog:
             raise LogFenced(self._directory, self._fenced)
         if self._is_marked_clean:
             try:
-                segment = self._active
-                flushed = Flushed(False, self._flushed_offset, segment.base_offset, segment.flushed_bytes)
-                self._flushed_file.write(flushed)
+                self._flushed_file.write(self._flushed())
             except OSError as error:
                 raise self._append_failed(error) from error
             try:
@@ -329,7 +353,7 @@ class SegmentLog:
         except OSError as error:
             _logger.warning("%s: cannot save the index: %s", old.index_path, error)
         self._publish([*self._view.segments, new])
-        self._write_flushed(is_clean=False)
+        self._write_flushed(self._flushed())
 
     def drop_prefix(self, offset: Offset) -> None:
         self._before_change()
@@ -482,7 +506,7 @@ class SegmentLog:
             try:
                 if self._active.size_bytes:
                     self._active.save_index()
-                self._write_flushed(is_clean=True)
+                self._write_flushed(self._flushed(is_clean=True))
             except OSError as error:
                 _logger.warning("%s: cannot mark as closed: %s", self._directory, error)
         self._is_closed = True

@@ -5,7 +5,8 @@ loop only queues, and one thread works in cycles: take everything that is queued
 log, make it durable, report. While a sync runs, the next cycle's work gathers by itself: the slower
 the disk, the larger the groups (group commit). Little is made durable by one sync of the `journal`,
 for all logs; much by a sync of each log that changed, several in parallel, by a few helpers: the
-disk overlaps them.
+disk overlaps them. What the journal needs done for it (logs to be synced, room) goes on in the
+background, by threads of its own, for which no cycle waits.
 
 The thread talks back through `WriterEvents`, called on the writer thread or a helper, for many logs at once where it
 can, so that few wake-ups of the event loop carry all results.
@@ -30,17 +31,20 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from drmq.model import Offset
 from drmq.records import BatchHeader, Buffer
 from drmq.storage.errors import StorageError, WriterStopped
+from drmq.storage.files import BackgroundSync
 from drmq.storage.journal import Journal
 from drmq.storage.log import Log
 
 T = TypeVar("T")
 SYNC_THREADS = 4
 """Logs that are synced at the same time. Measured: 16 files take 2.6 ms one by one, 1.0 ms by four."""
+_BACKGROUND_THREADS = 2
 
 
 class WriterEvents(Protocol):
@@ -103,6 +107,8 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._sync_threads = sync_threads
         self._pool: ThreadPoolExecutor | None = None
+        self._background: ThreadPoolExecutor | None = None
+        self._syncing: dict[Log, BackgroundSync] = {}  # begun, and not seen to have ended
         self._submitted_bytes = 0  # counted by the submitter
         self._taken_bytes = 0  # counted by the writer
         self._done_bytes = 0  # of this cycle, written and perhaps not synced
@@ -196,12 +202,13 @@ class Writer:
             self._put(_STOP)
         if self._thread.ident is not None:
             self._thread.join()
+        for pool in (self._pool, self._background):
+            if pool is not None:
+                pool.shutdown()
         if self._bell is not None:
             for end in self._bell:
                 os.close(end)
             self._bell = None
-        if self._pool is not None:
-            self._pool.shutdown()
 
     def _stopped(self) -> WriterStopped:
         error = WriterStopped("the writer takes no more work")
@@ -374,6 +381,7 @@ class Writer:
 
     def _flush(self) -> None:
         """Sync what was appended to, and report what is durable."""
+        self._end_syncs()
         dirty, self._dirty = self._dirty, {}
         logs = [log for log in dirty if not log.is_fenced]
         if not logs:
@@ -385,10 +393,46 @@ class Writer:
         results = [(log, log.flushed_offset) for log in logs if log.flushed_offset > dirty[log]]
         if results:
             self._events.on_flushed(results)
-        if self.journal is not None:
-            failures += self._sync_logs(self.journal.due(self._sync_threads))
         for log, error in failures:
             self._on_failure(log, error)
+        if self.journal is not None:
+            self._tend(self.journal)
+
+    def _tend(self, journal: Journal) -> None:
+        """Have done for the journal what it needs, and nobody waits for."""
+        for log in journal.due(self._sync_threads):
+            sync = log.begin_sync()
+            if sync is not None:
+                self._syncing[log] = sync
+                self._do_in_background(partial(self._sync_behind, log, sync))
+        lengthen = journal.begin_lengthening()
+        if lengthen is not None:
+            self._do_in_background(lengthen)
+        if self._background is None:
+            self._end_syncs()
+
+    def _do_in_background(self, work: Callable[[], None]) -> None:
+        if self._sync_threads == 1:
+            work()
+            return
+        if self._background is None:
+            self._background = ThreadPoolExecutor(_BACKGROUND_THREADS, "drmq-background")
+        self._background.submit(work)
+
+    def _sync_behind(self, log: Log, sync: BackgroundSync) -> None:
+        sync.run()
+        if sync.has_failed:
+            # The writer may have nothing else to do, and is to report it.
+            self._put(_Job(log, lambda: None))
+
+    def _end_syncs(self) -> None:
+        """See which of the syncs in the background have ended, and how."""
+        for log in [log for log, sync in self._syncing.items() if sync.is_done]:
+            del self._syncing[log]
+            try:
+                log.end_sync()
+            except StorageError as error:
+                self._on_failure(log, error)
 
     def _sync_logs(self, logs: list[Log]) -> list[tuple[Log, StorageError]]:
         """Sync the logs' own files; returns what failed."""

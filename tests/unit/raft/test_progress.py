@@ -131,6 +131,16 @@ def test_a_follower_that_is_always_a_little_late_keeps_up_and_one_that_stands_st
     assert progress.caught_up_tick(index(200), 39) == 39
 
 
+def test_who_had_all_that_was_committed_is_not_taken_back_to_when_its_leader_began() -> None:
+    """A new leader may hold much that is not committed. That it is reached later says nothing of earlier."""
+    progress = Progress(OPTIONS, index(101), 0)
+    progress.on_accepted(index(50), index(1))
+    for tick in range(1, 10):
+        progress.look(index(50), tick)
+    progress.on_accepted(index(101), index(1))
+    assert progress.caught_up_tick(index(120), 10) == 9
+
+
 def test_who_must_show_again_what_it_has_is_not_caught_up_before() -> None:
     progress = Progress(OPTIONS, index(10), 0)
     progress.on_accepted(index(10), index(1))

@@ -196,26 +196,26 @@ MUTANTS = [
     Mutant(
         "drop without durable start",
         "segment_log.py",
-        '            write_start(self._files, f"{self._directory}/{START_NAME}", offset)\n',
-        "            pass\n",
+        '            write_start(self._files, f"{self._directory}/{START_NAME}", offset)\n        except',
+        "            pass\n        except",
     ),
     Mutant(
         "recovery does not sync",
         "recovery.py",
-        "        files.sync(tail.file.handle)\n        files.sync_directory(directory)\n",
-        "        pass\n",
+        "        files.sync(handle)\n        files.sync_directory(directory)\n    except",
+        "        pass\n    except",
     ),
     Mutant(
         "recovery does not sync the file",
         "recovery.py",
-        "        files.sync(tail.file.handle)\n",
-        "",
+        "        files.sync(handle)\n        files.sync_directory(directory)\n    except",
+        "        files.sync_directory(directory)\n    except",
     ),
     Mutant(
         "recovery does not sync the directory",
         "recovery.py",
-        "        files.sync(tail.file.handle)\n        files.sync_directory(directory)\n",
-        "        files.sync(tail.file.handle)\n",
+        "        files.sync(handle)\n        files.sync_directory(directory)\n    except",
+        "        files.sync(handle)\n    except",
     ),
     Mutant(
         "walk accepts any offset",
@@ -238,7 +238,7 @@ MUTANTS = [
     Mutant(
         "roll without flush",
         "segment_log.py",
-        "        self.flush()\n        new = Segment",
+        "        self.sync()\n        new = Segment",
         "        new = Segment",
     ),
     Mutant(
@@ -274,7 +274,7 @@ MUTANTS = [
     Mutant(
         "writer acks before flush",
         "writer.py",
-        "                log.flush()\n            except StorageError as error:\n                failures",
+        "                log.sync()\n            except StorageError as error:\n                failures",
         "                pass\n            except StorageError as error:\n                failures",
     ),
     Mutant(
@@ -298,8 +298,8 @@ MUTANTS = [
     Mutant(
         "writer reports flushed though failed",
         "writer.py",
-        "            else:\n                results.append((log, log.flushed_offset))\n",
-        "            results.append((log, log.end_offset))\n",
+        "results = [(log, log.flushed_offset) for log in logs if log.flushed_offset > dirty[log]]",
+        "results = [(log, log.end_offset) for log in logs]",
     ),
     Mutant(
         "writer takes what follows a failure",
@@ -340,14 +340,14 @@ MUTANTS = [
     Mutant(
         "directory: delete_topic without rename",
         "directory.py",
-        "        self._files.rename(path, aside)\n",
-        "        aside = path\n",
+        "        self._files.rename(path, aside)\n        self._files.sync_directory(os.path.dirname(path))\n        remove",
+        "        aside = path\n        remove",
     ),
     Mutant(
         "max timestamp of -1 not by file time",
-        "segment_log.py",
-        "    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()",
-        "    return segment.max_timestamp",
+        "segment.py",
+        "        return self.max_timestamp if self.max_timestamp >= 0 else self.modified_ms()",
+        "        return self.max_timestamp",
     ),
     Mutant(
         "ledger: no fsync",

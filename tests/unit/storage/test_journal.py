@@ -15,16 +15,19 @@ import pytest
 
 from drmq.model import Offset
 from drmq.storage import DirectoryUnreadable, DiskFull, Journal, LogCorrupt, LogFenced, LogOptions, SegmentLog
+from drmq.storage.checkpoint import FlushedFile
 from drmq.storage.files import make_directories
 from drmq.storage.journal import (
     FORGOTTEN_NAME,
     JOURNAL_NAMES,
     PAGE_BYTES,
+    STEPS,
     TAKEN_BYTES_MAX,
     counting_records,
     read_records,
 )
 from drmq.storage.log import Log
+from drmq.storage.recovery import FLUSHED_NAME
 from drmq.testing.files import FakeFiles, PowerCut
 from support.storage_samples import Batch, joined, read_all, row
 
@@ -38,15 +41,17 @@ SEEDS = range(3)
 class Shelf:
     """Some logs with a journal, and what has been promised of them."""
 
-    def __init__(self, files: FakeFiles) -> None:
+    def __init__(self, files: FakeFiles, file_bytes: int = FILE_BYTES) -> None:
         self.files = files
+        self.file_bytes = file_bytes
         make_directories(files, ROOT)
-        self.journal = Journal(files, ROOT, SECRET, FILE_BYTES)
+        self.journal = Journal(files, ROOT, SECRET, file_bytes)
         self.logs: dict[str, SegmentLog] = {}
         self.appended: dict[str, list[Batch]] = {}
         self.flushed: dict[str, int] = {}
         self.cut_maybe: dict[str, int] = {}
         """What a step that has begun may have taken away."""
+        self.syncing: list[Log] = []
         self.seed = 0
 
     def open(self, *names: str) -> None:
@@ -63,8 +68,11 @@ class Shelf:
         log.append(batches)
 
     def take(self, *names: str) -> bool:
-        """As the writer does it: all in one, or one by one; then some of what is due."""
+        """As the writer does it: all in one, or one by one; then some of what is due, which ends the next time."""
         logs: list[Log] = [self.logs[name] for name in names]
+        for log in self.syncing:
+            log.end_sync()
+        self.syncing = []
         taken = self.journal.take(logs)
         if not taken:
             for log in logs:
@@ -72,8 +80,17 @@ class Shelf:
         for name in names:
             self.flushed[name] = self.logs[name].flushed_offset
         for log in self.journal.due(1):
-            log.sync()
+            sync = log.begin_sync()
+            if sync is not None:
+                sync.run()
+                self.syncing.append(log)
+        self.lengthen()
         return taken
+
+    def lengthen(self) -> None:
+        lengthen = self.journal.begin_lengthening()
+        if lengthen is not None:
+            lengthen()
 
     def truncate(self, name: str, offset: int) -> None:
         self.cut_maybe[name] = offset
@@ -104,7 +121,7 @@ class Shelf:
 
     def check(self, disk: FakeFiles) -> None:
         """After a crash: each log has what was promised, and nothing else than what was appended last."""
-        journal = Journal(disk, ROOT, SECRET, FILE_BYTES)
+        journal = Journal(disk, ROOT, SECRET, self.file_bytes)
         for name in self.logs:
             if not disk.is_directory(f"{ROOT}/{name}"):
                 assert name in self.cut_maybe or self.flushed[name] == 0, name
@@ -289,20 +306,122 @@ def test_a_file_is_not_begun_anew_before_its_logs_are_synced() -> None:
     shelf.open("a", "b")
     shelf.append("a", 1)
     assert shelf.journal.take([shelf.logs["a"]])
+    shelf.lengthen()
     taken = 0
     while True:
         shelf.append("b", 1)
         if not shelf.journal.take([shelf.logs["b"]]):
             break
+        shelf.lengthen()
         taken += 1
-    # Both files are full of b, and the older one has a, which nobody has synced.
-    assert taken >= 2 * (FILE_BYTES // PAGE_BYTES) - 5
-    assert {log.name for log in shelf.journal.due(9)} == {f"{ROOT}/a", f"{ROOT}/b"}
+    # The file in use is full of b, and the other one has a, which nobody has synced.
+    assert taken >= FILE_BYTES // PAGE_BYTES - 2
+    assert {log.name for log in shelf.journal.due(9)} == {f"{ROOT}/a"}
     shelf.logs["b"].sync()
     shelf.append("b", 1)
     assert not shelf.journal.take([shelf.logs["b"]])
     shelf.logs["a"].sync()
     assert shelf.journal.take([shelf.logs["b"]])
+
+
+def test_a_file_that_is_used_gets_its_length_while_the_other_one_is_in_use() -> None:
+    shelf = Shelf(FakeFiles(), STEPS * FILE_BYTES)
+    shelf.open("a")
+
+    def sizes() -> list[int]:
+        return [len(shelf.files.content(f"{ROOT}/{name}")) for name in JOURNAL_NAMES]
+
+    shelf.append("a", 1)
+    assert shelf.take("a")
+    assert sizes() == [FILE_BYTES, FILE_BYTES]
+    for _ in range(FILE_BYTES // PAGE_BYTES // 2):
+        shelf.append("a", 1)
+        assert shelf.journal.take([shelf.logs["a"]])
+    lengthen = shelf.journal.begin_lengthening()
+    assert lengthen is not None
+    assert shelf.journal.begin_lengthening() is None  # one at a time: zeros of a second one could meet records
+    lengthen()
+    assert sizes() == [FILE_BYTES, STEPS * FILE_BYTES]
+    for _ in range(STEPS * FILE_BYTES // PAGE_BYTES):
+        shelf.append("a", 1)
+        assert shelf.take("a")
+    assert sizes() == [STEPS * FILE_BYTES] * 2
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_a_journal_that_cannot_be_made_longer_goes_on_as_it_is() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.files.fail("write", errno.ENOSPC, path_part="journal-1")
+    taken_count = 0
+    for _ in range(20):
+        shelf.append("a", 1)
+        taken_count += shelf.take("a")
+    assert taken_count > 10
+    assert shelf.journal.begin_lengthening() is None
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_a_log_is_synced_for_each_step_the_one_with_most_to_sync() -> None:
+    files = FakeFiles()
+    files.make_directory(ROOT)
+    for name in JOURNAL_NAMES:
+        files.write(files.open(f"{ROOT}/{name}", create=True), [bytes(STEPS * FILE_BYTES)], 0)
+    shelf = Shelf(files, STEPS * FILE_BYTES)
+    shelf.open("a", "b")
+    for opened in shelf.logs.values():
+        opened.options = LogOptions()  # a new segment is a reason for a sync too
+    pages = FILE_BYTES // PAGE_BYTES
+    due: list[str] = []
+    for number in range(3 * pages):
+        shelf.append("a", 3)
+        shelf.append("b", 4 if number < pages else 1)
+        assert shelf.journal.take(list(shelf.logs.values()))
+        for log in shelf.journal.due(9):
+            due.append(log.name)
+            log.sync()
+    assert due == [f"{ROOT}/b", f"{ROOT}/a", f"{ROOT}/a"]
+
+
+def test_what_comes_while_a_log_is_synced_is_not_taken_for_synced() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    log = shelf.logs["a"]
+    shelf.append("a", 2)
+    assert shelf.journal.take([log])
+    sync = log.begin_sync()
+    assert sync is not None
+    assert log.begin_sync() is None
+    sync.run()
+    shelf.append("a", 3)
+    assert shelf.journal.take([log])
+    assert log.synced_offset == 0
+    log.end_sync()
+    assert (log.synced_offset, log.flushed_offset) == (2, 5)
+    shelf.flushed["a"] = 5
+    flushed = FlushedFile(shelf.files, f"{ROOT}/a/{FLUSHED_NAME}").read()
+    assert flushed is not None
+    assert (flushed.offset, flushed.position) == (2, len(joined(shelf.appended["a"][:2])))
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_an_error_in_the_background_is_not_lost_to_a_sync_that_comes_before_it_is_seen() -> None:
+    """The kernel tells of a failed sync once. Who syncs the file again hears of no error, and the bytes are gone."""
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    log = shelf.logs["a"]
+    shelf.append("a", 2)
+    assert shelf.journal.take([log])
+    shelf.flushed["a"] = 2
+    sync = log.begin_sync()
+    assert sync is not None
+    shelf.files.fail("sync", errno.EIO, path_part="/a/")
+    sync.run()
+    with pytest.raises(LogFenced):
+        log.roll()
+    log.end_sync()
+    assert log.synced_offset == 0
+    shelf.check(shelf.files.after_power_cut(0))
 
 
 def test_after_a_clean_end_there_is_nothing_to_put_back() -> None:
@@ -501,7 +620,7 @@ def damaged(shelf: Shelf, page: int) -> FakeFiles:
 
 
 def test_damage_to_the_journal_is_refused_and_damage_behind_its_end_is_none() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = Shelf(FakeFiles(), STEPS * FILE_BYTES)
     shelf.open("a")
     for _ in range(3):
         shelf.append("a", 1)

@@ -397,18 +397,20 @@ def test_a_writer_that_is_held_can_be_stopped() -> None:
     assert log.flushed_offset == 10
 
 
-def journaled(names: str) -> tuple[FakeFiles, Recorder, Writer, list[SegmentLog]]:
+def journaled(
+    names: str, pages: int = 5, files: FakeFiles | None = None, sync_threads: int = 1
+) -> tuple[FakeFiles, Recorder, Writer, list[SegmentLog]]:
     """A writer without a thread, with a small journal and some logs."""
-    files, events = FakeFiles(), Recorder()
+    files, events = files or FakeFiles(), Recorder()
     files.make_directory("/data")
-    writer = Writer(events, sync_threads=1)
-    writer.journal = Journal(files, "/data", "secret", 5 * PAGE_BYTES)
+    writer = Writer(events, sync_threads)
+    writer.journal = Journal(files, "/data", "secret", pages * PAGE_BYTES)
     logs = [SegmentLog(f"/data/{name}", None, files, journal=writer.journal) for name in names]
     return files, events, writer, logs
 
 
 def test_with_a_journal_one_sync_is_for_all_logs() -> None:
-    files, events, writer, logs = journaled("abc")
+    files, events, writer, logs = journaled("abc", pages=500)
     before = files.counts["sync"]
     for log in logs:
         submit(writer, log, 0, 2)
@@ -445,3 +447,68 @@ def test_a_log_that_cannot_be_synced_behind_the_journal_is_reported_once() -> No
         writer.run_cycle()
     assert [one for one in events.story if one[0] == "failed"] == [("failed", "/data/a", LogFenced, 1)]
     assert second.flushed_offset == 20
+
+
+class StuckFiles(FakeFiles):
+    """A disk that takes its time over the syncs of one log."""
+
+    def __init__(self, stuck: str) -> None:
+        super().__init__()
+        self.stuck = stuck
+        self.is_syncing, self.may_end = threading.Event(), threading.Event()
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        handle = super().open(path, create=create)
+        self._paths[handle] = path
+        return handle
+
+    def sync(self, handle: int) -> None:
+        if self._paths[handle].startswith(self.stuck):
+            self.is_syncing.set()
+            assert self.may_end.wait(10)
+        super().sync(handle)
+
+
+def test_no_acknowledgement_waits_for_a_log_that_is_synced_behind_the_journal() -> None:
+    files = StuckFiles("/data/a/")
+    _, events, writer, (log,) = journaled("a", pages=500, files=files, sync_threads=4)
+    count = 0
+    while not files.is_syncing.wait(0.01):
+        submit(writer, log, count, 1)
+        writer.run_cycle()
+        count += 1
+    for number in range(5):
+        submit(writer, log, count + number, 1)
+        writer.run_cycle()
+    assert log.flushed_offset == count + 5
+    assert log.synced_offset == 0
+    files.may_end.set()
+    writer.stop()
+    log.close()
+    assert log.synced_offset == count + 5
+    assert [one for one in events.story if one[0] == "failed"] == []
+
+
+def test_what_fails_in_the_background_is_reported_by_a_writer_that_has_nothing_else_to_do() -> None:
+    files = StuckFiles("/data/a/")
+    _, events, writer, (log,) = journaled("a", pages=500, files=files, sync_threads=4)
+    failed = threading.Event()
+    writer.start()
+    count = 0
+    while not files.is_syncing.wait(0.01):
+        submit(writer, log, count, 1)
+        count += 1
+    assert writer.run(log, lambda: log.flushed_offset).result(10) == count
+    on_failed = events.on_failed
+
+    def tell(log: Log, error: StorageError, end_offset: Offset) -> None:
+        on_failed(log, error, end_offset)
+        failed.set()
+
+    events.on_failed = tell  # type: ignore[method-assign]
+    files.fail("sync", errno.EIO, path_part="/data/a/")
+    files.may_end.set()
+    assert failed.wait(10)
+    assert events.story[-1] == ("failed", "/data/a", LogFenced, count)
+    writer.stop()

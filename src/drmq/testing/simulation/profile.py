@@ -185,7 +185,7 @@ def _installs(profile: Profile) -> Profile:
         power_cut_every_us=8 * SECOND,
         kill_every_us=6 * SECOND,
         trim_every_us=2 * SECOND,
-        cut_while_installing=0.4,
+        cut_while_installing=0.8,
         chunk_bytes=60,
         repeats=True,
     )

@@ -166,7 +166,7 @@ MUTANTS = [
         "if index <= log.commit_index or log.term_at(index) != state.term:",
         "if index <= log.commit_index:",
         30,
-        16,
+        17,
     ),
     Mutant(
         "does not truncate on conflict",
@@ -182,7 +182,7 @@ MUTANTS = [
         "            if term_here == entry.term:\n                continue\n",
         "",
         20,
-        1,
+        2,
     ),
     Mutant(
         "no entry at the beginning of a reign",
@@ -244,7 +244,7 @@ MUTANTS = [
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
         20,
-        12,
+        13,
         kind="installs",
     ),
     Mutant(
