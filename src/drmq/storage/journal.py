@@ -63,6 +63,8 @@ PAGE_BYTES = 4096
 """A record begins on a page of its own: what is durable is never written again together with what follows it."""
 STEPS = 16
 """The parts of a file: it is made longer by one at a time, and for each that is written a log is synced."""
+FREE_FILES_MIN = 16
+"""A file is made longer on a disk that has room for so many more."""
 _MAGIC = b"DMQJ"
 _VERSION = 1
 _HEAD = Struct("<4sII")
@@ -226,13 +228,15 @@ class Journal:
             # Opened once more: an error that one handle was told of is not told to another by the same one.
             own = OpenFile(self._files, self._files.open(f"{self._root}/{JOURNAL_NAMES[file]}"))
             while self._sizes[file] < self._file_bytes:
+                if self._files.free_bytes(self._root) < FREE_FILES_MIN * self._file_bytes:
+                    return
                 self._add_zeros(own.handle, file, min(self._sizes[file] + self._step_bytes, self._file_bytes))
                 self._files.sync(own.handle)
         except OSError as error:
-            # What is there can be used. This was the last attempt.
             _logger.warning("%s: the journal cannot be made larger: %s", self._root, error.strerror or error)
-        else:
-            self._is_lengthening = False
+            return
+        # Otherwise this was the last attempt: what is there can be used, and records need the space more.
+        self._is_lengthening = False
 
     def _give_up(self, error: OSError) -> None:
         """What was synced before stays good. The logs hold the same bytes and are synced one by one from now on."""

@@ -19,6 +19,7 @@ from drmq.storage.checkpoint import FlushedFile
 from drmq.storage.files import make_directories
 from drmq.storage.journal import (
     FORGOTTEN_NAME,
+    FREE_FILES_MIN,
     JOURNAL_NAMES,
     PAGE_BYTES,
     STEPS,
@@ -349,15 +350,25 @@ def test_a_file_that_is_used_gets_its_length_while_the_other_one_is_in_use() -> 
     shelf.check(shelf.files.after_power_cut(0))
 
 
-def test_a_journal_that_cannot_be_made_longer_goes_on_as_it_is() -> None:
+def a_fault(files: FakeFiles) -> None:
+    files.fail("write", errno.ENOSPC, path_part="journal-1")
+
+
+def little_space(files: FakeFiles) -> None:
+    files.capacity_bytes = (FREE_FILES_MIN + 1) * FILE_BYTES
+
+
+@pytest.mark.parametrize("accident", [a_fault, little_space])
+def test_a_journal_that_cannot_be_made_longer_goes_on_as_it_is(accident: Callable[[FakeFiles], None]) -> None:
     shelf = Shelf(FakeFiles())
     shelf.open("a")
-    shelf.files.fail("write", errno.ENOSPC, path_part="journal-1")
+    accident(shelf.files)
     taken_count = 0
     for _ in range(20):
         shelf.append("a", 1)
         taken_count += shelf.take("a")
     assert taken_count > 10
+    assert len(shelf.files.content(f"{ROOT}/{JOURNAL_NAMES[1]}")) == 3 * PAGE_BYTES
     assert shelf.journal.begin_lengthening() is None
     shelf.check(shelf.files.after_power_cut(0))
 
