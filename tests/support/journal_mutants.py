@@ -15,8 +15,8 @@ MUTANTS = [
     Mutant(
         "journal: a file is begun anew though a log has only it",
         "journal.py",
-        "if needed > self._sizes[other] or self._unsynced(other):",
-        "if needed > self._sizes[other]:",
+        "        if self._unsynced(other):\n            return False\n",
+        "",
     ),
     Mutant(
         "journal: nothing says that the other file does not count any more",
@@ -213,13 +213,13 @@ MUTANTS = [
     Mutant(
         "journal: nobody hears of a sync that failed in the background",
         "segment_log.py",
-        "        self.end_sync()\n        size_bytes",
-        "        self._begun = None\n        size_bytes",
+        "        self.end_sync()\n        segment, end_offset",
+        "        self._begun = None\n        segment, end_offset",
     ),
     Mutant(
         "journal: two make a file longer",
         "journal.py",
-        "        self._is_lengthening = True\n",
+        "        self._is_lengthening, self._may_lengthen = True, False\n",
         "",
     ),
     Mutant(

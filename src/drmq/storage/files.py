@@ -15,7 +15,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import Event
+from threading import Event, Lock
 from typing import NamedTuple, Protocol
 
 from drmq.records import Buffer
@@ -231,17 +231,21 @@ class OpenFile:
 
 
 class BackgroundSync:
-    """A sync of a file that one thread begins and another one does (`run`)."""
+    """A sync of a file that one thread begins and another one does (`run`), unless somebody cannot wait for it."""
 
-    __slots__ = ("_done", "_error", "_file", "_files")
+    __slots__ = ("_claim", "_done", "_error", "_file", "_files")
 
     def __init__(self, files: Files, file: OpenFile) -> None:
         self._files = files
         self._file = file
+        self._claim = Lock()
         self._done = Event()
         self._error: BaseException | None = None
 
     def run(self) -> None:
+        """Do it, if nobody else does."""
+        if not self._claim.acquire(blocking=False):
+            return
         try:
             self._files.sync(self._file.handle)
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
@@ -257,7 +261,8 @@ class BackgroundSync:
         return self._error is not None
 
     def wait(self) -> None:
-        """Wait for the end. Raises what the sync has raised: the file will not tell anybody a second time."""
+        """Do it, or wait for who does. Raises what the sync has raised: the file will not tell it a second time."""
+        self.run()
         self._done.wait()
         if self._error is not None:
             raise self._error

@@ -118,6 +118,9 @@ class Journal:
         self._failure: str | None = None
         newest = replay(files, root, self.seed) or Record(0, 0, 0, 0, [])
         self._current, self._position, self._sequence = newest.file, newest.end, newest.sequence
+        if newest.first_sequence == newest.sequence and newest.end + 2 * PAGE_BYTES > file_bytes:
+            # It counts alone, so the other file is free. Else each start would make this one a little longer.
+            self._current, self._position = 1 - newest.file, 0
         self._first_sequence = self._begun_sequence = 0
         """The first record that counts, and the first of the file in use."""
         self._present: list[dict[str, tuple[Log, Offset]]] = [{}, {}]
@@ -128,7 +131,9 @@ class Journal:
         """How long the files are. Records are written below only, so that whoever makes one longer is alone there."""
         self._next_due = self._position + self._step_bytes
         """Where in the file in use the next log is synced."""
-        self._is_lengthening = False
+        self._is_lengthening = self._is_too_short = False
+        self._may_lengthen = True
+        """Once for each time that the files change places: a disk without space is not asked again and again."""
         if not self._open_files() or not self._begin_anew():
             self._remove_files(newest.file)
 
@@ -176,15 +181,24 @@ class Journal:
     def begin_lengthening(self) -> Callable[[], None] | None:
         """What makes the file that is not in use as long as it may be, for another thread to do; mostly None.
 
-        Only once the file in use is half full: most journals of tests, and of idle nodes, stay small.
+        Only once the file in use is half full, or was too short: journals of tests and of idle nodes stay small.
         """
         other = 1 - self._current
         if self._is_lengthening or self._failure is not None or self._sizes[other] >= self._file_bytes:
             return None
-        if self._position < self._sizes[self._current] // 2:
+        is_used = self._is_too_short or self._position >= self._sizes[self._current] // 2
+        if not is_used or not self._may_lengthen:
             return None
-        self._is_lengthening = True
+        self._is_lengthening, self._may_lengthen = True, False
         return partial(self._lengthen, other)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether the other file is needed soon, and not free: whoever appends had better help with what is due."""
+        if self._position < self._sizes[self._current] * 3 // 4:
+            return False
+        with self._lock:
+            return bool(_sound(self._unsynced(1 - self._current)))
 
     def forget(self, name: str) -> None:
         """Durably make void the entries of a log, all of which is synced, or given up. Raises `OSError`."""
@@ -225,18 +239,19 @@ class Journal:
     def _lengthen(self, file: int) -> None:
         """A step at a time, each synced: no sync of the writer's is to wait for all of it."""
         try:
-            # Opened once more: an error that one handle was told of is not told to another by the same one.
+            # With a handle of its own: each is told of an error once, and the one for a record is the writer's to hear.
             own = OpenFile(self._files, self._files.open(f"{self._root}/{JOURNAL_NAMES[file]}"))
             while self._sizes[file] < self._file_bytes:
                 if self._files.free_bytes(self._root) < FREE_FILES_MIN * self._file_bytes:
-                    return
+                    _logger.info("%s: little space is left on the disk, so the journal stays small", self._root)
+                    break
                 self._add_zeros(own.handle, file, min(self._sizes[file] + self._step_bytes, self._file_bytes))
                 self._files.sync(own.handle)
         except OSError as error:
+            # What is there can be used. The next attempt is made when files have changed places.
             _logger.warning("%s: the journal cannot be made larger: %s", self._root, error.strerror or error)
-            return
-        # Otherwise this was the last attempt: what is there can be used, and records need the space more.
-        self._is_lengthening = False
+        finally:
+            self._is_lengthening = False
 
     def _give_up(self, error: OSError) -> None:
         """What was synced before stays good. The logs hold the same bytes and are synced one by one from now on."""
@@ -256,13 +271,17 @@ class Journal:
         if self._position + needed <= self._sizes[self._current]:
             return True
         other = 1 - self._current
-        if needed > self._sizes[other] or self._unsynced(other):
+        if needed > self._sizes[other]:
+            self._is_too_short = True
+            return False
+        if self._unsynced(other):
             return False
         if not self._write([], 0, self._begun_sequence):
             return False
         self._present[other] = {}
         self._first_sequence, self._begun_sequence = self._begun_sequence, self._sequence + 1
         self._current, self._position, self._next_due = other, 0, self._step_bytes
+        self._may_lengthen = True
         return True
 
     def _write(self, parts: Sequence[Buffer], entry_count: int, first_sequence: int) -> bool:

@@ -251,6 +251,7 @@ class SegmentLog:
         self._unflushed = []
 
     def sync(self) -> None:
+        self.end_sync()
         segment, end_offset = self._active, self._end_offset
         if end_offset == self._synced_offset:
             return
@@ -258,7 +259,6 @@ class SegmentLog:
             raise LogClosed(self._directory)
         if self._fenced is not None:
             raise LogFenced(self._directory, self._fenced)
-        self.end_sync()
         size_bytes = segment.size_bytes
         try:
             self._files.sync(segment.file.handle)

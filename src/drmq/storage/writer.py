@@ -36,7 +36,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from drmq.model import Offset
 from drmq.records import BatchHeader, Buffer
-from drmq.storage.errors import StorageError, WriterStopped
+from drmq.storage.errors import LogFenced, StorageError, WriterStopped
 from drmq.storage.files import BackgroundSync
 from drmq.storage.journal import Journal
 from drmq.storage.log import Log
@@ -109,6 +109,7 @@ class Writer:
         self._pool: ThreadPoolExecutor | None = None
         self._background: ThreadPoolExecutor | None = None
         self._syncing: dict[Log, BackgroundSync] = {}  # begun, and not seen to have ended
+        self._background_error: BaseException | None = None
         self._submitted_bytes = 0  # counted by the submitter
         self._taken_bytes = 0  # counted by the writer
         self._done_bytes = 0  # of this cycle, written and perhaps not synced
@@ -393,23 +394,29 @@ class Writer:
         results = [(log, log.flushed_offset) for log in logs if log.flushed_offset > dirty[log]]
         if results:
             self._events.on_flushed(results)
+        if self.journal is not None:
+            failures += self._tend(self.journal)
         for log, error in failures:
             self._on_failure(log, error)
-        if self.journal is not None:
-            self._tend(self.journal)
 
-    def _tend(self, journal: Journal) -> None:
-        """Have done for the journal what it needs, and nobody waits for."""
-        for log in journal.due(self._sync_threads):
-            sync = log.begin_sync()
-            if sync is not None:
-                self._syncing[log] = sync
-                self._do_in_background(partial(self._sync_behind, log, sync))
+    def _tend(self, journal: Journal) -> list[tuple[Log, StorageError]]:
+        """Have done for the journal what it needs, in the background as long as that keeps up; returns what failed."""
+        failures: list[tuple[Log, StorageError]] = []
+        due = journal.due(self._sync_threads)
+        if journal.is_pressed:
+            failures = self._sync_logs(due)
+        else:
+            for log in due:
+                sync = log.begin_sync()
+                if sync is not None:
+                    self._syncing[log] = sync
+                    self._do_in_background(partial(self._sync_behind, log, sync))
         lengthen = journal.begin_lengthening()
         if lengthen is not None:
             self._do_in_background(lengthen)
-        if self._background is None:
+        if self._sync_threads == 1:
             self._end_syncs()
+        return failures
 
     def _do_in_background(self, work: Callable[[], None]) -> None:
         if self._sync_threads == 1:
@@ -417,7 +424,13 @@ class Writer:
             return
         if self._background is None:
             self._background = ThreadPoolExecutor(_BACKGROUND_THREADS, "drmq-background")
-        self._background.submit(work)
+        self._background.submit(self._work_in_background, work)
+
+    def _work_in_background(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - a bug, which ends the writer
+            self._background_error = error
 
     def _sync_behind(self, log: Log, sync: BackgroundSync) -> None:
         sync.run()
@@ -427,12 +440,18 @@ class Writer:
 
     def _end_syncs(self) -> None:
         """See which of the syncs in the background have ended, and how."""
-        for log in [log for log, sync in self._syncing.items() if sync.is_done]:
+        if self._background_error is not None:
+            raise self._background_error
+        for log, sync in [(log, sync) for log, sync in self._syncing.items() if sync.is_done]:
             del self._syncing[log]
             try:
                 log.end_sync()
             except StorageError as error:
                 self._on_failure(log, error)
+                continue
+            if sync.has_failed and log not in self._failed:
+                # Somebody who had to sync the log was told: perhaps a job, which keeps it to itself.
+                self._on_failure(log, LogFenced(log.name, "sync failed in the background"))
 
     def _sync_logs(self, logs: list[Log]) -> list[tuple[Log, StorageError]]:
         """Sync the logs' own files; returns what failed."""

@@ -350,27 +350,71 @@ def test_a_file_that_is_used_gets_its_length_while_the_other_one_is_in_use() -> 
     shelf.check(shelf.files.after_power_cut(0))
 
 
-def a_fault(files: FakeFiles) -> None:
-    files.fail("write", errno.ENOSPC, path_part="journal-1")
-
-
-def little_space(files: FakeFiles) -> None:
-    files.capacity_bytes = (FREE_FILES_MIN + 1) * FILE_BYTES
-
-
-@pytest.mark.parametrize("accident", [a_fault, little_space])
-def test_a_journal_that_cannot_be_made_longer_goes_on_as_it_is(accident: Callable[[FakeFiles], None]) -> None:
+def test_a_journal_that_cannot_be_made_longer_goes_on_as_it_is_and_is_made_longer_later() -> None:
     shelf = Shelf(FakeFiles())
     shelf.open("a")
-    accident(shelf.files)
-    taken_count = 0
+    shelf.files.fail("write", errno.ENOSPC, path_part="journal-1")
+
+    def append() -> None:
+        shelf.append("a", 1)
+        assert shelf.take("a")
+
+    append()  # one page in use of three
+    assert shelf.journal.begin_lengthening() is None
+    assert len(shelf.files.content(f"{ROOT}/{JOURNAL_NAMES[1]}")) == 3 * PAGE_BYTES
+    for _ in range(20):
+        append()
+    assert len(shelf.files.content(f"{ROOT}/{JOURNAL_NAMES[1]}")) == FILE_BYTES
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_a_journal_stays_small_where_there_is_little_space() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.files.capacity_bytes = (FREE_FILES_MIN + 1) * FILE_BYTES
     for _ in range(20):
         shelf.append("a", 1)
-        taken_count += shelf.take("a")
-    assert taken_count > 10
+        assert shelf.take("a")
     assert len(shelf.files.content(f"{ROOT}/{JOURNAL_NAMES[1]}")) == 3 * PAGE_BYTES
-    assert shelf.journal.begin_lengthening() is None
+
+
+def test_a_file_that_is_too_short_for_a_record_is_made_longer() -> None:
+    shelf = Shelf(FakeFiles(), STEPS * FILE_BYTES)
+    shelf.open("a")
+    shelf.append("a", 1, size=FILE_BYTES)
+    assert not shelf.take("a")
+    shelf.append("a", 1, size=FILE_BYTES)
+    assert shelf.take("a")
     shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_starts_do_not_make_it_longer() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.append("a", 2)
+    shelf.take("a")
+    for _ in range(20):
+        shelf.close()
+        shelf.journal = Journal(shelf.files, ROOT, SECRET, FILE_BYTES)
+        shelf.open("a")
+    sizes = [len(shelf.files.content(f"{ROOT}/{name}")) for name in JOURNAL_NAMES]
+    assert max(sizes) <= FILE_BYTES
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_who_appends_helps_when_the_other_file_is_needed_soon() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a", "b")
+    shelf.append("a", 1)
+    assert shelf.take("a")
+    pressed = []
+    for _ in range(5):
+        shelf.append("b", 1)
+        assert shelf.journal.take([shelf.logs["b"]])
+        pressed.append(shelf.journal.is_pressed)
+    assert pressed == [False, False, False, False, True]
+    shelf.logs["a"].sync()
+    assert not shelf.journal.is_pressed
 
 
 def test_a_log_is_synced_for_each_step_the_one_with_most_to_sync() -> None:

@@ -25,6 +25,7 @@ from drmq.storage import (
 )
 from drmq.storage.journal import PAGE_BYTES
 from drmq.testing.files import FakeFiles
+from support.polling import eventually
 from support.storage_samples import joined, read_all, row
 
 
@@ -511,4 +512,36 @@ def test_what_fails_in_the_background_is_reported_by_a_writer_that_has_nothing_e
     files.may_end.set()
     assert failed.wait(10)
     assert events.story[-1] == ("failed", "/data/a", LogFenced, count)
+    writer.stop()
+
+
+def test_what_a_job_is_told_of_a_sync_in_the_background_is_reported_too() -> None:
+    """A job that needs the log synced meets the failure first, and may keep it to itself."""
+    files, events, writer, (log,) = journaled("a", pages=500)
+    submit(writer, log, 0, 1)
+    writer.run_cycle()
+    writer._syncing[log] = log.begin_sync()  # type: ignore[assignment]
+    files.fail("sync", errno.EIO, path_part="/data/a/")
+    job = writer.run(log, log.roll)
+    writer.run_cycle()
+    with pytest.raises(LogFenced):
+        job.result(0)
+    assert events.story[-1] == ("failed", "/data/a", LogFenced, 1)
+    writer.run_cycle()
+    assert len([one for one in events.story if one[0] == "failed"]) == 1
+
+
+def test_a_bug_in_the_background_ends_the_writer() -> None:
+    _, events, writer, (log,) = journaled("a", pages=5, sync_threads=4)
+    assert writer.journal is not None
+
+    def fail() -> None:
+        raise AssertionError
+
+    writer.journal.begin_lengthening = lambda: fail  # type: ignore[method-assign]
+    submit(writer, log, 0, 1)
+    assert writer.run_cycle()
+    eventually(lambda: writer._background_error)
+    assert not writer.run_cycle()
+    assert events.story[-1] == ("crashed", AssertionError)
     writer.stop()
