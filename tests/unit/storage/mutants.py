@@ -605,7 +605,7 @@ def run_tests(project: Path, tests: list[str]) -> tuple[bool, str]:
 def tests_for(mutant: Mutant) -> list[str]:
     """The tests that may notice."""
     if mutant.name.startswith("journal: "):
-        return ["test_lives", "test_journal", "test_crash"]
+        return ["test_lives", "test_journal", "test_journal_room", "test_crash"]
     return LEDGER_TESTS if mutant.module.startswith("ledger") else TESTS
 
 

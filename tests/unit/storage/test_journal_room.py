@@ -1,0 +1,192 @@
+"""The journal's two files: how long they are, when they change places, and who syncs the logs for that."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from drmq.storage import Journal, LogFenced, LogOptions
+from drmq.storage.checkpoint import FlushedFile
+from drmq.storage.journal import FREE_FILES_MIN, JOURNAL_NAMES, PAGE_BYTES, STEPS
+from drmq.storage.recovery import FLUSHED_NAME
+from drmq.testing.files import FakeFiles
+from support.shelf import FILE_BYTES, ROOT, SECRET, Shelf
+from support.storage_samples import joined
+
+
+def test_a_file_that_is_used_gets_its_length_while_the_other_one_is_in_use() -> None:
+    shelf = Shelf(FakeFiles(), STEPS * FILE_BYTES)
+    shelf.open("a")
+
+    def sizes() -> list[int]:
+        return [len(shelf.files.content(f"{ROOT}/{name}")) for name in JOURNAL_NAMES]
+
+    shelf.append("a", 1)
+    assert shelf.take("a")
+    assert sizes() == [FILE_BYTES, FILE_BYTES]
+    for _ in range(FILE_BYTES // PAGE_BYTES // 2):
+        shelf.append("a", 1)
+        assert shelf.journal.take([shelf.logs["a"]])
+    lengthen = shelf.journal.begin_lengthening()
+    assert lengthen is not None
+    assert shelf.journal.begin_lengthening() is None  # one at a time: zeros of a second one could meet records
+    lengthen()
+    assert sizes() == [FILE_BYTES, STEPS * FILE_BYTES]
+    for _ in range(STEPS * FILE_BYTES // PAGE_BYTES):
+        shelf.append("a", 1)
+        assert shelf.take("a")
+    assert sizes() == [STEPS * FILE_BYTES] * 2
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_a_journal_that_cannot_be_made_longer_goes_on_as_it_is_and_is_made_longer_later() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.files.fail("write", errno.ENOSPC, path_part="journal-1")
+
+    def append() -> None:
+        shelf.append("a", 1)
+        assert shelf.take("a")
+
+    append()  # one page in use of three
+    assert shelf.journal.begin_lengthening() is None
+    assert len(shelf.files.content(f"{ROOT}/{JOURNAL_NAMES[1]}")) == 3 * PAGE_BYTES
+    for _ in range(20):
+        append()
+    assert len(shelf.files.content(f"{ROOT}/{JOURNAL_NAMES[1]}")) == FILE_BYTES
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_a_journal_stays_small_where_there_is_little_space() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.files.capacity_bytes = (FREE_FILES_MIN + 1) * FILE_BYTES
+    for _ in range(20):
+        shelf.append("a", 1)
+        assert shelf.take("a")
+    assert len(shelf.files.content(f"{ROOT}/{JOURNAL_NAMES[1]}")) == 3 * PAGE_BYTES
+
+
+def test_a_file_that_is_too_short_for_a_record_is_made_longer() -> None:
+    shelf = Shelf(FakeFiles(), STEPS * FILE_BYTES)
+    shelf.open("a")
+    shelf.append("a", 1, size=FILE_BYTES)
+    assert not shelf.take("a")
+    shelf.append("a", 1, size=FILE_BYTES)
+    assert shelf.take("a")
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_starts_do_not_make_it_longer() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    shelf.append("a", 2)
+    shelf.take("a")
+    for _ in range(20):
+        shelf.close()
+        shelf.journal = Journal(shelf.files, ROOT, SECRET, FILE_BYTES)
+        shelf.open("a")
+    sizes = [len(shelf.files.content(f"{ROOT}/{name}")) for name in JOURNAL_NAMES]
+    assert max(sizes) <= FILE_BYTES
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_who_appends_helps_when_the_other_file_is_needed_soon() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a", "b")
+    shelf.append("a", 1)
+    assert shelf.take("a")
+    pressed = []
+    for _ in range(5):
+        shelf.append("b", 1)
+        assert shelf.journal.take([shelf.logs["b"]])
+        pressed.append(shelf.journal.is_pressed)
+    assert pressed == [False, False, False, False, True]
+    shelf.logs["a"].sync()
+    assert not shelf.journal.is_pressed
+
+
+def test_a_log_is_synced_for_each_step_the_one_with_most_to_sync() -> None:
+    files = FakeFiles()
+    files.make_directory(ROOT)
+    for name in JOURNAL_NAMES:
+        files.write(files.open(f"{ROOT}/{name}", create=True), [bytes(STEPS * FILE_BYTES)], 0)
+    shelf = Shelf(files, STEPS * FILE_BYTES)
+    shelf.open("a", "b")
+    for opened in shelf.logs.values():
+        opened.options = LogOptions()  # a new segment is a reason for a sync too
+    pages = FILE_BYTES // PAGE_BYTES
+    due: list[str] = []
+    for number in range(3 * pages):
+        shelf.append("a", 3)
+        shelf.append("b", 4 if number < pages else 1)
+        assert shelf.journal.take(list(shelf.logs.values()))
+        for log in shelf.journal.due(9):
+            due.append(log.name)
+            log.sync()
+    assert due == [f"{ROOT}/b", f"{ROOT}/a", f"{ROOT}/a"]
+
+
+def test_what_comes_while_a_log_is_synced_is_not_taken_for_synced() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    log = shelf.logs["a"]
+    shelf.append("a", 2)
+    assert shelf.journal.take([log])
+    sync = log.begin_sync()
+    assert sync is not None
+    assert log.begin_sync() is None
+    sync.run()
+    shelf.append("a", 3)
+    assert shelf.journal.take([log])
+    assert log.synced_offset == 0
+    log.end_sync()
+    assert (log.synced_offset, log.flushed_offset) == (2, 5)
+    shelf.flushed["a"] = 5
+    flushed = FlushedFile(shelf.files, f"{ROOT}/a/{FLUSHED_NAME}").read()
+    assert flushed is not None
+    assert (flushed.offset, flushed.position) == (2, len(joined(shelf.appended["a"][:2])))
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_an_error_in_the_background_is_not_lost_to_a_sync_that_comes_before_it_is_seen() -> None:
+    """The kernel tells of a failed sync once. Who syncs the file again hears of no error, and the bytes are gone."""
+    shelf = Shelf(FakeFiles())
+    shelf.open("a")
+    log = shelf.logs["a"]
+    shelf.append("a", 2)
+    assert shelf.journal.take([log])
+    shelf.flushed["a"] = 2
+    sync = log.begin_sync()
+    assert sync is not None
+    shelf.files.fail("sync", errno.EIO, path_part="/a/")
+    sync.run()
+    with pytest.raises(LogFenced):
+        log.roll()
+    log.end_sync()
+    assert log.synced_offset == 0
+    shelf.check(shelf.files.after_power_cut(0))
+
+
+def test_a_file_is_not_begun_anew_before_its_logs_are_synced() -> None:
+    shelf = Shelf(FakeFiles())
+    shelf.open("a", "b")
+    shelf.append("a", 1)
+    assert shelf.journal.take([shelf.logs["a"]])
+    shelf.lengthen()
+    taken = 0
+    while True:
+        shelf.append("b", 1)
+        if not shelf.journal.take([shelf.logs["b"]]):
+            break
+        shelf.lengthen()
+        taken += 1
+    # The file in use is full of b, and the other one has a, which nobody has synced.
+    assert taken >= FILE_BYTES // PAGE_BYTES - 2
+    assert {log.name for log in shelf.journal.due(9)} == {f"{ROOT}/a"}
+    shelf.logs["b"].sync()
+    shelf.append("b", 1)
+    assert not shelf.journal.take([shelf.logs["b"]])
+    shelf.logs["a"].sync()
+    assert shelf.journal.take([shelf.logs["b"]])
