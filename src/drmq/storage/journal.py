@@ -169,13 +169,15 @@ class Journal:
     def due(self, count: int) -> list[Log]:
         """Up to `count` logs to sync: those that keep the file that is not in use from being begun anew.
 
-        With none of these, and one more step of the file in use written: the log that has most to sync.
+        With none of these, and one more step of the file in use written: the log that has most to sync, if that is as
+        much as a step. For less it is not worth it: many logs are written to, and each is synced soon enough.
         """
         with self._lock:
             due = _sound(self._unsynced(1 - self._current))[:count]
             if not due and self._position >= self._next_due:
                 self._next_due = self._position + self._step_bytes
-                due = sorted(_sound(self._unsynced(self._current)), key=_unsynced_count)[-1:]
+                large = [log for log in self._unsynced(self._current) if log.unsynced_bytes >= self._step_bytes]
+                due = sorted(_sound(large), key=_unsynced_bytes)[-1:]
         return due
 
     def begin_lengthening(self) -> Callable[[], None] | None:
@@ -335,8 +337,8 @@ def _sound(logs: Sequence[Log]) -> list[Log]:
     return [log for log in logs if not log.is_fenced]
 
 
-def _unsynced_count(log: Log) -> int:
-    return log.flushed_offset - log.synced_offset
+def _unsynced_bytes(log: Log) -> int:
+    return log.unsynced_bytes
 
 
 def _record_size(parts: Sequence[Buffer]) -> int:

@@ -155,6 +155,10 @@ class Log(Protocol):
     def synced_offset(self) -> Offset:
         """Everything below is durable in the log's own files; from here to `flushed_offset` it is in the journal."""
 
+    @property
+    def unsynced_bytes(self) -> int:
+        """The size of that: what is in the journal, and not certain to be in the log's own files."""
+
     def sync(self) -> None:
         """As `flush`, in the log's own files: move `synced_offset` to `end_offset`, and `flushed_offset` with it."""
 

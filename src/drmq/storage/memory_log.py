@@ -126,6 +126,10 @@ class MemoryLog:
     def synced_offset(self) -> Offset:
         return self._flushed_offset
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return 0
+
     def sync(self) -> None:
         self.flush()
 

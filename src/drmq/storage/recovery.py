@@ -189,7 +189,7 @@ def _open_tail(
             bad = BadBatch(size_bytes, tail.end_offset, f"the log was flushed up to offset {promised}, but ends here")
         raise tail.corrupt(bad)
     cut_path = _cut_tail(files, directory, tail, size_bytes, bad) if bad is not None else None
-    tail.flushed_bytes = tail.size_bytes
+    tail.flushed_bytes = tail.synced_bytes = tail.size_bytes
     return tail, Recovery(False, size_bytes, size_bytes - tail.size_bytes, cut_path)
 
 

@@ -9,7 +9,8 @@ segments opens at once.
 Always true between calls:
 
 - base offsets are dense, the first is `base_offset`, and the batch after the last has `end_offset`;
-- `flushed_bytes <= size_bytes`, and readers look only below `flushed_bytes`;
+- `synced_bytes <= flushed_bytes <= size_bytes`: what this file holds for certain, what it and the journal do,
+  what was written; readers look only below `flushed_bytes`;
 - every index entry points at the first byte of a batch.
 
 A read costs one `pread`, whatever the number of batches: the index gives a position at or a little
@@ -68,6 +69,7 @@ class Segment:
         "max_timestamp_offset",
         "path",
         "size_bytes",
+        "synced_bytes",
         "trusted_from",
     )
 
@@ -79,7 +81,7 @@ class Segment:
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size_bytes = 0
-        self.flushed_bytes = 0
+        self.flushed_bytes = self.synced_bytes = 0
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = _NO_OFFSET
@@ -96,7 +98,7 @@ class Segment:
         """A segment that was sealed before this process began; nothing of it is read yet."""
         segment = cls(files, directory, base_offset, 0)
         segment.end_offset = end_offset
-        segment.size_bytes = segment.flushed_bytes = segment.trusted_from = size_bytes
+        segment.size_bytes = segment.flushed_bytes = segment.synced_bytes = segment.trusted_from = size_bytes
         segment._loaded = False
         return segment
 
@@ -187,6 +189,7 @@ class Segment:
         result.end_offset = end_offset
         result.size_bytes = position
         result.flushed_bytes = min(self.flushed_bytes, position)
+        result.synced_bytes = min(self.synced_bytes, position)
         result.trusted_from = min(self.trusted_from, position)
         result._checked = self._checked
         result.epochs = self.epochs.without_suffix(end_offset)

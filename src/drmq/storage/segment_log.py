@@ -124,6 +124,10 @@ class SegmentLog:
         return self._synced_offset
 
     @property
+    def unsynced_bytes(self) -> int:
+        return self._active.flushed_bytes - self._active.synced_bytes
+
+    @property
     def size_bytes(self) -> int:
         return self._sealed_bytes + self._active.size_bytes
 
@@ -264,7 +268,7 @@ class SegmentLog:
             self._files.sync(segment.file.handle)
         except OSError as error:
             raise self._fence(f"sync failed: {error.strerror}") from error
-        segment.flushed_bytes = size_bytes
+        segment.flushed_bytes = segment.synced_bytes = size_bytes
         self._flushed_offset = self._synced_offset = end_offset
         self._unflushed = []
         self._write_flushed(self._flushed())
@@ -283,6 +287,8 @@ class SegmentLog:
             begun.sync.wait()
         except OSError as error:
             raise self._fence(f"sync failed: {error.strerror}") from error
+        # Of the segment in use: a log is synced before it begins another, and that would have ended this.
+        self._active.synced_bytes = begun.flushed.position
         self._synced_offset = begun.flushed.offset
         self._write_flushed(begun.flushed)
 

@@ -44,7 +44,6 @@ from drmq.storage.log import Log
 T = TypeVar("T")
 SYNC_THREADS = 4
 """Logs that are synced at the same time. Measured: 16 files take 2.6 ms one by one, 1.0 ms by four."""
-_BACKGROUND_THREADS = 2
 
 
 class WriterEvents(Protocol):
@@ -423,7 +422,7 @@ class Writer:
             work()
             return
         if self._background is None:
-            self._background = ThreadPoolExecutor(_BACKGROUND_THREADS, "drmq-background")
+            self._background = ThreadPoolExecutor(self._sync_threads, "drmq-background")
         self._background.submit(self._work_in_background, work)
 
     def _work_in_background(self, work: Callable[[], None]) -> None:
