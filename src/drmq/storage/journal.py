@@ -197,7 +197,7 @@ class Journal:
     @property
     def is_pressed(self) -> bool:
         """Whether the other file is needed soon, and not free: whoever appends had better help with what is due."""
-        if self._position < self._sizes[self._current] * 3 // 4:
+        if self._failure is not None or self._position < self._sizes[self._current] * 3 // 4:
             return False
         with self._lock:
             return bool(_sound(self._unsynced(1 - self._current)))

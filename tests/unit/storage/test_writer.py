@@ -545,3 +545,13 @@ def test_a_bug_in_the_background_ends_the_writer() -> None:
     assert not writer.run_cycle()
     assert events.story[-1] == ("crashed", AssertionError)
     writer.stop()
+
+
+def test_a_writer_works_without_the_journal_that_could_not_be_made() -> None:
+    files = FakeFiles()
+    files.fail("create", errno.ENOSPC, path_part="journal-1")
+    _, events, writer, (log,) = journaled("a", files=files)
+    submit(writer, log, 0, 2)
+    assert writer.run_cycle()
+    assert events.story == [("flushed", ("/data/a", 2))]
+    assert log.synced_offset == 2
