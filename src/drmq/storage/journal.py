@@ -62,7 +62,7 @@ TAKEN_BYTES_MAX = 512 << 10
 PAGE_BYTES = 4096
 """A record begins on a page of its own: what is durable is never written again together with what follows it."""
 STEPS = 16
-"""The parts of a file: it is made longer by one at a time, and for each that is written a log is synced."""
+"""The parts of a file: it is made longer by one at a time, and after each that is written a log may be due."""
 FREE_FILES_MIN = 16
 """A file is made longer on a disk that has room for so many more."""
 _MAGIC = b"DMQJ"
@@ -99,7 +99,7 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """The journal of a data directory. `take` and `due` belong to the writer; `forget` may come from any thread."""
+    """The journal of a data directory. The writer calls all but `forget` and what `begin_lengthening` returns."""
 
     def __init__(self, files: Files, root: str, secret: str, file_bytes: int = FILE_BYTES) -> None:
         """Put back what the journal holds, and let it begin anew. Raises `DirectoryUnreadable`, `OSError`.

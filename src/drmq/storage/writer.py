@@ -6,7 +6,7 @@ log, make it durable, report. While a sync runs, the next cycle's work gathers b
 the disk, the larger the groups (group commit). Little is made durable by one sync of the `journal`,
 for all logs; much by a sync of each log that changed, several in parallel, by a few helpers: the
 disk overlaps them. What the journal needs done for it (logs to be synced, room) goes on in the
-background, by threads of its own, for which no cycle waits.
+background, by threads of its own; cycles wait for it only when the journal would be full otherwise.
 
 The thread talks back through `WriterEvents`, called on the writer thread or a helper, for many logs at once where it
 can, so that few wake-ups of the event loop carry all results.
