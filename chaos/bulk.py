@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from chaos.run import Run
 from drmq.broker import BrokerOptions
-from drmq.broker.recent import RECENT_BYTES_MAX
+from drmq.broker.replication.recent_entries import RECENT_BYTES_MAX
 from drmq.transport.peers import PeerOptions
 
 TOPIC = "bulk"

@@ -1,16 +1,16 @@
 """The broker: the one place where the pure cores meet disks, clocks, the network and each other.
 
-`Broker` puts a node together. The way of a record is `Partition` (offsets, producers, who waits), `Replica`
-(consensus on a log, a ledger and the network) and `EntryLog` (indexes and offsets), with `GroupHost` for what all
-replicas of a node share: time, messages, sleep. `PartitionTable` has the node's partitions, `states` what their logs
-amount to, `Maintenance` removes what is too old.
+`Broker` builds a node from its parts. They are grouped by concern, and each subpackage opens with its own essay:
 
-State machines live on partitions of their own (`MachineLog`): `Metadata` with the catalog, `GroupCoordinator` with
-the groups. `Membership` is the node's place among others, `Controller` what only one node decides, `Assignments`
-what the catalog's decisions mean for this node's files and groups, `TopicService` what clients ask of topics.
+- `replication`: one Raft replica per partition, driven on a log, a ledger and the network;
+- `partitions`: a partition as clients see it (offsets, producers, waiting requests), and the table of all of them;
+- `coordination`: replicated state machines on internal topics, such as consumer groups;
+- `cluster`: the catalog, the controller, membership, and what the catalog's decisions mean for this node;
+- `services`: what every client-facing protocol calls;
+- `maintenance`: retention, snapshots, expiry.
 
 Everything here runs on one event loop and owns what it touches; what blocks runs on the writer
-thread or on small pools, one for each kind of work. What a request looks like on the wire is `drmq.kafka`'s business.
+thread or on small pools, one for each kind of work. The wire format of a request is the concern of `drmq.kafka`.
 
 The names below are imported when they are first used: the command line needs the options of a
 broker to explain them, and must not wait for the broker itself.
@@ -26,13 +26,13 @@ from drmq.broker.options import BrokerOptions, ClusterOptions, ListenerOptions, 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
     from drmq.broker.clock import Clock, SystemClock
-    from drmq.broker.coordinator import GroupCoordinator, Shard, ShardDriver
-    from drmq.broker.logs import DiskLogs, LogStore, MemoryLogs
-    from drmq.broker.partition import Appended, Partition
-    from drmq.broker.partitions import PartitionTable, StoppedPartition
-    from drmq.broker.pending import durable
-    from drmq.broker.states import StateUnreadable
-    from drmq.broker.topics import TopicService
+    from drmq.broker.coordination.group_coordinator import GroupCoordinator, Shard, ShardDriver
+    from drmq.broker.durability import durable
+    from drmq.broker.partitions.derived_state import StateUnreadable
+    from drmq.broker.partitions.log_store import DiskLogs, LogStore, MemoryLogs
+    from drmq.broker.partitions.partition import Appended, Partition
+    from drmq.broker.partitions.partition_table import PartitionTable, StoppedPartition
+    from drmq.broker.services.topics import TopicService
 
 __all__ = [
     "Appended",
@@ -58,22 +58,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Appended": "partition",
+    "Appended": "partitions.partition",
     "Broker": "broker",
     "Clock": "clock",
-    "DiskLogs": "logs",
-    "GroupCoordinator": "coordinator",
-    "LogStore": "logs",
-    "MemoryLogs": "logs",
-    "Partition": "partition",
-    "PartitionTable": "partitions",
-    "Shard": "coordinator",
-    "ShardDriver": "coordinator",
-    "StateUnreadable": "states",
-    "StoppedPartition": "partitions",
+    "DiskLogs": "partitions.log_store",
+    "GroupCoordinator": "coordination.group_coordinator",
+    "LogStore": "partitions.log_store",
+    "MemoryLogs": "partitions.log_store",
+    "Partition": "partitions.partition",
+    "PartitionTable": "partitions.partition_table",
+    "Shard": "coordination.group_coordinator",
+    "ShardDriver": "coordination.group_coordinator",
+    "StateUnreadable": "partitions.derived_state",
+    "StoppedPartition": "partitions.partition_table",
     "SystemClock": "clock",
-    "TopicService": "topics",
-    "durable": "pending",
+    "TopicService": "services.topics",
+    "durable": "durability",
 }
 
 

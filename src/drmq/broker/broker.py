@@ -18,28 +18,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from drmq.broker.assignments import Assignments
 from drmq.broker.clock import Clock, SeenClock, SystemClock
-from drmq.broker.controller import Controller
-from drmq.broker.coordinator import GroupCoordinator
-from drmq.broker.group_host import GroupHost
-from drmq.broker.logs import LogStore
-from drmq.broker.machine import MachineLog
-from drmq.broker.maintenance import Maintenance
-from drmq.broker.membership import Buffer, Membership, NodeRemoved, Request
-from drmq.broker.metadata import METADATA_TOPIC, Metadata
+from drmq.broker.cluster.assignments import Assignments
+from drmq.broker.cluster.controller import Controller
+from drmq.broker.cluster.membership import Buffer, Membership, NodeRemoved, Request
+from drmq.broker.cluster.metadata import METADATA_TOPIC, Metadata
+from drmq.broker.cluster.partition_reports import PartitionReports, group_from, group_to_bytes
+from drmq.broker.cluster.registrations import Registrations
+from drmq.broker.component_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
+from drmq.broker.coordination.group_coordinator import GroupCoordinator
+from drmq.broker.coordination.machine_log import MachineLog
+from drmq.broker.durability import durable
+from drmq.broker.environment import Environment
+from drmq.broker.maintenance.housekeeping import Maintenance
 from drmq.broker.options import BrokerOptions, ClusterOptions
-from drmq.broker.outgoing import SnapshotShelf
-from drmq.broker.part_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
-from drmq.broker.partition import Partition
-from drmq.broker.partitions import PartitionTable, StoppedPartition
-from drmq.broker.pending import durable
-from drmq.broker.registrations import Registrations
-from drmq.broker.reports import PartitionReports, group_from, group_to_bytes
-from drmq.broker.states import Machine, StateUnreadable
-from drmq.broker.surroundings import Surroundings
-from drmq.broker.topics import TopicService
-from drmq.broker.writer_bridge import WriterBridge
+from drmq.broker.partitions.derived_state import Machine, StateUnreadable
+from drmq.broker.partitions.log_store import LogStore
+from drmq.broker.partitions.partition import Partition
+from drmq.broker.partitions.partition_table import PartitionTable, StoppedPartition
+from drmq.broker.partitions.writer_bridge import WriterBridge
+from drmq.broker.replication.group_host import GroupHost
+from drmq.broker.replication.outgoing_snapshot import SnapshotCache
+from drmq.broker.services.topics import TopicService
 from drmq.catalog import Catalog, Topic, TopicDefaults, effective
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId, member_id, node_of
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
@@ -79,7 +79,7 @@ class Broker:
         options: BrokerOptions | None = None,
         clock: Clock | None = None,
         cluster: ClusterOptions | None = None,
-        surroundings: Surroundings | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self.node_id = node_id
         self.store = store
@@ -88,7 +88,7 @@ class Broker:
         self.cluster = cluster or ClusterOptions()
         self.advertised: tuple[str, int] = ("localhost", 0)
         """Where clients are told to connect; set once the listener is bound."""
-        self._surroundings = surroundings or Surroundings()
+        self._surroundings = environment or Environment()
         self._random = self._surroundings.random
         self._pools = self._surroundings.pools
         self._bridge = WriterBridge(self._on_writer_crashed)
@@ -112,7 +112,7 @@ class Broker:
             self.host,
             self.writer,
             self._pools.replicas,
-            SnapshotShelf(self._pools.snapshots),
+            SnapshotCache(self._pools.snapshots),
             self.clock,
             self._machine_of,
         )

@@ -7,7 +7,7 @@ once it has caught up, which the request waits for.
 
 from __future__ import annotations
 
-from drmq.broker.voters import add_voter
+from drmq.broker.cluster.metadata_voters import add_voter
 from drmq.kafka.context import Context
 from drmq.kafka.voters import check_cluster, check_directory
 from drmq.model import ApiError, NodeId

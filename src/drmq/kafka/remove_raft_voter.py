@@ -5,7 +5,7 @@ The last vote cannot be taken away. Where the controller itself loses its vote a
 
 from __future__ import annotations
 
-from drmq.broker.voters import remove_voter
+from drmq.broker.cluster.metadata_voters import remove_voter
 from drmq.kafka.context import Context
 from drmq.kafka.voters import check_cluster, check_directory
 from drmq.model import ApiError, NodeId

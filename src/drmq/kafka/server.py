@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from drmq.broker import Broker, Partition, ShardDriver
-from drmq.broker.membership import OutcomeOpen
+from drmq.broker.cluster.membership import OutcomeOpen
 from drmq.kafka import describe_quorum, fetch, offset_fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.fetch_sessions import FetchSessions

@@ -8,7 +8,7 @@ metadata any more, the request is refused. Asked again while it goes on, it chan
 
 from __future__ import annotations
 
-from drmq.broker.voters import check_may_leave
+from drmq.broker.cluster.metadata_voters import check_may_leave
 from drmq.kafka.context import Context
 from drmq.model import ApiError, NodeId
 from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drmq.broker.metadata import Metadata
+from drmq.broker.cluster.metadata import Metadata
 from drmq.model import ApiError, ErrorCode, NodeId
 
 NO_DIRECTORY_ID = bytes(16)

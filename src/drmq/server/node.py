@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 
 from drmq.broker import Broker, DiskLogs, LogStore, MemoryLogs
-from drmq.broker.membership import NodeRemoved
+from drmq.broker.cluster.membership import NodeRemoved
 from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
 from drmq.model.address import Address

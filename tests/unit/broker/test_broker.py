@@ -9,8 +9,8 @@ import pytest
 
 from drmq.broker import StateUnreadable
 from drmq.broker.clock import ExpiryClock
-from drmq.broker.logs import MemoryLogs
-from drmq.broker.partitions import StoppedPartition
+from drmq.broker.partitions.log_store import MemoryLogs
+from drmq.broker.partitions.partition_table import StoppedPartition
 from drmq.model import ErrorCode, Offset, TopicId
 from drmq.storage import Log, LogOptions
 from drmq.testing.files import FakeFiles

@@ -16,7 +16,7 @@ from drmq.wire import ApiKey, write_request
 from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from support.batches import a_batch
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine
+from support.kafka_harness import KafkaHarness
 
 VALUE = b"x" * 1000
 SIZE = len(a_batch([VALUE]))
@@ -41,7 +41,7 @@ def nothing_commits(harness: Harness) -> Iterator[None]:
         going_on.set()
 
 
-def produce(harness: Harness, line: KafkaLine, topic: str) -> None:
+def produce(harness: Harness, line: KafkaHarness, topic: str) -> None:
     """Hand in a batch, and wait for nothing."""
     entry = ProduceRequestPartition(0, bytes(a_batch([VALUE])))
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[ProduceRequestTopic(topic, b"", [entry])])
@@ -58,7 +58,7 @@ def uncommitted(harness: Harness) -> int:
 
 
 def test_all_partitions_count_together_until_they_are_committed(harness: Harness) -> None:
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     with nothing_commits(harness):
         produce(harness, line, "one")
         produce(harness, line, "two")
@@ -71,7 +71,7 @@ def test_all_partitions_count_together_until_they_are_committed(harness: Harness
 
 
 def test_past_the_limit_a_producer_is_not_read_until_half_is_committed(harness: Harness) -> None:
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     with nothing_commits(harness):
         for _ in range(4):
             produce(harness, line, "one")
@@ -87,7 +87,7 @@ def test_past_the_limit_a_producer_is_not_read_until_half_is_committed(harness: 
 
 
 def test_who_leads_no_longer_does_not_count(harness: Harness) -> None:
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     partition = harness.partition("one")
     with nothing_commits(harness):
         produce(harness, line, "one")
@@ -103,7 +103,7 @@ def test_who_leads_no_longer_does_not_count(harness: Harness) -> None:
 
 
 def test_what_the_disk_refuses_does_not_count(harness: Harness) -> None:
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     with harness.failing(harness.partition("one")):
         produce(harness, line, "one")
         assert uncommitted(harness) == 0

@@ -9,7 +9,7 @@ from drmq.records import decode_batch, iter_batches
 from drmq.wire import ApiKey
 from drmq.wire.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine, versions
+from support.kafka_harness import KafkaHarness, versions
 
 
 def request(
@@ -56,13 +56,13 @@ def values(partition: object) -> list[bytes | None]:
 
 
 @pytest.fixture
-def line(harness: Harness) -> KafkaLine:
+def line(harness: Harness) -> KafkaHarness:
     harness.create_topic("t", 2)
-    return KafkaLine(harness)
+    return KafkaHarness(harness)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FETCH))
-def test_every_version_reads_what_is_there(harness: Harness, line: KafkaLine, version: int) -> None:
+def test_every_version_reads_what_is_there(harness: Harness, line: KafkaHarness, version: int) -> None:
     harness.produce("t", values=[b"one", b"two"])
     harness.produce("t", values=[b"three"])
     answered = line.ask(request(harness, 0), version).responses[0].partitions[0]
@@ -70,21 +70,21 @@ def test_every_version_reads_what_is_there(harness: Harness, line: KafkaLine, ve
     assert values(answered) == [b"one", b"two", b"three"]
 
 
-def test_an_offset_inside_a_batch_gets_the_whole_batch(harness: Harness, line: KafkaLine) -> None:
+def test_an_offset_inside_a_batch_gets_the_whole_batch(harness: Harness, line: KafkaHarness) -> None:
     harness.produce("t", values=[b"one", b"two"])
     harness.produce("t", values=[b"three"])
     answered = line.ask(request(harness, 1), 12).responses[0].partitions[0]
     assert values(answered) == [b"one", b"two", b"three"]
 
 
-def test_the_first_batch_is_whole_whatever_the_limits(harness: Harness, line: KafkaLine) -> None:
+def test_the_first_batch_is_whole_whatever_the_limits(harness: Harness, line: KafkaHarness) -> None:
     harness.produce("t", values=[b"x" * 5000])
     harness.produce("t", values=[b"y"])
     answered = line.ask(request(harness, 0, max_bytes=1, partition_bytes=1), 12).responses[0].partitions[0]
     assert values(answered) == [b"x" * 5000]
 
 
-def test_the_limit_of_the_request_counts_over_partitions(harness: Harness, line: KafkaLine) -> None:
+def test_the_limit_of_the_request_counts_over_partitions(harness: Harness, line: KafkaHarness) -> None:
     harness.produce("t", 0, values=[b"x" * 5000])
     harness.produce("t", 1, values=[b"y" * 5000])
     first, second = line.ask(request(harness, 0, 0, max_bytes=4000), 12).responses[0].partitions
@@ -95,14 +95,14 @@ def test_the_limit_of_the_request_counts_over_partitions(harness: Harness, line:
 
 @pytest.mark.parametrize(("offset", "code"), [(-1, 1), (4, 1), (3, 0)])
 def test_only_offsets_outside_the_log_are_out_of_range(
-    harness: Harness, line: KafkaLine, offset: int, code: int
+    harness: Harness, line: KafkaHarness, offset: int, code: int
 ) -> None:
     harness.produce("t", values=[b"a", b"b", b"c"])
     answered = line.ask(request(harness, offset), 12).responses[0].partitions[0]
     assert answered.error_code == code
 
 
-def test_an_offset_below_the_start_is_out_of_range(harness: Harness, line: KafkaLine) -> None:
+def test_an_offset_below_the_start_is_out_of_range(harness: Harness, line: KafkaHarness) -> None:
     harness.produce("t", values=[b"a"])
     harness.produce("t", values=[b"b"])
     harness.run(harness.broker.delete_records(harness.partition("t"), Offset(1)))
@@ -111,18 +111,18 @@ def test_an_offset_below_the_start_is_out_of_range(harness: Harness, line: Kafka
 
 
 @pytest.mark.parametrize(("version", "code"), [(12, 3), (13, 100)])
-def test_an_unknown_topic(harness: Harness, line: KafkaLine, version: int, code: int) -> None:
+def test_an_unknown_topic(harness: Harness, line: KafkaHarness, version: int, code: int) -> None:
     answered = line.ask(request(harness, 0, topic="nowhere", wait_ms=60_000), version)
     assert answered.responses[0].partitions[0].error_code == code
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(0, 74), (1, 0), (2, 75)])
-def test_a_wrong_leader_epoch_is_told(harness: Harness, line: KafkaLine, epoch: int, code: int) -> None:
+def test_a_wrong_leader_epoch_is_told(harness: Harness, line: KafkaHarness, epoch: int, code: int) -> None:
     answered = line.ask(request(harness, 0, leader_epoch=epoch), 12).responses[0].partitions[0]
     assert answered.error_code == code
 
 
-def test_a_long_poll_waits_for_data(harness: Harness, line: KafkaLine) -> None:
+def test_a_long_poll_waits_for_data(harness: Harness, line: KafkaHarness) -> None:
     line.send(request(harness, 0, 0, wait_ms=10_000), 12)
     assert line.answered() == 0
     harness.produce("t", 1, values=[b"news"])
@@ -130,7 +130,7 @@ def test_a_long_poll_waits_for_data(harness: Harness, line: KafkaLine) -> None:
     assert [values(partition) for partition in answered] == [[], [b"news"]]
 
 
-def test_a_long_poll_ends_when_its_time_is_up(harness: Harness, line: KafkaLine) -> None:
+def test_a_long_poll_ends_when_its_time_is_up(harness: Harness, line: KafkaHarness) -> None:
     line.send(request(harness, 0, wait_ms=10_000), 12)
     harness.advance(9_000)
     assert line.answered() == 0
@@ -138,7 +138,7 @@ def test_a_long_poll_ends_when_its_time_is_up(harness: Harness, line: KafkaLine)
     assert values(line.answer().responses[0].partitions[0]) == []
 
 
-def test_a_long_poll_waits_for_as_much_as_it_wants(harness: Harness, line: KafkaLine) -> None:
+def test_a_long_poll_waits_for_as_much_as_it_wants(harness: Harness, line: KafkaHarness) -> None:
     line.send(request(harness, 0, wait_ms=60_000, min_bytes=1_000), 12)
     # 61 bytes of header and some per record: eight such batches make a thousand bytes.
     for _ in range(7):
@@ -148,13 +148,13 @@ def test_a_long_poll_waits_for_as_much_as_it_wants(harness: Harness, line: Kafka
     assert len(values(line.answer().responses[0].partitions[0])) == 8
 
 
-def test_a_parked_fetch_of_a_deleted_topic_is_answered(harness: Harness, line: KafkaLine) -> None:
+def test_a_parked_fetch_of_a_deleted_topic_is_answered(harness: Harness, line: KafkaHarness) -> None:
     line.send(request(harness, 0, wait_ms=60_000), 12)
     harness.run(harness.broker.topics.delete(harness.broker.catalog.topic("t")))
     assert line.answer().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_parked_fetch_leaves_nothing_behind_when_its_client_goes(harness: Harness, line: KafkaLine) -> None:
+def test_a_parked_fetch_leaves_nothing_behind_when_its_client_goes(harness: Harness, line: KafkaHarness) -> None:
     line.send(request(harness, 0, wait_ms=60_000), 12)
     line.paper.closed = True
     harness.call(lambda: line.server.on_close(line.connection))
@@ -163,7 +163,7 @@ def test_a_parked_fetch_leaves_nothing_behind_when_its_client_goes(harness: Harn
     assert not harness.partition("t")._watchers
 
 
-def test_nothing_above_the_high_watermark_is_seen(harness: Harness, line: KafkaLine) -> None:
+def test_nothing_above_the_high_watermark_is_seen(harness: Harness, line: KafkaHarness) -> None:
     harness.produce("t", values=[b"durable"])
     harness.produce("t", values=[b"written"])
     # As it is between the write and the sync.
@@ -174,7 +174,7 @@ def test_nothing_above_the_high_watermark_is_seen(harness: Harness, line: KafkaL
     assert (values(beyond), beyond.error_code) == ([], 0)
 
 
-def test_an_incremental_session_tells_only_news(harness: Harness, line: KafkaLine) -> None:
+def test_an_incremental_session_tells_only_news(harness: Harness, line: KafkaHarness) -> None:
     harness.produce("t", 0, values=[b"old"])
     first = line.ask(request(harness, 0, 0, session=(0, 0)), 12)
     assert first.session_id != 0
@@ -189,7 +189,7 @@ def test_an_incremental_session_tells_only_news(harness: Harness, line: KafkaLin
     assert lost.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_damage_found_by_a_read_is_told(harness: Harness, line: KafkaLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_found_by_a_read_is_told(harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     from drmq.storage import LogCorrupt
 
     harness.produce("t", values=[b"x"])
@@ -203,7 +203,7 @@ def test_damage_found_by_a_read_is_told(harness: Harness, line: KafkaLine, monke
 
 
 def test_what_is_not_cached_is_read_on_a_thread(
-    harness: Harness, line: KafkaLine, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.produce("t", values=[b"cold"])
     log = harness.partition("t").log

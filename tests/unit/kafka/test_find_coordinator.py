@@ -8,7 +8,7 @@ from drmq.model import ErrorCode
 from drmq.wire import ApiKey
 from drmq.wire.messages.find_coordinator import FindCoordinatorRequest
 from support.broker_harness import NODE, Harness
-from support.kafka_line import versions
+from support.kafka_harness import versions
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drmq.broker import Broker, ClusterOptions
-from drmq.broker.membership import OutcomeOpen
+from drmq.broker.cluster.membership import OutcomeOpen
 from drmq.model import ApiError, ErrorCode
 from drmq.model.names import CLUSTER_METADATA
 from drmq.wire import ApiKey, read_request_header, write_request, write_response
@@ -25,7 +25,7 @@ from drmq.wire.messages.describe_quorum import (
     DescribeQuorumRequestTopic,
 )
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine
+from support.kafka_harness import KafkaHarness
 
 VERSION = 5
 REQUEST = CreateTopicsRequest([CreateTopicsRequestTopic("t", 1, 1)])
@@ -61,7 +61,7 @@ def elsewhere(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
     return Elsewhere(harness, monkeypatch)
 
 
-def wait(harness: Harness, line: KafkaLine) -> Any:
+def wait(harness: Harness, line: KafkaHarness) -> Any:
     for _ in range(200):
         if line.answered():
             break
@@ -71,7 +71,7 @@ def wait(harness: Harness, line: KafkaLine) -> Any:
 
 def test_the_controllers_answer_is_relayed_as_it_is(harness: Harness, elsewhere: Elsewhere) -> None:
     elsewhere.answers = [created]
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     [topic] = line.ask(REQUEST, VERSION).topics
     assert (topic.error_code, topic.num_partitions) == (0, 77)
     assert "t" not in harness.broker.catalog.topics
@@ -79,7 +79,7 @@ def test_the_controllers_answer_is_relayed_as_it_is(harness: Harness, elsewhere:
 
 def test_a_request_waits_for_the_next_controller(harness: Harness, elsewhere: Elsewhere) -> None:
     elsewhere.answers = [NO_CONTROLLER, NO_CONTROLLER, created]
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     line.send(REQUEST, VERSION)
     assert not line.answered()
     assert wait(harness, line).topics[0].error_code == 0
@@ -87,7 +87,7 @@ def test_a_request_waits_for_the_next_controller(harness: Harness, elsewhere: El
 
 def test_it_is_carried_out_here_once_this_is_the_controller(harness: Harness, elsewhere: Elsewhere) -> None:
     elsewhere.answers = [NO_CONTROLLER]
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     line.send(REQUEST, VERSION)
     assert not line.answered()
     elsewhere.is_here = True
@@ -97,7 +97,7 @@ def test_it_is_carried_out_here_once_this_is_the_controller(harness: Harness, el
 
 def test_the_wait_is_bounded(harness: Harness, elsewhere: Elsewhere) -> None:
     elsewhere.answers = [NO_CONTROLLER]
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     line.send(REQUEST, VERSION)
     harness.advance(6_000)
     assert wait(harness, line).topics[0].error_code == ErrorCode.NOT_CONTROLLER
@@ -105,7 +105,7 @@ def test_the_wait_is_bounded(harness: Harness, elsewhere: Elsewhere) -> None:
 
 def test_what_may_have_been_done_is_not_asked_for_again(harness: Harness, elsewhere: Elsewhere) -> None:
     elsewhere.answers = [OutcomeOpen(ErrorCode.NOT_CONTROLLER, "no answer within 30 s"), created]
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     line.send(REQUEST, VERSION)
     assert wait(harness, line).topics[0].error_code == ErrorCode.NOT_CONTROLLER
     assert elsewhere.answers == [created]
@@ -113,13 +113,13 @@ def test_what_may_have_been_done_is_not_asked_for_again(harness: Harness, elsewh
 
 def test_what_any_node_knows_is_answered_here(harness: Harness, elsewhere: Elsewhere) -> None:
     wanted = DescribeQuorumRequestTopic("t", [DescribeQuorumRequestPartition(0)])
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     answer = line.ask(DescribeQuorumRequest([wanted]), 2)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_what_any_node_can_do_is_not_taken_from_other_nodes(harness: Harness) -> None:
-    server = KafkaLine(harness).server
+    server = KafkaHarness(harness).server
     about_metadata = DescribeQuorumRequest([DescribeQuorumRequestTopic(CLUSTER_METADATA, [])])
     assert harness.run(server.serve_forwarded(memoryview(_frame(about_metadata))))
     about_others = DescribeQuorumRequest([DescribeQuorumRequestTopic("t", [])])

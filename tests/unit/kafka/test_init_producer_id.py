@@ -9,7 +9,7 @@ from drmq.testing.files import FakeFiles
 from drmq.wire import ApiKey
 from drmq.wire.messages.init_producer_id import InitProducerIdRequest
 from support.broker_harness import Harness
-from support.kafka_line import versions
+from support.kafka_harness import versions
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))

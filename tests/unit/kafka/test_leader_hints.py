@@ -11,21 +11,21 @@ from drmq.wire.messages.fetch import FetchRequest, FetchRequestPartition, FetchR
 from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from support.batches import a_batch
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine
+from support.kafka_harness import KafkaHarness
 from support.other_nodes import add_node, add_topic, announce, heard
 
 NOBODY = -1
 
 
 @pytest.fixture
-def line(harness: Harness) -> KafkaLine:
+def line(harness: Harness) -> KafkaHarness:
     harness.create_topic("here")
     add_node(harness, 2, rack="north")
     add_topic(harness, "there", [2])
-    return KafkaLine(harness)
+    return KafkaHarness(harness)
 
 
-def produced(harness: Harness, line: KafkaLine, version: int, *topics: str) -> tuple[Any, list[Any]]:
+def produced(harness: Harness, line: KafkaHarness, version: int, *topics: str) -> tuple[Any, list[Any]]:
     data = [
         ProduceRequestTopic(
             name, harness.broker.catalog.topic(name).topic_id, [ProduceRequestPartition(0, bytes(a_batch()))]
@@ -36,7 +36,7 @@ def produced(harness: Harness, line: KafkaLine, version: int, *topics: str) -> t
     return answer, [result for topic in answer.responses for result in topic.partition_responses]
 
 
-def fetched(harness: Harness, line: KafkaLine, version: int, *topics: str, epoch: int = -1) -> tuple[Any, list[Any]]:
+def fetched(harness: Harness, line: KafkaHarness, version: int, *topics: str, epoch: int = -1) -> tuple[Any, list[Any]]:
     wanted = [
         FetchRequestTopic(
             name,
@@ -50,7 +50,7 @@ def fetched(harness: Harness, line: KafkaLine, version: int, *topics: str, epoch
 
 
 @pytest.mark.parametrize(("ask", "versions"), [(produced, (10, 12, 13)), (fetched, (16, 17))])
-def test_the_leader_and_its_address(harness: Harness, line: KafkaLine, ask: Any, versions: tuple[int, ...]) -> None:
+def test_the_leader_and_its_address(harness: Harness, line: KafkaHarness, ask: Any, versions: tuple[int, ...]) -> None:
     announce(harness, "there", 2, [2], term=9)
     for version in versions:
         answer, (away, home) = ask(harness, line, version, "there", "here")
@@ -62,7 +62,7 @@ def test_the_leader_and_its_address(harness: Harness, line: KafkaLine, ask: Any,
 
 
 @pytest.mark.parametrize(("ask", "version"), [(produced, 9), (fetched, 15)])
-def test_older_versions_hear_nothing_of_it(harness: Harness, line: KafkaLine, ask: Any, version: int) -> None:
+def test_older_versions_hear_nothing_of_it(harness: Harness, line: KafkaHarness, ask: Any, version: int) -> None:
     announce(harness, "there", 2, [2])
     _, [away] = ask(harness, line, version, "there")
     assert away.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -70,7 +70,7 @@ def test_older_versions_hear_nothing_of_it(harness: Harness, line: KafkaLine, as
 
 
 @pytest.mark.parametrize(("ask", "version"), [(produced, 13), (fetched, 17)])
-def test_no_hint_where_nothing_good_is_known(harness: Harness, line: KafkaLine, ask: Any, version: int) -> None:
+def test_no_hint_where_nothing_good_is_known(harness: Harness, line: KafkaHarness, ask: Any, version: int) -> None:
     def hint() -> tuple[int, list[Any]]:
         answer, [away] = ask(harness, line, version, "there")
         assert away.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -85,7 +85,7 @@ def test_no_hint_where_nothing_good_is_known(harness: Harness, line: KafkaLine, 
     assert hint() == (NOBODY, []), "the leader is down"
 
 
-def test_a_client_of_an_earlier_leader_is_told_too(harness: Harness, line: KafkaLine) -> None:
+def test_a_client_of_an_earlier_leader_is_told_too(harness: Harness, line: KafkaHarness) -> None:
     partition = harness.partition("here")
     partition.leader_epoch = 5  # type: ignore[assignment]
     answer, [result] = fetched(harness, line, 17, "here", epoch=4)
@@ -94,7 +94,7 @@ def test_a_client_of_an_earlier_leader_is_told_too(harness: Harness, line: Kafka
     assert (result.current_leader.leader_id, answer.node_endpoints) == (NOBODY, [])
 
 
-def test_a_refusal_waits_a_moment_for_the_leader_that_is_being_elected(harness: Harness, line: KafkaLine) -> None:
+def test_a_refusal_waits_a_moment_for_the_leader_that_is_being_elected(harness: Harness, line: KafkaHarness) -> None:
     """A client that was told at once would come back here, and wait longer each time."""
     add_topic(harness, "both", [1, 2])
     harness.run(harness.broker.assignments.settled())

@@ -15,7 +15,7 @@ from drmq.wire.messages.list_offsets import (
 )
 from support.batches import a_batch
 from support.broker_harness import Harness
-from support.kafka_line import versions
+from support.kafka_harness import versions
 
 
 def ask(

@@ -9,7 +9,7 @@ from drmq.model import ErrorCode, NodeId
 from drmq.wire import ApiKey
 from drmq.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine, versions
+from support.kafka_harness import KafkaHarness, versions
 from support.other_nodes import add_node, heard
 
 
@@ -98,7 +98,7 @@ def test_a_node_that_is_cut_off_sends_clients_elsewhere(harness: Harness) -> Non
     for up, is_cut_off in (({2, 3}, False), ({3}, False), (set(), True)):
         heard(harness).clear()
         heard(harness).update(map(NodeId, up))
-        line = KafkaLine(harness)
+        line = KafkaHarness(harness)
         assert [topic.name for topic in line.ask(named("t"), 9).topics] == ["t"]
         assert not line.paper.closed
         harness.advance(1_000)

@@ -14,7 +14,7 @@ from drmq.wire.messages.offset_commit import (
 )
 from drmq.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine
+from support.kafka_harness import KafkaHarness
 
 NAMED = range(2, 10)
 
@@ -74,7 +74,7 @@ def test_who_goes_on_beyond_the_end_is_told_until_the_log_reaches_so_far(harness
     harness.create_topic("orders")
     harness.produce("orders")
     assert errors(harness.ask(a_commit("orders", 3), 9)) == [[0]]
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
 
     def fetched() -> tuple[int, bool]:
         offset, _ = committed(harness)["orders", 0]

@@ -10,7 +10,7 @@ from drmq.wire import ApiKey
 from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from support.batches import a_batch
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine, versions
+from support.kafka_harness import KafkaHarness, versions
 
 
 def request(
@@ -23,14 +23,14 @@ def request(
 
 
 @pytest.fixture
-def line(harness: Harness) -> KafkaLine:
+def line(harness: Harness) -> KafkaHarness:
     harness.create_topic("t", 2)
-    return KafkaLine(harness)
+    return KafkaHarness(harness)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_batch_gets_the_next_offsets(harness: Harness, line: KafkaLine, version: int, acks: int) -> None:
+def test_a_batch_gets_the_next_offsets(harness: Harness, line: KafkaHarness, version: int, acks: int) -> None:
     for expected in (0, 2):
         response = line.ask(request(harness, bytes(a_batch([b"a", b"b"])), acks=acks), version)
         (answered,) = response.responses[0].partition_responses
@@ -38,18 +38,18 @@ def test_a_batch_gets_the_next_offsets(harness: Harness, line: KafkaLine, versio
     assert harness.partition("t").high_watermark == 4
 
 
-def test_acks_zero_is_not_answered(harness: Harness, line: KafkaLine) -> None:
+def test_acks_zero_is_not_answered(harness: Harness, line: KafkaHarness) -> None:
     line.send(request(harness, bytes(a_batch()), acks=0), 9)
     assert line.paper.answers == []
     assert harness.partition("t").high_watermark == 1
 
 
-def test_an_error_with_acks_zero_closes_the_connection(harness: Harness, line: KafkaLine) -> None:
+def test_an_error_with_acks_zero_closes_the_connection(harness: Harness, line: KafkaHarness) -> None:
     line.send(request(harness, b"not a batch", acks=0), 9)
     assert line.paper.closed
 
 
-def test_odd_acks_are_refused(harness: Harness, line: KafkaLine) -> None:
+def test_odd_acks_are_refused(harness: Harness, line: KafkaHarness) -> None:
     response = line.ask(request(harness, bytes(a_batch()), acks=2), 9)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert harness.partition("t").next_offset == 0
@@ -74,7 +74,7 @@ def damaged(position: int) -> bytes:
     ],
 )
 def test_a_bad_batch_is_refused_and_the_next_is_taken(
-    harness: Harness, line: KafkaLine, batch: bytes | None, code: ErrorCode
+    harness: Harness, line: KafkaHarness, batch: bytes | None, code: ErrorCode
 ) -> None:
     response = line.ask(request(harness, batch), 9)
     answered = response.responses[0].partition_responses[0]
@@ -85,7 +85,7 @@ def test_a_bad_batch_is_refused_and_the_next_is_taken(
     assert not line.paper.closed
 
 
-def test_zstd_needs_a_version_that_knows_it(harness: Harness, line: KafkaLine) -> None:
+def test_zstd_needs_a_version_that_knows_it(harness: Harness, line: KafkaHarness) -> None:
     plain = decode_batch(a_batch([b"x" * 100]), decompressed_size_max=1 << 20)
     batch = bytes(encode_batch(plain, codec=Codec.ZSTD))
     old = line.ask(request(harness, batch), 6)
@@ -95,17 +95,17 @@ def test_zstd_needs_a_version_that_knows_it(harness: Harness, line: KafkaLine) -
 
 
 @pytest.mark.parametrize(("version", "code"), [(12, 3), (13, 100)])
-def test_an_unknown_topic(harness: Harness, line: KafkaLine, version: int, code: int) -> None:
+def test_an_unknown_topic(harness: Harness, line: KafkaHarness, version: int, code: int) -> None:
     response = line.ask(request(harness, bytes(a_batch()), topic="nowhere"), version)
     assert response.responses[0].partition_responses[0].error_code == code
 
 
-def test_an_unknown_partition(harness: Harness, line: KafkaLine) -> None:
+def test_an_unknown_partition(harness: Harness, line: KafkaHarness) -> None:
     response = line.ask(request(harness, bytes(a_batch()), index=2), 9)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_one_bad_partition_does_not_stop_the_others(harness: Harness, line: KafkaLine) -> None:
+def test_one_bad_partition_does_not_stop_the_others(harness: Harness, line: KafkaHarness) -> None:
     response = line.ask(request(harness, b"bad", bytes(a_batch()), b"bad"), 9)
     codes = [answered.error_code for answered in response.responses[0].partition_responses]
     assert codes[1] == 0
@@ -113,12 +113,12 @@ def test_one_bad_partition_does_not_stop_the_others(harness: Harness, line: Kafk
     assert codes[2] != 0
 
 
-def test_internal_topics_are_not_written_by_clients(harness: Harness, line: KafkaLine) -> None:
+def test_internal_topics_are_not_written_by_clients(harness: Harness, line: KafkaHarness) -> None:
     response = line.ask(request(harness, bytes(a_batch()), topic="__consumer_offsets"), 9)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_retry_gets_the_original_offset(harness: Harness, line: KafkaLine) -> None:
+def test_a_retry_gets_the_original_offset(harness: Harness, line: KafkaHarness) -> None:
     batch = bytes(a_batch([b"once"], producer_id=7, epoch=0, sequence=0))
     later = bytes(a_batch([b"then"], producer_id=7, epoch=0, sequence=1))
     for batches in (batch, later):
@@ -130,7 +130,7 @@ def test_a_retry_gets_the_original_offset(harness: Harness, line: KafkaLine) -> 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("acks", [0, 1])
-def test_retired_versions_are_refused_in_their_own_layout(line: KafkaLine, version: int, acks: int) -> None:
+def test_retired_versions_are_refused_in_their_own_layout(line: KafkaHarness, version: int, acks: int) -> None:
     """Advertised for old clients' sake, and refused with UNSUPPORTED_VERSION for each partition."""
     name = (1).to_bytes(2, "big") + b"t"
     body = acks.to_bytes(2, "big") + (1000).to_bytes(4, "big") + (1).to_bytes(4, "big") + name
@@ -151,7 +151,7 @@ def test_retired_versions_are_refused_in_their_own_layout(line: KafkaLine, versi
     assert frame == len(expected).to_bytes(4, "big") + expected
 
 
-def test_a_storage_failure_reaches_the_producer(harness: Harness, line: KafkaLine) -> None:
+def test_a_storage_failure_reaches_the_producer(harness: Harness, line: KafkaHarness) -> None:
     harness.partition("t").failure = "no space left"
     response = line.ask(request(harness, bytes(a_batch())), 9)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -159,7 +159,7 @@ def test_a_storage_failure_reaches_the_producer(harness: Harness, line: KafkaLin
 
 def test_log_append_time_is_told_and_stored(harness: Harness) -> None:
     harness.create_topic("stamped", message_timestamp_type="LogAppendTime")
-    line = KafkaLine(harness)
+    line = KafkaHarness(harness)
     response = line.ask(request(harness, bytes(a_batch()), topic="stamped"), 9)
     stamped = response.responses[0].partition_responses[0].log_append_time_ms
     assert abs(stamped - harness.clock.wall_ms()) < 1000
@@ -174,5 +174,5 @@ def test_log_append_time_is_told_and_stored(harness: Harness) -> None:
 def test_more_replicas_than_there_are_nodes(harness: Harness, acks: int, code: ErrorCode) -> None:
     """A setting is honoured or refused, never ignored: two replicas cannot hold a record on one node."""
     harness.create_topic("twice", min_insync_replicas="2")
-    response = KafkaLine(harness).ask(request(harness, bytes(a_batch()), topic="twice", acks=acks), 9)
+    response = KafkaHarness(harness).ask(request(harness, bytes(a_batch()), topic="twice", acks=acks), 9)
     assert response.responses[0].partition_responses[0].error_code == code

@@ -13,15 +13,15 @@ from drmq.wire.fetch import FetchData, FetchPartition
 from drmq.wire.messages.fetch import FetchRequest, FetchRequestForgottenTopic, FetchRequestPartition, FetchRequestTopic
 from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine
+from support.kafka_harness import KafkaHarness
 
 VERSION = 12
 
 
 @pytest.fixture
-def line(harness: Harness) -> KafkaLine:
+def line(harness: Harness) -> KafkaHarness:
     harness.create_topic("t", 2)
-    return KafkaLine(harness)
+    return KafkaHarness(harness)
 
 
 def a_fetch(*partitions: int, wait_ms: int = 60_000, session: tuple[int, int] = (0, -1)) -> FetchRequest:
@@ -39,7 +39,7 @@ def a_fetch(*partitions: int, wait_ms: int = 60_000, session: tuple[int, int] = 
 # ---- fetches ---------------------------------------------------------------------------------------
 
 
-def test_a_fetch_of_nothing_does_not_wait(line: KafkaLine) -> None:
+def test_a_fetch_of_nothing_does_not_wait(line: KafkaHarness) -> None:
     """A consumer that closes ends its session so, and waits for the answer."""
     opened = line.ask(a_fetch(0, wait_ms=0, session=(0, 0)), VERSION)
     assert opened.session_id
@@ -48,7 +48,7 @@ def test_a_fetch_of_nothing_does_not_wait(line: KafkaLine) -> None:
     assert len(line.server.fetch_sessions) == 0
 
 
-def test_a_session_without_partitions_is_over(line: KafkaLine) -> None:
+def test_a_session_without_partitions_is_over(line: KafkaHarness) -> None:
     opened = line.ask(a_fetch(0, wait_ms=0, session=(0, 0)), VERSION)
     request = a_fetch(session=(opened.session_id, 1))
     request.forgotten_topics_data = [FetchRequestForgottenTopic("t", bytes(16), [0])]
@@ -57,7 +57,7 @@ def test_a_session_without_partitions_is_over(line: KafkaLine) -> None:
     assert len(line.server.fetch_sessions) == 0
 
 
-def test_one_who_does_not_read_gets_no_more_records(harness: Harness, line: KafkaLine) -> None:
+def test_one_who_does_not_read_gets_no_more_records(harness: Harness, line: KafkaHarness) -> None:
     """Each answer may be large, and a hundred may be on their way."""
     harness.produce("t")
     line.paper.unread_bytes = 2_000_000
@@ -66,7 +66,7 @@ def test_one_who_does_not_read_gets_no_more_records(harness: Harness, line: Kafk
     assert line.ask(a_fetch(0, wait_ms=0), VERSION).responses[0].partitions[0].records
 
 
-def test_slow_readers_can_take_only_so_much(harness: Harness, line: KafkaLine) -> None:
+def test_slow_readers_can_take_only_so_much(harness: Harness, line: KafkaHarness) -> None:
     for _ in range(3):
         harness.produce("t", values=[bytes(1_000)])
     listener = line.server.listener
@@ -82,7 +82,7 @@ def test_slow_readers_can_take_only_so_much(harness: Harness, line: KafkaLine) -
 
 
 def test_only_so_many_partitions_are_waited_for(
-    harness: Harness, line: KafkaLine, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "_PARKED_PARTITIONS_MAX", 5)
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_only_so_many_partitions_are_waited_for(
 
 
 def test_a_bug_in_a_parked_fetch_ends_its_connection_and_nobody_elses_wait(
-    harness: Harness, line: KafkaLine, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is woken among others: those who wait for the same sync must hear of it all the same."""
     line.send(a_fetch(0), VERSION)
@@ -150,7 +150,7 @@ def test_all_sessions_together_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9])
-def test_a_produce_request_with_a_million_partitions_is_refused(line: KafkaLine, version: int) -> None:
+def test_a_produce_request_with_a_million_partitions_is_refused(line: KafkaHarness, version: int) -> None:
     """Eight bytes each on the wire would become hundreds each in memory."""
     topic = ProduceRequestTopic("t", bytes(16), [ProduceRequestPartition(0, None)] * 150_000)
     line.send(ProduceRequest(None, -1, 1_000, [topic, topic]), version)

@@ -16,12 +16,12 @@ from drmq.wire.messages.heartbeat import HeartbeatRequest
 from drmq.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from drmq.wire.messages.list_groups import ListGroupsRequest
 from support.broker_harness import Harness
-from support.kafka_line import KafkaLine
+from support.kafka_harness import KafkaHarness
 
 
 @pytest.fixture
-def line(harness: Harness) -> KafkaLine:
-    return KafkaLine(harness)
+def line(harness: Harness) -> KafkaHarness:
+    return KafkaHarness(harness)
 
 
 @pytest.mark.parametrize("key", list(APIS))
@@ -31,7 +31,7 @@ def test_every_advertised_api_has_a_handler(key: int) -> None:
     assert callable(module.handle)
 
 
-def test_a_request_from_the_future_is_told_what_it_may_ask(line: KafkaLine) -> None:
+def test_a_request_from_the_future_is_told_what_it_may_ask(line: KafkaHarness) -> None:
     head = (18).to_bytes(2, "big") + (77).to_bytes(2, "big") + (5).to_bytes(4, "big") + b"\0\0\0"
     line.send_frame(head + b"whatever the future holds")
     buffers = line.paper.answers[0].buffers
@@ -54,14 +54,14 @@ def test_a_request_from_the_future_is_told_what_it_may_ask(line: KafkaLine) -> N
     ],
     ids=["unknown api", "unknown version", "produce too new", "fetch too new", "endless array", "half a header"],
 )
-def test_nonsense_closes_the_connection(line: KafkaLine, frame: bytes) -> None:
+def test_nonsense_closes_the_connection(line: KafkaHarness, frame: bytes) -> None:
     line.send_frame(frame)
     assert line.paper.closed
     assert line.paper.reason
 
 
 def test_a_bug_costs_the_connection_and_no_more(
-    line: KafkaLine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    line: KafkaHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(context: object, request: object) -> object:
         raise ZeroDivisionError("a bug")
@@ -72,7 +72,7 @@ def test_a_bug_costs_the_connection_and_no_more(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_coroutine_holds_up_the_connection_until_it_is_done(harness: Harness, line: KafkaLine) -> None:
+def test_a_coroutine_holds_up_the_connection_until_it_is_done(harness: Harness, line: KafkaHarness) -> None:
     line.send(CreateTopicsRequest(topics=[CreateTopicsRequestTopic("new", 1, 1)]), 5)
     assert line.paper.paused or line.answered()
     for _ in range(100):
@@ -83,7 +83,7 @@ def test_a_coroutine_holds_up_the_connection_until_it_is_done(harness: Harness, 
     assert line.paper.paused == []
 
 
-def test_later_answers_wait_for_earlier_ones(harness: Harness, line: KafkaLine) -> None:
+def test_later_answers_wait_for_earlier_ones(harness: Harness, line: KafkaHarness) -> None:
     """A parked join does not stop a heartbeat from being carried out, only from being answered first."""
     join = JoinGroupRequest(
         group_id="g",
@@ -99,7 +99,7 @@ def test_later_answers_wait_for_earlier_ones(harness: Harness, line: KafkaLine) 
     assert line.paper.answers[1].buffers is not None
 
 
-def test_a_lost_connection_takes_its_parked_join_along(harness: Harness, line: KafkaLine) -> None:
+def test_a_lost_connection_takes_its_parked_join_along(harness: Harness, line: KafkaHarness) -> None:
     """A newcomer whose client has gone must not keep the group waiting."""
     member, _ = harness.join("g")
     join = JoinGroupRequest(
@@ -127,7 +127,7 @@ def test_a_lost_connection_takes_its_parked_join_along(harness: Harness, line: K
     assert len(rejoined.members) == 1
 
 
-def test_answered_joins_are_not_remembered(harness: Harness, line: KafkaLine) -> None:
+def test_answered_joins_are_not_remembered(harness: Harness, line: KafkaHarness) -> None:
     join = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=10_000,
@@ -141,7 +141,7 @@ def test_answered_joins_are_not_remembered(harness: Harness, line: KafkaLine) ->
     assert all(not parked for parked in line.server._parked.values())
 
 
-def test_software_names_are_checked(line: KafkaLine) -> None:
+def test_software_names_are_checked(line: KafkaHarness) -> None:
     good = line.ask(ApiVersionsRequest("librdkafka", "2.16.1"), 3)
     assert good.error_code == 0
     assert line.paper.software == "librdkafka 2.16.1"
@@ -149,14 +149,14 @@ def test_software_names_are_checked(line: KafkaLine) -> None:
         assert line.ask(ApiVersionsRequest(name, "1"), 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_client_that_looks_for_another_cluster_is_sent_away(harness: Harness, line: KafkaLine) -> None:
+def test_a_client_that_looks_for_another_cluster_is_sent_away(harness: Harness, line: KafkaHarness) -> None:
     right = ApiVersionsRequest("x", "1", cluster_id=harness.broker.cluster_id, node_id=1)
     assert line.ask(right, 5).error_code == 0
     for wrong in (ApiVersionsRequest("x", "1", cluster_id="other"), ApiVersionsRequest("x", "1", node_id=9)):
         assert line.ask(wrong, 5).error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
-def test_full_queues_pause_the_producer(harness: Harness, line: KafkaLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_queues_pause_the_producer(harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the limit of bytes that wait for the disk a connection is not read, and later it is again."""
     queue = SimpleNamespace(queued_bytes=1 << 40, run=harness.broker.writer.run)
     with monkeypatch.context() as patched:

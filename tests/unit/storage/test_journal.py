@@ -24,16 +24,16 @@ from drmq.storage.journal import (
     read_records,
 )
 from drmq.testing.files import FakeFiles, PowerCut
-from support.shelf import FILE_BYTES, OPTIONS, ROOT, SECRET, Shelf
+from support.journaled_logs import FILE_BYTES, OPTIONS, ROOT, SECRET, JournaledLogs
 from support.storage_samples import row
 
 SEEDS = range(3)
 
 
-Script = Callable[[Shelf], None]
+Script = Callable[[JournaledLogs], None]
 
 
-def script_appends(shelf: Shelf) -> None:
+def script_appends(shelf: JournaledLogs) -> None:
     shelf.open("a", "b", "c")
     for number in range(14):
         names = [name for at, name in enumerate("abc") if (number >> at) % 2]
@@ -42,7 +42,7 @@ def script_appends(shelf: Shelf) -> None:
         shelf.take(*names)
 
 
-def script_goes_back(shelf: Shelf) -> None:
+def script_goes_back(shelf: JournaledLogs) -> None:
     """What was journaled and cut must not come back, whichever way the bytes after it became durable."""
     shelf.open("a", "b")
     shelf.append("a", 6)
@@ -69,7 +69,7 @@ def script_goes_back(shelf: Shelf) -> None:
     shelf.take("a")
 
 
-def script_set_aside(shelf: Shelf) -> None:
+def script_set_aside(shelf: JournaledLogs) -> None:
     """A log in the place of another, whose files were moved away."""
     shelf.open("a")
     shelf.append("a", 5)
@@ -87,7 +87,7 @@ def script_set_aside(shelf: Shelf) -> None:
         shelf.flushed["a"] = shelf.logs["a"].flushed_offset
 
 
-def script_stops_and_starts(shelf: Shelf) -> None:
+def script_stops_and_starts(shelf: JournaledLogs) -> None:
     shelf.open("a", "b")
     shelf.append("a", 2)
     shelf.append("b", 2)
@@ -105,7 +105,7 @@ def script_stops_and_starts(shelf: Shelf) -> None:
 def script_of(seed: int) -> Script:
     """Anything in any order."""
 
-    def script(shelf: Shelf) -> None:
+    def script(shelf: JournaledLogs) -> None:
         random = Random(seed)
         shelf.open("a", "b", "c", "d")
         for _ in range(25):
@@ -132,12 +132,12 @@ def script_of(seed: int) -> Script:
 SCRIPTS = [script_appends, script_goes_back, script_set_aside, script_stops_and_starts, *map(script_of, range(4))]
 
 
-def runs(script: Script) -> Iterator[Shelf]:
+def runs(script: Script) -> Iterator[JournaledLogs]:
     crash_at = 0
     while True:
         crash_at += 1
         files = FakeFiles()
-        shelf = Shelf(files)
+        shelf = JournaledLogs(files)
         files.crash_at = files.step + crash_at
         try:
             script(shelf)
@@ -173,7 +173,7 @@ def test_putting_back_survives_a_power_cut_at_any_step_too(script: Script) -> No
 
 
 def test_one_sync_makes_all_of_them_durable() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a", "b", "c")
     for name in "abc":
         shelf.append(name, 2)
@@ -189,7 +189,7 @@ def test_one_sync_makes_all_of_them_durable() -> None:
 
 
 def test_what_is_large_is_left_to_the_logs() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     log = SegmentLog(f"{ROOT}/a", LogOptions(), shelf.files, journal=shelf.journal)
     log.append(row(0, 1, size=TAKEN_BYTES_MAX))
     assert not shelf.journal.take([log])
@@ -197,7 +197,7 @@ def test_what_is_large_is_left_to_the_logs() -> None:
 
 
 def test_after_a_clean_end_there_is_nothing_to_put_back() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.append("a", 3)
     shelf.take("a")
@@ -212,7 +212,7 @@ def test_after_a_clean_end_there_is_nothing_to_put_back() -> None:
 
 
 def test_a_journal_that_cannot_be_written_is_given_up_and_nothing_with_it() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a", "b")
     shelf.append("a", 1)
     assert shelf.take("a")
@@ -227,7 +227,7 @@ def test_a_journal_that_cannot_be_written_is_given_up_and_nothing_with_it() -> N
 
 
 def test_a_record_whose_sync_has_failed_brings_nothing_back_either() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.files.fail("sync", errno.EIO, path_part="journal")
     shelf.append("a", 3)
@@ -242,7 +242,7 @@ def test_a_full_disk_keeps_nobody_from_starting() -> None:
     files = FakeFiles()
     files.make_directory(ROOT)
     files.fail("write", errno.ENOSPC, path_part="journal")
-    shelf = Shelf(files)
+    shelf = JournaledLogs(files)
     shelf.open("a")
     shelf.append("a", 1)
     assert not shelf.take("a")
@@ -254,7 +254,7 @@ def test_a_journal_that_cannot_be_made_keeps_nobody_from_starting() -> None:
         files = FakeFiles()
         files.make_directory(ROOT)
         files.fail("create", errno.ENOSPC, path_part=name)
-        shelf = Shelf(files)
+        shelf = JournaledLogs(files)
         shelf.open("a")
         shelf.append("a", 1)
         assert not shelf.take("a")
@@ -266,7 +266,7 @@ def test_a_journal_that_is_given_up_is_so_at_every_step(changes_later: int) -> N
     """After a crash both files count. The start puts all back, finds no room for its first record, removes the files,
     and ends in the middle of that: what is left of the journal is no reason to refuse the directory.
     """
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     while shelf.journal._current == 0 or not shelf.journal._present[0]:
         shelf.append("a", 1)
@@ -283,7 +283,7 @@ def test_a_journal_that_is_given_up_is_so_at_every_step(changes_later: int) -> N
 
 
 def test_a_full_disk_does_not_keep_a_log_from_being_deleted() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.append("a", 20)
     assert shelf.take("a")
@@ -301,7 +301,7 @@ def test_a_full_disk_does_not_keep_a_log_from_being_deleted() -> None:
 
 def closed_in_order() -> FakeFiles:
     """A log of two batches and its journal after a clean stop, with the mark of it on the disk."""
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.append("a", 2)
     assert shelf.take("a")
@@ -318,7 +318,7 @@ def index_lost(files: FakeFiles, seed: int) -> FakeFiles:
 
 
 def killed_while_the_mark_is_taken_back(files: FakeFiles, seed: int) -> FakeFiles:
-    shelf = Shelf(files)
+    shelf = JournaledLogs(files)
     shelf.open("a")
     files.crash_near("/a/flushed", 1)
     with pytest.raises(PowerCut):
@@ -327,7 +327,7 @@ def killed_while_the_mark_is_taken_back(files: FakeFiles, seed: int) -> FakeFile
 
 
 def taking_the_mark_back_fails(files: FakeFiles, seed: int) -> FakeFiles:
-    shelf = Shelf(files)
+    shelf = JournaledLogs(files)
     shelf.open("a")
     files.fail("sync", path_part="/a/flushed")
     with pytest.raises(LogFenced):
@@ -340,7 +340,7 @@ def test_an_old_mark_of_a_clean_stop_hides_nothing(accident: Callable[[FakeFiles
     """The mark is on the disk, a start has taken it back in memory only, and appends since then are in the journal."""
     for seed in range(40):
         files = accident(closed_in_order(), seed)
-        shelf = Shelf(files)
+        shelf = JournaledLogs(files)
         shelf.open("a")
         assert shelf.logs["a"].flushed_offset == 2
         shelf.append("a", 3)
@@ -355,7 +355,7 @@ def test_what_a_failed_write_left_does_not_follow_what_the_journal_puts_back() -
     refused, kept = row(1, 3, epoch=1, seed=7), row(1, 1, epoch=2, seed=8)
     for seed in range(40):
         files = FakeFiles()
-        shelf = Shelf(files)
+        shelf = JournaledLogs(files)
         shelf.open("a")
         shelf.append("a", 1, size=40)
         shelf.logs["a"].sync()
@@ -369,7 +369,7 @@ def test_what_a_failed_write_left_does_not_follow_what_the_journal_puts_back() -
 
 
 def test_a_log_whose_own_sync_fails_keeps_what_the_journal_has() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a", "b")
     shelf.append("a", 2)
     assert shelf.take("a")
@@ -385,14 +385,14 @@ def test_a_log_whose_own_sync_fails_keeps_what_the_journal_has() -> None:
         shelf.check(shelf.files.after_power_cut(seed))
 
 
-def damaged(shelf: Shelf, page: int) -> FakeFiles:
+def damaged(shelf: JournaledLogs, page: int) -> FakeFiles:
     disk = shelf.files.after_power_cut(0)
     disk.flip_bit(f"{ROOT}/{JOURNAL_NAMES[0]}", page * PAGE_BYTES + 50, 3)
     return disk
 
 
 def test_damage_to_the_journal_is_refused_and_damage_behind_its_end_is_none() -> None:
-    shelf = Shelf(FakeFiles(), STEPS * FILE_BYTES)
+    shelf = JournaledLogs(FakeFiles(), STEPS * FILE_BYTES)
     shelf.open("a")
     for _ in range(3):
         shelf.append("a", 1)
@@ -409,7 +409,7 @@ def test_damage_to_the_journal_is_refused_and_damage_behind_its_end_is_none() ->
 
 
 def test_a_log_that_is_shorter_than_the_journal_says_is_corrupt() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.append("a", 2)
     shelf.logs["a"].sync()
@@ -423,7 +423,7 @@ def test_a_log_that_is_shorter_than_the_journal_says_is_corrupt() -> None:
 
 
 def test_damage_to_a_log_where_the_journal_has_the_same_bytes_is_mended() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.append("a", 4)
     assert shelf.take("a")
@@ -434,11 +434,11 @@ def test_damage_to_a_log_where_the_journal_has_the_same_bytes_is_mended() -> Non
 
 def test_a_record_made_by_a_client_is_no_record() -> None:
     """Bytes of a client lie in the journal, at places that it can guess: they must not pass for a record of ours."""
-    other = Shelf(FakeFiles())
+    other = JournaledLogs(FakeFiles())
     other.journal = Journal(other.files, ROOT, "another secret", FILE_BYTES)
     other.open("a")
     other.append("a", 1)
     assert other.take("a")
     forged = other.files.content(f"{ROOT}/{JOURNAL_NAMES[0]}")
     assert list(read_records(forged, 0, other.journal.seed))
-    assert not list(read_records(forged, 0, Shelf(FakeFiles()).journal.seed))
+    assert not list(read_records(forged, 0, JournaledLogs(FakeFiles()).journal.seed))

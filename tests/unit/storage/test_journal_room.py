@@ -11,12 +11,12 @@ from drmq.storage.checkpoint import FlushedFile
 from drmq.storage.journal import FREE_FILES_MIN, JOURNAL_NAMES, PAGE_BYTES, STEPS
 from drmq.storage.recovery import FLUSHED_NAME
 from drmq.testing.files import FakeFiles
-from support.shelf import FILE_BYTES, ROOT, SECRET, Shelf
+from support.journaled_logs import FILE_BYTES, ROOT, SECRET, JournaledLogs
 from support.storage_samples import joined
 
 
 def test_a_file_that_is_used_gets_its_length_while_the_other_one_is_in_use() -> None:
-    shelf = Shelf(FakeFiles(), STEPS * FILE_BYTES)
+    shelf = JournaledLogs(FakeFiles(), STEPS * FILE_BYTES)
     shelf.open("a")
 
     def sizes() -> list[int]:
@@ -41,7 +41,7 @@ def test_a_file_that_is_used_gets_its_length_while_the_other_one_is_in_use() -> 
 
 
 def test_a_journal_that_cannot_be_made_longer_goes_on_as_it_is_and_is_made_longer_later() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.files.fail("write", errno.ENOSPC, path_part="journal-1")
 
@@ -59,7 +59,7 @@ def test_a_journal_that_cannot_be_made_longer_goes_on_as_it_is_and_is_made_longe
 
 
 def test_a_journal_stays_small_where_there_is_little_space() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.files.capacity_bytes = (FREE_FILES_MIN + 1) * FILE_BYTES
     for _ in range(20):
@@ -69,7 +69,7 @@ def test_a_journal_stays_small_where_there_is_little_space() -> None:
 
 
 def test_a_file_that_is_too_short_for_a_record_is_made_longer() -> None:
-    shelf = Shelf(FakeFiles(), STEPS * FILE_BYTES)
+    shelf = JournaledLogs(FakeFiles(), STEPS * FILE_BYTES)
     shelf.open("a")
     shelf.append("a", 1, size=FILE_BYTES)
     assert not shelf.take("a")
@@ -79,7 +79,7 @@ def test_a_file_that_is_too_short_for_a_record_is_made_longer() -> None:
 
 
 def test_starts_do_not_make_it_longer() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     shelf.append("a", 2)
     shelf.take("a")
@@ -93,7 +93,7 @@ def test_starts_do_not_make_it_longer() -> None:
 
 
 def test_who_appends_helps_when_the_other_file_is_needed_soon() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a", "b")
     shelf.append("a", 1)
     assert shelf.take("a")
@@ -112,7 +112,7 @@ def test_a_log_with_much_to_sync_is_synced_before_the_file_is_full() -> None:
     files.make_directory(ROOT)
     for name in JOURNAL_NAMES:
         files.write(files.open(f"{ROOT}/{name}", create=True), [bytes(STEPS * FILE_BYTES)], 0)
-    shelf = Shelf(files, STEPS * FILE_BYTES)
+    shelf = JournaledLogs(files, STEPS * FILE_BYTES)
     shelf.open("a", "b")
     for opened in shelf.logs.values():
         opened.options = LogOptions()  # a new segment is a reason for a sync too
@@ -129,7 +129,7 @@ def test_a_log_with_much_to_sync_is_synced_before_the_file_is_full() -> None:
 
 
 def test_what_comes_while_a_log_is_synced_is_not_taken_for_synced() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     log = shelf.logs["a"]
     shelf.append("a", 2)
@@ -152,7 +152,7 @@ def test_what_comes_while_a_log_is_synced_is_not_taken_for_synced() -> None:
 
 def test_an_error_in_the_background_is_not_lost_to_a_sync_that_comes_before_it_is_seen() -> None:
     """The kernel tells of a failed sync once. Who syncs the file again hears of no error, and the bytes are gone."""
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     log = shelf.logs["a"]
     shelf.append("a", 2)
@@ -170,7 +170,7 @@ def test_an_error_in_the_background_is_not_lost_to_a_sync_that_comes_before_it_i
 
 
 def test_a_file_is_not_begun_anew_before_its_logs_are_synced() -> None:
-    shelf = Shelf(FakeFiles())
+    shelf = JournaledLogs(FakeFiles())
     shelf.open("a", "b")
     shelf.append("a", 1)
     assert shelf.journal.take([shelf.logs["a"]])

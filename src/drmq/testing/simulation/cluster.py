@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from drmq.broker import BrokerOptions
-from drmq.broker import machine as machine_module
+from drmq.broker.coordination import machine_log
 from drmq.model import GroupId, NodeId
 from drmq.testing.simulation.client import Client
 from drmq.testing.simulation.faults import Faults
@@ -270,15 +270,15 @@ class Cluster:
         """Hear what the broker logs, and let snapshots come often enough to matter."""
         logger = logging.getLogger("drmq")
         handler = _Ear(self)
-        level, propagates, after_bytes = logger.level, logger.propagate, machine_module.SNAPSHOT_AFTER_BYTES
+        level, propagates, after_bytes = logger.level, logger.propagate, machine_log.SNAPSHOT_AFTER_BYTES
         logger.addHandler(handler)
         logger.setLevel(logging.INFO if self.world.is_told else logging.WARNING)
         logger.propagate = False
-        machine_module.SNAPSHOT_AFTER_BYTES = _SNAPSHOT_AFTER_BYTES
+        machine_log.SNAPSHOT_AFTER_BYTES = _SNAPSHOT_AFTER_BYTES
         try:
             yield
         finally:
-            machine_module.SNAPSHOT_AFTER_BYTES = after_bytes
+            machine_log.SNAPSHOT_AFTER_BYTES = after_bytes
             logger.removeHandler(handler)
             logger.setLevel(level)
             logger.propagate = propagates

@@ -30,8 +30,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from drmq.broker import Partition
-from drmq.broker.entries import Batch, EntryLog
-from drmq.broker.states import MachineState
+from drmq.broker.partitions.derived_state import MachineState
+from drmq.broker.replication.entry_log import Batch, EntryLog
 from drmq.model import GroupId, NodeId, Offset, node_of
 from drmq.raft import (
     AppendAccepted,

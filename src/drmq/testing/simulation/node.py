@@ -14,8 +14,8 @@ from dataclasses import replace
 from random import Random
 
 from drmq.broker import Broker, BrokerOptions, ClusterOptions, DiskLogs, PeerAddress
-from drmq.broker.states import INSTALL_SNAPSHOT
-from drmq.broker.surroundings import Pools, Surroundings
+from drmq.broker.environment import Environment, Pools
+from drmq.broker.partitions.derived_state import INSTALL_SNAPSHOT
 from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
 from drmq.storage import DataDirectory, WriterEvents
@@ -163,8 +163,8 @@ class SimulatedNode:
                     new_secret=lambda: "simulated",
                 )
                 store = DiskLogs(directory, self.files, JOURNAL_BYTES)
-                surroundings = Surroundings(random, Pools(pool, pool, pool, pool), make_writer, open_network)
-                self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, surroundings)
+                environment = Environment(random, Pools(pool, pool, pool, pool), make_writer, open_network)
+                self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, environment)
                 self.broker.host.raft_options = replace(
                     self.broker.host.raft_options,
                     snapshot_chunk_bytes_max=self._chunk_bytes,

@@ -47,7 +47,6 @@ What is missing, and what it costs
 - All nodes must speak the same version of the protocol. One that does not is told so.
 """
 
-from drmq.transport.peers.alone import NoNetwork
 from drmq.transport.peers.errors import PeerError, PeerRefused, PeerUnavailable
 from drmq.transport.peers.hello import another_cluster_text, tells_of_another_cluster, tells_of_twin, twin_text
 from drmq.transport.peers.interface import Network, PeerClock, PeerHandler, PeerStatus
@@ -63,6 +62,7 @@ from drmq.transport.peers.messages import (
     Wake,
 )
 from drmq.transport.peers.network import PeerNetwork
+from drmq.transport.peers.no_network import NoNetwork
 from drmq.transport.peers.options import PeerOptions
 
 __all__ = [

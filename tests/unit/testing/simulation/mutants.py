@@ -240,7 +240,7 @@ MUTANTS = [
     ),
     Mutant(
         "after a crash a half-installed snapshot is opened as if it were whole",
-        "broker.partitions",
+        "broker.partitions.partition_table",
         "        install = snapshots.load_latest(INSTALL_SNAPSHOT)\n",
         "        install = None\n",
         20,
@@ -259,7 +259,7 @@ MUTANTS = [
     ),
     Mutant(
         "a snapshot that was installed is installed again at the next start",
-        "broker.states",
+        "broker.partitions.derived_state",
         "        self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))\n"
         "        self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))\n",
         "        self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))\n",
@@ -279,7 +279,7 @@ MUTANTS = [
     ),
     Mutant(
         "the high watermark is the end of the leader's own disk",
-        "broker.partition",
+        "broker.partitions.partition",
         "    def on_flushed(self, flushed_offset: Offset) -> None:\n",
         "    def on_flushed(self, flushed_offset: Offset) -> None:\n"
         "        if self.is_serving:\n            self.high_watermark = max(self.high_watermark, flushed_offset)\n",
@@ -295,7 +295,7 @@ MUTANTS = [
     ),
     Mutant(
         "a follower's high watermark begins anew with every leader",
-        "broker.partition",
+        "broker.partitions.partition",
         "        elif was_leader and not self.is_leader:\n",
         "        elif not self.is_leader:\n            self.high_watermark = self.log.start_offset\n"
         "        if was_leader and not self.is_leader:\n",
@@ -312,28 +312,28 @@ MUTANTS = [
     # Producers
     Mutant(
         "remembers one batch of each producer",
-        "broker.producers",
+        "broker.partitions.producer_table",
         "            if len(producer.batches) > BATCHES_KEPT:\n",
         "            if len(producer.batches) > 1:\n",
         20,
     ),
     Mutant(
         "a retry is out of order",
-        "broker.producers",
+        "broker.partitions.producer_table",
         "            if batch.first_sequence == first and batch.last_sequence == last:\n                return batch\n",
         "            pass\n",
         20,
     ),
     Mutant(
         "followers do not learn about producers",
-        "broker.states",
+        "broker.partitions.derived_state",
         "                partition.producers.apply(header, now_ms)\n",
         "                pass\n",
         20,
     ),
     Mutant(
         "a log that begins later forgets the producers of what was before",
-        "broker.maintenance",
+        "broker.maintenance.housekeeping",
         "            return table.to_bytes()\n",
         '            return b""\n',
         20,
@@ -343,7 +343,7 @@ MUTANTS = [
     # Topics
     Mutant(
         "a deletion is confirmed before it is committed",
-        "broker.topics",
+        "broker.services.topics",
         "        await self._commit(self._metadata.catalog.delete_topic(topic), f",
         "        self._metadata.append(self._metadata.catalog.delete_topic(topic)); str(",
         20,
@@ -352,7 +352,7 @@ MUTANTS = [
     ),
     Mutant(
         "a node keeps what it has of a deleted topic",
-        "broker.assignments",
+        "broker.cluster.assignments",
         "            if topic_id in catalog.deleted:\n",
         "            if False:\n",
         20,
@@ -361,7 +361,7 @@ MUTANTS = [
     # Nodes
     Mutant(
         "a move is reported before the group has its new members",
-        "broker.assignments",
+        "broker.cluster.assignments",
         "if _has_members(slot, catalog.members(assignment, assignment.target)):",
         "if True:",
         20,
@@ -371,7 +371,7 @@ MUTANTS = [
     # Coordinators
     Mutant(
         "a machine comes back without what its snapshot says",
-        "broker.states",
+        "broker.partitions.derived_state",
         "        replay_batches(stored.body, draft.replay, Offset(0))\n",
         "",
         20,
@@ -380,7 +380,7 @@ MUTANTS = [
     ),
     Mutant(
         "a machine comes back without what its log says",
-        "broker.partitions",
+        "broker.partitions.partition_table",
         "            partition.high_watermark = partition.acked_offset = state.applied_offset\n",
         "            partition.high_watermark = partition.acked_offset = state.applied_offset = opened.end_offset\n",
         20,
@@ -413,7 +413,7 @@ MUTANTS = [
     ),
     Mutant(
         "an offset commit is answered before it is replicated",
-        "broker.coordinator",
+        "broker.coordination.group_coordinator",
         "            self.log.when_durable(lambda error: self._answer(step, error))",
         "            self._answer(step, ErrorCode.NONE)",
         50,

@@ -1,0 +1,244 @@
+"""The controller: what only one node decides, for as long as it leads the metadata log.
+
+It takes registrations, tells who is up (by the heartbeats between nodes, which never touch the log), brings new
+nodes into the metadata group, hands leaders back to where they belong, and sees reassignments and removals through.
+All of it is soft: a new controller begins with the catalog and what it hears, and comes to the same decisions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from drmq.broker.clock import Clock
+from drmq.broker.cluster.membership import removed
+from drmq.broker.cluster.metadata import Metadata
+from drmq.broker.cluster.metadata_voters import hand_vote_on, has_vote
+from drmq.broker.options import BrokerOptions
+from drmq.broker.replication.group_host import GroupHost
+from drmq.catalog import Broker, Catalog, Topic, plan_leaders, plan_rebalance
+from drmq.model import ApiError, ErrorCode, GroupId, NodeId, node_of
+from drmq.raft import NotCaughtUp, Refusal
+
+log = logging.getLogger("drmq.broker")
+
+_ROUND_S = 0.5
+
+
+class Controller:
+    """Runs on every node and acts only where this node is the controller. Lives on the event loop."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        metadata: Metadata,
+        host: GroupHost,
+        options: BrokerOptions,
+        clock: Clock,
+        new_cluster_id: Callable[[], str],
+    ) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._host = host
+        self._options = options
+        self._clock = clock
+        self._new_cluster_id = new_cluster_id
+        self._heard_ms: dict[NodeId, int] = {}
+        self._balance_at_ms = 0
+        self.elect: Callable[[GroupId, NodeId], None] = lambda group, node_id: None
+        """Ask the leader of a partition to hand over."""
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._metadata.catalog
+
+    def on_lead(self) -> None:
+        """This node decides now. Everyone gets their full time before they are missed."""
+        now_ms = self._clock.monotonic_ms()
+        self._heard_ms = dict.fromkeys(self._catalog.brokers, now_ms)
+        self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
+        if self._catalog.cluster_id is None:
+            cluster_id = self._new_cluster_id()
+            self._metadata.append(self._catalog.create_cluster(cluster_id))
+            log.info("formed cluster %s", cluster_id)
+        log.info("node %d is the controller", self._node_id)
+
+    # ---- registration ---------------------------------------------------------------------------
+
+    async def register(self, node_id: NodeId, fields: Mapping[str, Any]) -> Broker:
+        """A node says that it is there. Its entry in the catalog, committed."""
+        if not self._metadata.is_controller:
+            raise self._metadata.not_controller()
+        cluster_id = fields.get("cluster_id")
+        if cluster_id is not None and cluster_id != self._catalog.cluster_id:
+            raise ApiError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"node {node_id} belongs to cluster {cluster_id}, and this is cluster {self._catalog.cluster_id}",
+            )
+        if cluster_id is not None and node_id not in self._catalog.brokers and node_id in self._catalog.former_brokers:
+            raise removed(node_id)
+        facts = self._catalog.register_broker(
+            node_id,
+            fields["directory_id"],
+            host=fields["host"],
+            port=fields["port"],
+            peer_host=fields["peer_host"],
+            peer_port=fields["peer_port"],
+            rack=fields["rack"],
+            roles=fields["roles"],
+            starts=fields["starts"],
+            boot_id=fields["boot_id"],
+        )
+        self._heard_ms[node_id] = self._clock.monotonic_ms()
+        self._metadata.append(facts)
+        self._metadata.append(self._catalog.unfence(node_id))
+        # Another process may claim the same id meanwhile. Its incarnation is its own.
+        registered = self._catalog.broker(node_id)
+        await self._metadata.committed(f"the registration of node {node_id}")
+        return registered
+
+    # ---- copies that are lost -------------------------------------------------------------------
+
+    def check_majority_without(self, node_id: NodeId, group: GroupId, topic: Topic) -> None:
+        """Refuse to give up a copy that the others may need: they must be a majority, in sync, and up.
+
+        The leader's last word may be older than the last copy that was given up. So it counts for those members only
+        that the catalog knows, which has the next copy under another name as soon as one is given up.
+        """
+        assignment = topic.partitions[group.partition]
+        replicas = assignment.replicas
+        notice = self._host.leaders.get(group)
+        in_sync = () if notice is None else notice.members_in_sync
+        others = [other for other in replicas if other != node_id and (other == self._node_id or self._is_up(other))]
+        sound = frozenset[NodeId](self._catalog.members(assignment, others)).intersection(in_sync)
+        if len(sound) * 2 <= len(replicas):
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"of the {len(replicas)} replicas of {topic.name}-{group.partition} only {len(sound)} others are in "
+                f"sync, and a majority must be before the copy on node {node_id} is given up",
+            )
+
+    # ---- rounds ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look around, twice a second, for as long as the node runs."""
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            if not self._metadata.is_controller:
+                continue
+            try:
+                self._watch_brokers()
+                self._follow_members()
+                self._drain()
+                self._balance()
+            except ApiError as error:
+                log.info("the controller's round ended early: %s", error.message)
+            except Exception:
+                log.exception("a round of the controller failed; the next one comes soon")
+
+    def _watch_brokers(self) -> None:
+        """Fence whoever has been silent for too long, and let whoever is back be used again."""
+        now_ms = self._clock.monotonic_ms()
+        for node_id, broker in list(self._catalog.brokers.items()):
+            if node_id == self._node_id or self._is_up(node_id):
+                self._heard_ms[node_id] = now_ms
+            silent_ms = now_ms - self._heard_ms.setdefault(node_id, now_ms)
+            if silent_ms > self._options.broker_session_timeout_ms and not broker.fenced:
+                log.warning("node %d has been silent for %.1f s and is taken for gone", node_id, silent_ms / 1000)
+                self._metadata.append(self._catalog.fence(node_id))
+            elif silent_ms == 0 and broker.fenced:
+                log.info("node %d is back", node_id)
+                self._metadata.append(self._catalog.unfence(node_id))
+
+    def _follow_members(self) -> None:
+        """Every node follows the metadata log; one that has a new disk, or is gone for good, does under no old name."""
+        replica = self._metadata.log.partition.replica
+        node = replica.node
+        if node is None or node.change_in_progress:
+            return
+        configuration = node.configuration
+        brokers = self._catalog.brokers
+        current = {broker.member for broker in brokers.values()}
+        known = configuration.voters | configuration.learners
+        voters: set[NodeId] = set(configuration.voters)
+        learners: set[NodeId] = set(configuration.learners)
+        for member in known - current:
+            replaced = brokers.get(node_of(member))
+            is_removed = replaced is None and node_of(member) in self._catalog.former_brokers
+            if is_removed and self._is_up(node_of(member)):
+                # It is about to hear that it is removed, and to end; until then it gets the log.
+                continue
+            if member in learners and (is_removed or replaced is not None):
+                learners.discard(member)
+            elif member in voters and is_removed and len(voters) > 1:
+                voters.discard(member)
+            elif member in voters and replaced is not None and replaced.member in configuration.learners:
+                voters.discard(member)
+                voters.add(replaced.member)
+                learners.discard(replaced.member)
+        learners |= {member for member in current if member not in known and member not in voters}
+        if voters == configuration.voters and learners == configuration.learners:
+            return
+        try:
+            replica.change_members(voters, learners)
+        except NotCaughtUp as refusal:
+            log.debug("metadata members: %s", refusal)
+            learners_only = set(configuration.learners) | (learners - set(configuration.voters))
+            if learners_only != configuration.learners:
+                replica.change_members(configuration.voters, learners_only)
+        except Refusal as refusal:
+            log.debug("metadata members: %s", refusal)
+
+    def _is_up(self, node_id: NodeId) -> bool:
+        return self._host.network is not None and self._host.network.is_up(node_id)
+
+    def _turn_back(self) -> None:
+        """Give up moves off a draining node whose target has gone: they may go elsewhere."""
+        catalog = self._catalog
+        for group in list(catalog.reassignments):
+            topic = catalog.topics_by_id[group.topic_id]
+            assignment = topic.partitions[group.partition]
+            gone = set(catalog.waits_for(assignment)).intersection(assignment.adding)
+            if gone and any(node in catalog.brokers and catalog.brokers[node].draining for node in assignment.replicas):
+                log.warning("%s-%d does not move to node %d, which is down", topic.name, group.partition, min(gone))
+                self._metadata.append(catalog.cancel_reassignment(topic, group.partition))
+
+    def _drain(self) -> None:
+        """Move partitions away from brokers that are to go, then let these go."""
+        self._turn_back()
+        for node_id, broker in list(self._catalog.brokers.items()):
+            if not broker.draining or self._catalog.partitions_on(node_id):
+                continue
+            if has_vote(self._metadata, node_id):
+                # First the vote: without it the others decide as before, also when they are few.
+                refusal = hand_vote_on(self._metadata, broker)
+                if refusal is not None:
+                    log.debug("node %d keeps its vote: %s", node_id, refusal)
+            else:
+                self._metadata.append(self._catalog.remove_broker(node_id))
+                log.info("node %d is removed from the cluster", node_id)
+        if any(broker.draining for broker in self._catalog.brokers.values()) and not self._catalog.reassignments:
+            for move in plan_rebalance(self._catalog):
+                present = self._catalog.topics_by_id[move.group.topic_id]
+                replicas = present.partitions[move.group.partition].replicas
+                if any(node not in self._catalog.brokers or self._catalog.brokers[node].draining for node in replicas):
+                    self._metadata.append(
+                        self._catalog.start_reassignment(present, move.group.partition, move.replicas)
+                    )
+
+    def _balance(self) -> None:
+        """Hand leaders back to the replicas that should lead."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._balance_at_ms:
+            return
+        self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
+        leaders = {group: notice.leader for group, notice in self._host.leaders.items()}
+        live = {
+            node_id for node_id, broker in self._catalog.brokers.items() if not broker.fenced and not broker.draining
+        }
+        for group, node_id in plan_leaders(self._catalog.assignments(), leaders, live):
+            notice = self._host.leaders.get(group)
+            if notice is not None and node_id in notice.in_sync:
+                self.elect(group, node_id)

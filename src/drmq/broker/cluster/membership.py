@@ -1,0 +1,408 @@
+"""This node's place in the cluster: its identity, its peers, and how it came to belong.
+
+A fresh node belongs nowhere. It looks at its peers: where one of them belongs to a cluster, the node joins it. Where
+all of them are as fresh as itself, they form one together, and only then: were some of them enough, a node
+that lost its disk could help to found the cluster a second time.
+
+Joining is registering with the controller. The controller says which life of the node this is, so a node with a
+new disk is a new member of its groups, and what it once promised under its old name is nobody's memory. A node that
+joins asks whom it can reach; who is not the controller passes that on (`registrations`).
+
+Refusals may be of the moment: an id is taken until the end of the process that had it is noticed. So a node that is
+refused goes on asking, and ends when the refusal has stood for longer than that can take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from drmq.broker.cluster.metadata import Metadata
+from drmq.broker.options import ClusterOptions
+from drmq.broker.partitions.log_store import LogStore
+from drmq.broker.replication.group_host import GroupHost
+from drmq.catalog.brokers import is_older_copy, older_copy_text, tells_of_older_copy
+from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId
+from drmq.transport.peers import (
+    ConnectionKind,
+    Hello,
+    Identity,
+    LeaderNotice,
+    Network,
+    NoNetwork,
+    PeerError,
+    PeerMessage,
+    PeerRefused,
+    PeerUnavailable,
+    another_cluster_text,
+    tells_of_another_cluster,
+    tells_of_twin,
+    twin_text,
+)
+
+log = logging.getLogger("drmq.broker")
+
+Buffer = bytes | bytearray | memoryview
+Handler = Callable[[NodeId, memoryview], Awaitable[Sequence[Buffer]]]
+
+_FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.BROKER_ID_NOT_REGISTERED)
+"""Refusals of a registration that trying again does not change."""
+_PARTING_S = 2.0
+"""How long a node that was removed is still spoken to, so that it hears of it and ends by itself."""
+_RETRY_S = 0.1
+_LOOK_S = 0.5
+_REFUSED_FOR_S = 5.0
+"""How long a refusal must stand to count: some peer timeouts, within which the end of a process is noticed."""
+_REQUEST_TIMEOUT_S = 5.0
+_SAID_EVERY_S = 5.0
+
+
+class OutcomeOpen(ApiError):
+    """The controller was asked, and went silent: whether it has done what it was asked is not known."""
+
+
+class NodeRemoved(DrmqError):
+    """This node has been taken out of its cluster, in order. It has nothing left to do."""
+
+
+def removed(node_id: NodeId) -> ApiError:
+    """What a node is told that comes back after it was removed."""
+    return ApiError(
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        f"node {node_id} was removed from the cluster; to join it again it must start with an empty data directory",
+    )
+
+
+class Request(IntEnum):
+    """What nodes ask each other. The numbers are sent, so they never change."""
+
+    REGISTER = 1
+    FORWARD = 2
+    AUTO_CREATE = 3
+    RESERVE_IDS = 4
+    REASSIGNED = 5
+    ELECT = 6
+    REPLICA_LOST = 7
+    COORDINATE = 8
+    REGISTER_FOR = 9
+
+
+class Membership:
+    """Identity and peers of one node. Implements `transport.peers.PeerHandler`."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        store: LogStore,
+        options: ClusterOptions,
+        metadata: Metadata,
+        host: GroupHost,
+        boot_id: bytes,
+    ) -> None:
+        self.node_id = node_id
+        self.options = options
+        self.boot_id = boot_id
+        self.peer_address: tuple[str, int] = (options.advertised_peer_host or options.peer_host, options.peer_port or 0)
+        """Where peers are told to connect; set once the listener is bound."""
+        self.network: Network = NoNetwork()
+        self.handlers: dict[int, Handler] = {}
+        self._store = store
+        self._metadata = metadata
+        self._host = host
+        self._greeted: dict[NodeId, Hello] = {}
+        self._changed = asyncio.Event()
+        self._blocked: set[NodeId] = set()
+        self._refused_at: float | None = None
+
+    def identity(self) -> Identity:
+        host, port = self.peer_address
+        store = self._store
+        return Identity(store.cluster_id, self.node_id, store.incarnation, store.starts, self.boot_id, host, port)
+
+    # ---- PeerHandler ----------------------------------------------------------------------------
+
+    def check_hello(self, hello: Hello) -> str | None:
+        if hello.node_id in self._blocked:
+            return f"node {hello.node_id} is cut off"
+        own = self._store.cluster_id
+        if own is not None and hello.cluster_id is not None and own != hello.cluster_id:
+            return another_cluster_text(hello, self.identity())
+        if hello.node_id == self.node_id:
+            return f"node id {self.node_id} is used twice"
+        twin = self.twin_of(hello.node_id, hello.boot_id)
+        if twin is not None:
+            return twin
+        known = self._metadata.catalog.brokers.get(hello.node_id)
+        if known is not None and hello.cluster_id is not None and hello.incarnation < known.incarnation:
+            return f"node {hello.node_id} has been replaced by one with another disk; this one must start empty"
+        is_same_life = known is not None and hello.cluster_id is not None and hello.incarnation == known.incarnation
+        if known is not None and is_same_life and is_older_copy(known, hello.starts, hello.boot_id.hex()):
+            return older_copy_text(hello.node_id)
+        if hello.node_id not in self.network.peers:
+            # One that joins: it can ask us for admission only when we speak to it as well.
+            asyncio.get_running_loop().call_soon(self._meet, hello)
+        return None
+
+    def twin_of(self, node_id: NodeId, boot_id: bytes) -> str | None:
+        """Why a process is not let in whose id another one has that is heard: each would break the other's connections.
+
+        One that was killed has left no connections, and one whose machine is gone is not heard for long. So who takes
+        the place of either is let in, perhaps not at its first attempt.
+        """
+        running = self.network.hello_from(node_id)
+        if node_id == self.node_id:
+            running = Hello.of(self.identity(), ConnectionKind.HEARTBEAT, node_id)
+        return None if running is None or running.boot_id == boot_id else twin_text(running)
+
+    def is_member(self, node_id: NodeId) -> bool:
+        """Whether a node that is up is one of this cluster, and has said so itself."""
+        hello = self._greeted.get(node_id)
+        known = self._metadata.committed_catalog.brokers.get(node_id)
+        return (
+            hello is not None
+            and known is not None
+            and (hello.cluster_id, hello.incarnation) == (self._store.cluster_id, known.incarnation)
+        )
+
+    def _meet(self, hello: Hello) -> None:
+        if hello.node_id not in self.network.peers and hello.node_id not in self._blocked:
+            self.network.set_peer(hello.node_id, hello.peer_host, hello.peer_port)
+
+    def on_peer_up(self, hello: Hello) -> None:
+        self._greeted[hello.node_id] = hello
+        self._changed.set()
+        self._host.on_peer_up(hello)
+
+    def on_peer_down(self, node_id: NodeId) -> None:
+        self._greeted.pop(node_id, None)
+        self._changed.set()
+        self._host.on_peer_down(node_id)
+
+    def on_peer_heard(self, node_id: NodeId) -> None:
+        return
+
+    def on_group_message(self, peer: NodeId, group: GroupId, message: PeerMessage) -> None:
+        self._host.on_group_message(peer, group, message)
+
+    def on_notices(self, peer: NodeId, notices: Sequence[LeaderNotice]) -> None:
+        self._host.on_notices(notices)
+
+    async def on_request(self, peer: NodeId, kind: int, payload: memoryview) -> Sequence[Buffer]:
+        handler = self.handlers.get(kind)
+        if handler is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"node {self.node_id} does not know requests of kind {kind}")
+        return await handler(peer, payload)
+
+    # ---- peers ----------------------------------------------------------------------------------
+
+    def follow_catalog(self) -> None:
+        """Connect to every node of the cluster, at the addresses it registered."""
+        for node_id, broker in self._metadata.catalog.brokers.items():
+            if node_id != self.node_id and broker.peer_port > 0 and node_id not in self._blocked:
+                self.network.set_peer(node_id, broker.peer_host, broker.peer_port)
+        for node_id in list(self.network.peers):
+            if self._is_removed(node_id):
+                # It has yet to hear of it.
+                asyncio.get_running_loop().call_later(_PARTING_S, self._part_with, node_id)
+
+    def _is_removed(self, node_id: NodeId) -> bool:
+        catalog = self._metadata.catalog
+        return node_id in catalog.former_brokers and node_id not in catalog.brokers
+
+    def _part_with(self, node_id: NodeId) -> None:
+        if self._is_removed(node_id) and node_id in self.network.peers:
+            self.network.forget_peer(node_id)
+
+    def block(self, nodes: set[NodeId]) -> None:
+        """Have no connection with these nodes, and with all others again. For tests."""
+        self._blocked = nodes
+        for node_id in nodes:
+            self.network.forget_peer(node_id)
+        self.follow_catalog()
+
+    def dial_first_peers(self) -> None:
+        for node_id, address in self.options.peers.items():
+            if node_id != self.node_id:
+                self.network.set_peer(node_id, address.host, address.peer_port)
+
+    async def find_cluster(self) -> bool:
+        """On a fresh node: wait until it is clear whether there is a cluster to join (True) or one to form.
+
+        Only controllers form one. A node that is none waits for one to join.
+        """
+        others = {node_id for node_id in self.options.peers if node_id != self.node_id}
+        may_form = "controller" in self.options.roles
+        loop = asyncio.get_running_loop()
+        said_at = loop.time()
+        while True:
+            if any(hello.cluster_id is not None for hello in self._greeted.values()):
+                return True
+            missing = others - self._greeted.keys()
+            if not missing and may_form:
+                return False
+            self._end_if_refused_for_good()
+            if loop.time() - said_at > _SAID_EVERY_S:
+                said_at = loop.time()
+                waited_for = ", ".join(map(str, sorted(missing))) or "any that belongs to one"
+                why = "".join(f"; {refusal}" for refusal in sorted(set(self._refusals())))
+                log.info("waiting for node %s to %s a cluster%s", waited_for, "form" if may_form else "join", why)
+            await self._next_change(_LOOK_S)
+
+    async def _next_change(self, timeout_s: float) -> None:
+        """Wait until something happens, or so long."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _refusals(self) -> list[str]:
+        """What this node is told by peers, or tells them, instead of a greeting."""
+        return [status.refusal for status in self.network.peers.values() if status.refusal is not None]
+
+    def _end_if_refused_for_good(self, reason: str = "") -> None:
+        """Raise `DrmqError` where only the operator can change that this node is not let in. `reason` is why it was
+        not registered.
+        """
+        refusals = [*self._refusals(), reason]
+        for refusal in refusals:
+            if tells_of_older_copy(refusal):
+                raise DrmqError(refusal)
+        now = asyncio.get_running_loop().time()
+        standing = next((refusal for refusal in refusals if tells_of_twin(refusal)), None) or self._foreign_peers()
+        if standing is None:
+            self._refused_at = None
+        elif self._refused_at is None:
+            self._refused_at = now
+        elif now - self._refused_at > _REFUSED_FOR_S:
+            raise DrmqError(standing)
+
+    def _foreign_peers(self) -> str | None:
+        """What is wrong where all the peers that this node was told of belong to another cluster."""
+        refusals = [
+            "" if status is None else status.refusal or ""
+            for status in (self.network.peers.get(node_id) for node_id in self.options.peers if node_id != self.node_id)
+        ]
+        if not refusals or not all(map(tells_of_another_cluster, refusals)):
+            return None
+        return f"{self._store.location} holds the data of another cluster than that of this node's peers: {refusals[0]}"
+
+    @property
+    def peers_are_strangers(self) -> bool:
+        """Whether this node was told of peers and its own cluster has none of them: one of the two is a mistake,
+        unless they are about to join it.
+        """
+        catalog = self._metadata.catalog
+        others = {node_id for node_id in self.options.peers if node_id != self.node_id}
+        return bool(others) and not others & (catalog.brokers.keys() | catalog.former_brokers.keys())
+
+    async def accepted(self) -> None:
+        """Return when a peer speaks to this node, or has joined it. Raises `DrmqError` when one refuses to."""
+        while self.peers_are_strangers:
+            for node_id in self.options.peers:
+                status = self.network.peers.get(node_id)
+                if status is not None and status.is_up:
+                    return
+                if status is not None and status.refusal is not None:
+                    raise DrmqError(
+                        f"{self._store.location} holds cluster {self._store.cluster_id}, in which node {self.node_id} "
+                        f"knows none of the peers it was told of, and there is no way to node {node_id}: "
+                        f"{status.refusal}. To join the cluster of those peers, start with an empty data directory; to "
+                        "go on with this one, start without them"
+                    )
+            await asyncio.sleep(_RETRY_S)
+
+    # ---- registration ---------------------------------------------------------------------------
+
+    async def register(
+        self, advertised: tuple[str, int], local: Callable[[], Awaitable[Mapping[str, Any]]]
+    ) -> Mapping[str, Any]:
+        """Register with whoever is the controller, however long that takes; what the controller says."""
+        loop = asyncio.get_running_loop()
+        said_at = loop.time()
+        payload = json.dumps(self.registration(advertised)).encode()
+        while True:
+            self._check_peer_port()
+            reason = next(iter(self._refusals()), "no node answers")
+            if self._metadata.is_controller:
+                try:
+                    return await local()
+                except ApiError as error:
+                    reason = error.message
+            for node_id in self._candidates():
+                try:
+                    answer = await self.network.request(node_id, Request.REGISTER, (payload,), _REQUEST_TIMEOUT_S)
+                    fields = json.loads(answer)
+                    assert isinstance(fields, dict)
+                    return fields
+                except (PeerError, ApiError) as error:
+                    reason = str(error)
+                    if getattr(error, "code", None) in _FINAL:
+                        raise DrmqError(reason) from error
+            self._end_if_refused_for_good(reason)
+            if loop.time() - said_at > _SAID_EVERY_S:
+                said_at = loop.time()
+                log.info("not registered with the cluster yet: %s", reason)
+            await self._next_change(_RETRY_S)
+
+    def _check_peer_port(self) -> None:
+        """A node that reaches nobody, and needs others to have a controller, would wait for ever."""
+        others = self._metadata.voting_nodes() - {self.node_id}
+        if isinstance(self.network, NoNetwork) and others:
+            raise DrmqError(
+                f"{self._store.location} belongs to a cluster in which node {', '.join(map(str, sorted(others)))} "
+                f"votes, and node {self.node_id} has no port for other nodes; start it with --peers or --peer-port"
+            )
+
+    def notice_change(self) -> None:
+        """Something has happened that whoever waits here wants to look at."""
+        self._changed.set()
+
+    def registration(self, advertised: tuple[str, int]) -> dict[str, Any]:
+        """Who this node is, for the catalog."""
+        return {
+            "cluster_id": self._store.cluster_id,
+            "directory_id": self._store.directory_id,
+            "starts": self._store.starts,
+            "boot_id": self.boot_id.hex(),
+            "host": advertised[0],
+            "port": advertised[1],
+            "peer_host": self.peer_address[0],
+            "peer_port": self.peer_address[1],
+            "rack": self.options.rack,
+            "roles": list(self.options.roles),
+        }
+
+    def _candidates(self) -> list[NodeId]:
+        controller = self._metadata.controller
+        others = [node_id for node_id in self._greeted if node_id != controller]
+        return [controller, *others] if controller is not None and controller != self.node_id else others
+
+    async def ask_controller(self, kind: Request, payload: Sequence[Buffer], timeout_s: float) -> bytes:
+        """Ask the controller. Raises `ApiError` (NOT_CONTROLLER) if there is none, or it does not answer.
+
+        It is an `OutcomeOpen` where the request was sent and no answer came.
+        """
+        controller = self._metadata.controller
+        if controller is None or controller == self.node_id:
+            raise self._metadata.not_controller()
+        return await self.ask(controller, kind, payload, timeout_s, ErrorCode.NOT_CONTROLLER)
+
+    async def ask(
+        self, node_id: NodeId, kind: Request, payload: Sequence[Buffer], timeout_s: float, unanswered: ErrorCode
+    ) -> bytes:
+        """Ask a node. Raises `ApiError`: what it refused with, or `unanswered`, which is an `OutcomeOpen` where the
+        request was sent.
+        """
+        try:
+            return await self.network.request(node_id, kind, payload, timeout_s)
+        except PeerError as error:
+            if isinstance(error, PeerRefused):
+                raise ApiError(error.code, error.text) from error
+            is_open = isinstance(error, PeerUnavailable) and error.is_outcome_open
+            raise (OutcomeOpen if is_open else ApiError)(unanswered, str(error)) from error

@@ -1,0 +1,89 @@
+"""What a node tells the controller about its partitions: that one has moved, that a copy is lost.
+
+Each report is a few bytes to the controller, which is this node or another. It names the state of the partition that
+it is about, so a report that comes late says nothing about the present one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from drmq.broker.cluster.controller import Controller
+from drmq.broker.cluster.membership import Buffer, Membership, Request
+from drmq.broker.cluster.metadata import Metadata
+from drmq.model import ApiError, GroupId, NodeId, TopicId
+
+log = logging.getLogger("drmq.broker")
+
+_TIMEOUT_S = 10.0
+
+
+class PartitionReports:
+    """Both ends of the reports: `reassigned` and `lost` send them, the controller serves them."""
+
+    def __init__(self, node_id: NodeId, metadata: Metadata, membership: Membership, controller: Controller) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._membership = membership
+        self._controller = controller
+
+    async def reassigned(self, group: GroupId, move: int) -> None:
+        """This node leads a partition that has the members it was to have as of this move."""
+        try:
+            await self._report(Request.REASSIGNED, self.serve_reassigned, group, move)
+        except ApiError as error:
+            log.info("the controller does not know yet that %s has moved: %s", group, error.message)
+
+    async def lost(self, group: GroupId, arrival: int) -> bool:
+        """This node's copy of a partition is of no use. Whether the cluster knows that now."""
+        try:
+            await self._report(Request.REPLICA_LOST, self.serve_lost, group, arrival)
+        except ApiError as error:
+            repeat = {"repeat_key": f"lost {group}"}
+            log.warning("%s is not made anew on this node yet: %s", group, error.message, extra=repeat)
+            return False
+        return True
+
+    async def _report(
+        self,
+        request: Request,
+        serve: Callable[[NodeId, memoryview], Awaitable[Sequence[Buffer]]],
+        group: GroupId,
+        number: int,
+    ) -> None:
+        payload = group_to_bytes(group) + number.to_bytes(8, "big")
+        if self._metadata.is_controller:
+            await serve(self._node_id, memoryview(payload))
+        else:
+            await self._membership.ask_controller(request, (payload,), _TIMEOUT_S)
+
+    # ---- on the controller ----------------------------------------------------------------------
+
+    async def serve_reassigned(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        group, move = group_from(payload), int.from_bytes(payload[20:28], "big")
+        catalog = self._metadata.catalog
+        topic = catalog.topics_by_id.get(group.topic_id)
+        # Where it has been told to go elsewhere in the meantime, it is not where it is to be.
+        if topic is not None and group in catalog.reassignments and topic.partitions[group.partition].moves == move:
+            self._metadata.append(catalog.finish_reassignment(topic, group.partition))
+            await self._metadata.committed(f"the reassignment of {topic.name}-{group.partition}")
+        return ()
+
+    async def serve_lost(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
+        group, arrival = group_from(payload), int.from_bytes(payload[20:28], "big")
+        topic = self._metadata.catalog.topics_by_id.get(group.topic_id)
+        if topic is not None:
+            self._controller.check_majority_without(peer, group, topic)
+            self._metadata.append(self._metadata.catalog.lose_replica(topic, group.partition, peer, arrival))
+            await self._metadata.committed(f"the loss of {topic.name}-{group.partition} on node {peer}")
+        return ()
+
+
+def group_to_bytes(group: GroupId) -> bytes:
+    return group.topic_id + group.partition.to_bytes(4, "big")
+
+
+def group_from(payload: memoryview) -> GroupId:
+    """The partition with which a report, or a request to a leader, begins."""
+    return GroupId(TopicId(bytes(payload[:16])), int.from_bytes(payload[16:20], "big"))

@@ -1,0 +1,1 @@
+"""Maintenance: retention, snapshots and expiry, in the background and at low priority."""

@@ -1,0 +1,661 @@
+"""One partition as its clients see it: offsets given out, batches committed, readers and writers woken.
+
+A partition lives on the event loop and never touches a file there. On the leader it checks a batch, stamps it
+with an offset and the leader's term, and proposes it to its replica group (`Replica`), which writes it here and
+on the followers. Between then and the end these offsets describe it:
+
+    start_offset  <=  high_watermark  <=  log.end_offset  <=  next_offset
+    oldest kept       committed, visible   written here       given out
+
+Readers see what is below the high watermark, whatever the producer asked for: `acks` decides when a producer
+hears, never what a consumer sees. Committed means durable on a majority; with one replica, that is this disk.
+
+Only the leader takes appends and answers about the end of the log, and the latter only once it has committed
+something in its own term: before that it cannot know how far its predecessor had come. When it loses the lead,
+everyone who waits is told that the outcome is open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from drmq.broker.notify import notify_all
+from drmq.broker.partitions.producer_table import ProducerTable, WrittenBatch
+from drmq.broker.replication.entry_log import decode_offset, encode_trim
+from drmq.catalog import TimestampType, TopicConfig
+from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, node_of
+from drmq.model.names import is_internal
+from drmq.raft import (
+    NO_INDEX,
+    IndexRange,
+    Leadership,
+    LogIndex,
+    NotLeader,
+    Refusal,
+    Role,
+    SnapshotMeta,
+    TransferInProgress,
+)
+from drmq.records import HEADER_SIZE, BatchHeader, InvalidBatch, check_batch, read_header, stamp, stamp_append_time
+from drmq.storage import Log
+from drmq.transport.peers import PeerOptions
+
+if TYPE_CHECKING:
+    from drmq.broker.replication.replica import Replica
+
+Done = Callable[[ErrorCode], None]
+
+OWN_BATCH_BYTES_MAX = PeerOptions().append_frame_bytes_max // 2
+"""The largest batch of a state machine: one that a frame between nodes takes, with room to spare. Raft refuses no size
+where nothing else waits, and a batch that cannot be sent holds back for good whatever comes after it."""
+
+_SENT_AGAIN = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT))
+"""Refusals after which a client sends the same batch again."""
+_TURNED_AWAY_MS = 10_000
+_TURNED_AWAY_MAX = 1_000
+
+
+class Appended(NamedTuple):
+    """Where a batch is: newly placed, or found again."""
+
+    base_offset: Offset
+    next_offset: Offset
+    append_time_ms: int
+    """-1 where the producer's timestamps count."""
+
+
+class ProgressWatcher(Protocol):
+    """Something that waits for the high watermark to move, such as a parked fetch."""
+
+    def on_progress(self, partition: Partition) -> None: ...
+
+
+class PartitionState(Protocol):
+    """What a partition's log amounts to beside its records, and how that is kept: see `states`."""
+
+    @property
+    def is_current(self) -> bool:
+        """False from a read that failed until it is loaded again: it may be anything, and nothing is to rest on it."""
+
+    def reload(self, end_offset: Offset) -> object:
+        """On the writer thread: the state of a log that ends at `end_offset`."""
+
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
+        """On a thread of the pool: what is sent of that snapshot; None if another has taken its place."""
+
+    def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
+        """On a thread of the pool: what a received snapshot amounts to, for `on_reloaded`; None if it is damaged."""
+
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None: ...
+
+    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None: ...
+
+    def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
+        """Batches of another leader are in the log."""
+
+    def on_reloaded(self, partition: Partition, reloaded: object) -> None:
+        """The log was cut or replaced: take this for what it amounts to."""
+
+    def on_leadership(self, partition: Partition) -> None:
+        """The partition has begun or ceased to lead, or to know what is committed."""
+
+    def on_committed(self, partition: Partition, committed: IndexRange) -> None:
+        """The high watermark has moved. Calls `replica.on_applied` when all of it is applied."""
+
+
+class PartitionEvents(Protocol):
+    """Whom a partition tells what others must know."""
+
+    uncommitted_bytes: int
+    """What all partitions that this node leads have taken and not committed; each adds its own."""
+    believed_ms: int
+    """The time by which things expired last. Nobody who is seen now was seen before that."""
+
+    def on_leadership_changed(self, partition: Partition) -> None: ...
+
+    def on_trim(self, partition: Partition, offset: Offset) -> None: ...
+
+    def on_partition_failed(self, partition: Partition, reason: str) -> None: ...
+
+    def on_damaged(self, partition: Partition) -> None: ...
+
+    def on_state_unreadable(self, partition: Partition, reason: str) -> None:
+        """Have its replica fail, when whoever calls is done."""
+
+
+class Partition:
+    """One replica of one partition. Owned by the broker; every method runs on the event loop."""
+
+    __slots__ = (
+        "_ack_waiters",
+        "_committed_index",
+        "_events",
+        "_in_flight",
+        "_read_waiters",
+        "_reads_on",
+        "_trim_waiters",
+        "_turned_away",
+        "_uncommitted_bytes",
+        "_watchers",
+        "_write_waiters",
+        "acked_offset",
+        "committed_bytes",
+        "config",
+        "failure",
+        "former_members",
+        "group",
+        "high_watermark",
+        "in_sync",
+        "index",
+        "is_closed",
+        "is_internal",
+        "is_leader",
+        "is_serving",
+        "leader",
+        "leader_epoch",
+        "log",
+        "members_in_sync",
+        "next_offset",
+        "notice_version",
+        "producers",
+        "replica",
+        "state",
+        "topic",
+        "topic_id",
+        "trimmed_to",
+    )
+
+    replica: Replica
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: TopicId,
+        index: int,
+        log: Log,
+        config: TopicConfig,
+        producers: ProducerTable,
+        state: PartitionState,
+        events: PartitionEvents,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.group = GroupId(topic_id, index)
+        self.is_closed = False
+        self.is_internal = is_internal(topic)
+        self.log = log
+        self.config = config
+        self.producers = producers
+        self.state = state
+        self.leader: NodeId | None = None
+        """The node that leads, as far as this replica knows."""
+        self.leader_epoch = LeaderEpoch(0)
+        self.is_leader = False
+        self.is_serving = False
+        """Whether this is a leader that knows what is committed."""
+        self.in_sync: tuple[NodeId, ...] = ()
+        """On the leader: the nodes that have, or soon will have, all of the log."""
+        self.members_in_sync: tuple[NodeId, ...] = ()
+        """Who these are in the group."""
+        self.former_members: frozenset[NodeId] = frozenset()
+        """Members of the group that the catalog knows by other names now: what they had is lost, or moved away."""
+        self.notice_version = 0
+        self.next_offset = log.end_offset
+        self.high_watermark = log.start_offset
+        self.acked_offset = log.start_offset
+        """How far acks=all is fulfilled: committed, and on as many replicas as the topic asks for."""
+        self.trimmed_to = Offset(0)
+        self.committed_bytes = 0
+        """Bytes that became visible since the start; parked fetches count by it."""
+        self.failure: str | None = None
+        """Why appends are refused, if they are."""
+        self._events = events
+        self._reads_on = False
+        """Whether readers are served although the replica has failed."""
+        self._in_flight: deque[tuple[Offset, int]] = deque()
+        self._uncommitted_bytes = 0
+        """On the leader: the sizes in `_in_flight`."""
+        self._write_waiters: deque[tuple[Offset, Done]] = deque()
+        self._ack_waiters: deque[tuple[Offset, Done]] = deque()
+        self._trim_waiters: list[tuple[Offset, Done]] = []
+        self._read_waiters: deque[tuple[LogIndex, Done]] = deque()
+        """Who waits until all is visible here that was committed when it was confirmed who leads."""
+        self._committed_index = NO_INDEX
+        """How far the log is visible here; nowhere until that is heard, for the high watermark is not stored. A
+        majority may have committed more, which this disk has yet to take."""
+        self._turned_away: dict[int, int] = {}
+        """By producer: when a batch of it was refused that it will send again."""
+        self._watchers: dict[ProgressWatcher, None] = {}
+
+    def __repr__(self) -> str:
+        return f"Partition({self.topic}-{self.index})"
+
+    # ---- writing --------------------------------------------------------------------------------
+
+    def append(
+        self, batch: memoryview, now_ms: int, *, wants_written: bool = False, wants_all: bool = False
+    ) -> Appended:
+        """Check a producer's batch, give it offsets and propose it.
+
+        `wants_written` must be set if `when_written` is going to be asked about it, `wants_all` if the
+        producer counts on `min.insync.replicas`. The batch is changed in place and must not be touched by
+        the caller again. Raises `ApiError` with nothing changed.
+        """
+        try:
+            return self._append(batch, now_ms, wants_written, wants_all)
+        except ApiError as refused:
+            if refused.code in _SENT_AGAIN and len(batch) >= HEADER_SIZE:
+                self._turn_away(read_header(batch).producer_id, now_ms)
+            raise
+
+    def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool) -> Appended:
+        self._check_leads()
+        if self.is_internal:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self.topic} is one of DRMQ's own topics")
+        try:
+            header = check_batch(batch)
+        except InvalidBatch as error:
+            raise ApiError(error.code, str(error)) from error
+        config = self.config
+        if len(batch) > config.max_message_bytes:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a batch of {len(batch)} bytes; {self.topic} takes {config.max_message_bytes} (max.message.bytes)",
+            )
+        if header.is_transactional:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not offered")
+        if wants_all and len(self.in_sync) < config.min_insync_replicas:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic}-{self.index} has {len(self.in_sync)} replicas in sync, "
+                f"and min.insync.replicas asks for {config.min_insync_replicas}",
+            )
+        if header.producer_id >= 0:
+            if header.base_sequence < 0:
+                raise ApiError(ErrorCode.INVALID_RECORD, "a batch with a producer id has no sequence number")
+            repeat = self._find_repeat(header, now_ms)
+            if repeat is not None:
+                return Appended(repeat.base_offset, repeat.next_offset, -1)
+        append_time_ms = -1
+        if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time_ms = now_ms
+            stamp_append_time(batch, now_ms)
+            header = read_header(batch)
+        return self._place(batch, header, now_ms, append_time_ms, wants_written)
+
+    def _find_repeat(self, header: BatchHeader, now_ms: int) -> WrittenBatch | None:
+        """The batch in the log that this one repeats. Raises `ApiError` if it neither repeats nor follows one.
+
+        A client has several batches on their way. When one of them is refused because of who leads, the next may
+        arrive a moment later, when this node leads again, and it would be out of order. To say so makes librdkafka
+        begin a new epoch, and send again, as new, what an answer was outstanding for. So such a batch is refused
+        for the same reason as the one before it, and both are sent again in their order.
+        """
+        try:
+            repeat = self.producers.find_repeat(header)
+        except ApiError as error:
+            refused_ms = self._turned_away.get(header.producer_id)
+            is_gap = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if is_gap and refused_ms is not None and 0 <= now_ms - refused_ms < _TURNED_AWAY_MS:
+                raise ApiError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"{self.topic}-{self.index}: a batch before this one was refused while the leader changed",
+                ) from error
+            raise
+        if self._turned_away:
+            self._turned_away.pop(header.producer_id, None)
+        return repeat
+
+    def _turn_away(self, producer_id: int, now_ms: int) -> None:
+        if producer_id < 0:
+            return
+        # The time is that of the first refusal: repeated ones must not make a true gap last for ever.
+        if now_ms - self._turned_away.get(producer_id, -_TURNED_AWAY_MS) >= _TURNED_AWAY_MS:
+            if len(self._turned_away) >= _TURNED_AWAY_MAX:
+                self._turned_away.clear()
+            self._turned_away[producer_id] = now_ms
+
+    def append_own(self, batch: bytearray) -> Appended:
+        """Append a state machine's records. Raises `ApiError` with nothing changed."""
+        self._check_leads()
+        self.check_own_size(len(batch))
+        return self._place(memoryview(batch), read_header(batch), 0, -1, False)
+
+    def check_own_size(self, size_bytes: int) -> None:
+        """Raise `ApiError` if a batch of this size cannot be sent to the followers."""
+        if size_bytes > OWN_BATCH_BYTES_MAX:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a batch for {self.topic}-{self.index} is too large: {size_bytes} bytes or more, "
+                f"and nodes send each other {OWN_BATCH_BYTES_MAX} at most",
+            )
+
+    def _check_leads(self) -> None:
+        if self.failure is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads())
+
+    def _who_leads(self) -> str:
+        leader = "no node, at the moment" if self.leader is None else f"node {self.leader}"
+        return f"{self.topic}-{self.index} is led by {leader}"
+
+    def _place(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, append_time_ms: int, wants_written: bool
+    ) -> Appended:
+        base_offset = self.next_offset
+        stamp(batch, base_offset, self.leader_epoch)
+        # The quick way to make a named tuple: this runs for every batch.
+        header = tuple.__new__(BatchHeader, (base_offset, header[1], self.leader_epoch, *header[3:]))
+        try:
+            self.replica.propose(header, batch, wants_written)
+        except (NotLeader, TransferInProgress) as refusal:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads()) from refusal
+        except Refusal as refusal:
+            # More waits for the followers than may: the client tries again, later.
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{self.topic}-{self.index}: {refusal}") from refusal
+        if header.producer_id >= 0:
+            self.producers.apply(header, max(now_ms, self._events.believed_ms))
+        next_offset = self.next_offset = header.next_offset
+        size = len(batch)
+        self._in_flight.append((next_offset, size))
+        self._uncommitted_bytes += size
+        self._events.uncommitted_bytes += size
+        return Appended(base_offset, next_offset, append_time_ms)
+
+    def trim(self, offset: Offset, done: Done) -> None:
+        """Have the records below `offset` removed on all replicas. Raises `ApiError` with nothing changed."""
+        self._check_leads()
+        try:
+            self.replica.propose_own(encode_trim(offset))
+        except Refusal as refusal:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads()) from refusal
+        self._trim_waiters.append((offset, done))
+
+    def when_written(self, next_offset: Offset, done: Done) -> None:
+        """Call `done` once everything below `next_offset` is in this log, durable or not."""
+        if self.log.end_offset >= next_offset and not self._write_waiters:
+            done(ErrorCode.NONE)
+        else:
+            self._wait(self._write_waiters, next_offset, done)
+
+    def when_durable(self, next_offset: Offset, done: Done) -> None:
+        """Call `done` once everything below `next_offset` is committed, on as many replicas as are asked for."""
+        if self.acked_offset >= next_offset:
+            done(ErrorCode.NONE)
+        else:
+            self._wait(self._ack_waiters, next_offset, done)
+
+    def _wait(self, waiters: deque[tuple[Offset, Done]], next_offset: Offset, done: Done) -> None:
+        if self.failure is not None:
+            # Its offsets may be void by now. Nobody may wait for them: other batches will get them.
+            done(ErrorCode.KAFKA_STORAGE_ERROR)
+        elif not self.is_leader:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            waiters.append((next_offset, done))
+
+    # ---- what the writer and the replica report -------------------------------------------------
+
+    def on_written(self, end_offset: Offset) -> None:
+        _release(self._write_waiters, end_offset)
+
+    def on_flushed(self, flushed_offset: Offset) -> None:
+        if self._write_waiters:
+            _release(self._write_waiters, flushed_offset)
+        self.replica.on_flushed(flushed_offset)
+
+    def on_failed(self, reason: str, end_offset: Offset) -> None:
+        self.replica.on_failed(reason, end_offset)
+
+    def on_leadership(self, leadership: Leadership) -> None:
+        was_leader, self.is_leader = self.is_leader, leadership.role is Role.LEADER
+        if self.is_leader:
+            self.failure = None
+        self.leader_epoch = LeaderEpoch(leadership.term)
+        self.leader = None if leadership.leader is None else node_of(leadership.leader)
+        if self.is_leader and not was_leader:
+            self.next_offset = self.replica.queued_offset
+            # On how many replicas a batch is, only a leader knows; a follower has followed the high watermark.
+            self.acked_offset = Offset(0)
+            self.update_acked()
+            self.is_serving = False
+            self.members_in_sync = (self.replica.member,)
+            self.in_sync = (node_of(self.replica.member),)
+        elif was_leader and not self.is_leader:
+            self._stop_leading(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._count_uncommitted()
+        self._events.on_leadership_changed(self)
+        self.state.on_leadership(self)
+
+    def _stop_leading(self, code: ErrorCode) -> None:
+        """Whatever was appended here may be committed by the next leader, or not."""
+        self.is_leader = self.is_serving = False
+        self.in_sync = self.members_in_sync = ()
+        self._count_uncommitted()
+        waiting = [done for _, done in (*self._write_waiters, *self._ack_waiters, *self._trim_waiters)]
+        waiting += [done for _, done in self._read_waiters]
+        for waiters in (self._write_waiters, self._ack_waiters, self._trim_waiters, self._read_waiters):
+            waiters.clear()
+        notify_all([*(partial(done, code) for done in waiting), self._wake])
+
+    def _count_uncommitted(self) -> None:
+        """After anything but an append or a commit: count what waits, on the leader only."""
+        size = sum(size for _, size in self._in_flight) if self.is_leader else 0
+        self._events.uncommitted_bytes += size - self._uncommitted_bytes
+        self._uncommitted_bytes = size
+
+    def on_appended(self, headers: Sequence[BatchHeader]) -> None:
+        """Batches of another leader are in this log."""
+        self.state.on_appended(self, headers)
+        self._in_flight.extend((header.next_offset, header.size) for header in headers)
+        self.next_offset = headers[-1].next_offset
+
+    def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
+        self._committed_index = LogIndex(committed.end - 1)
+        if next_offset > self.high_watermark:
+            in_flight = self._in_flight
+            size = 0
+            while in_flight and in_flight[0][0] <= next_offset:
+                size += in_flight.popleft()[1]
+            self.committed_bytes += size
+            if self.is_leader:
+                self._uncommitted_bytes -= size
+                self._events.uncommitted_bytes -= size
+            self.high_watermark = next_offset
+            self.update_acked()
+            self._wake()
+        if self._read_waiters:
+            self._answer_reads()
+        self.state.on_committed(self, committed)
+        if self.is_leader and not self.is_serving and self.state.is_current:
+            node = self.replica.node
+            if node is not None and node.knows_commit:
+                self.is_serving = True
+                self._reads_on = False
+                self.state.on_leadership(self)
+                self._events.on_leadership_changed(self)
+
+    def update_acked(self) -> None:
+        """Tell producers that have waited for enough replicas."""
+        acked = self.high_watermark
+        # A state machine's log has no producers: whoever waits for it needs the majority, and nothing beyond.
+        if self.is_leader and self.config.min_insync_replicas > 1 and not self.is_internal:
+            acked = min(acked, self.replica.offset_on(self.config.min_insync_replicas))
+        if acked > self.acked_offset:
+            self.acked_offset = acked
+        if self._ack_waiters:
+            _release(self._ack_waiters, self.acked_offset)
+
+    def set_in_sync(self, members: tuple[NodeId, ...]) -> bool:
+        """On the leader: who keeps up; True if that is news."""
+        if members == self.members_in_sync:
+            return False
+        self.members_in_sync = members
+        self.in_sync = tuple(map(node_of, members))
+        if len(members) < self.config.min_insync_replicas and not self.is_internal:
+            # Appended, and perhaps committed, but not on as many replicas as were asked for.
+            while self._ack_waiters:
+                self._ack_waiters.popleft()[1](ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return True
+
+    def on_trim(self, offset: Offset) -> None:
+        self.trimmed_to = max(self.trimmed_to, min(offset, self.next_offset))
+        self._events.on_trim(self, offset)
+        waiting, self._trim_waiters = self._trim_waiters, []
+        for wanted, done in waiting:
+            if wanted <= self.trimmed_to:
+                done(ErrorCode.NONE)
+            else:
+                self._trim_waiters.append((wanted, done))
+
+    def reload(self, end_offset: Offset) -> object:
+        return self.state.reload(end_offset)
+
+    def on_truncated(self, end_offset: Offset, reloaded: object) -> None:
+        assert end_offset >= self.high_watermark, (self, end_offset, self.high_watermark)
+        self.next_offset = end_offset
+        while self._in_flight and self._in_flight[-1][0] > end_offset:
+            self._in_flight.pop()
+        self._count_uncommitted()
+        self.state.on_reloaded(self, reloaded)
+
+    def on_damage(self) -> None:
+        self._events.on_damaged(self)
+
+    def on_state_unreadable(self, reason: str, *, is_damage: bool) -> None:
+        """What its log amounts to cannot be read, for a moment or, with damage, for good."""
+        if is_damage:
+            self.on_damage()
+        self._events.on_state_unreadable(self, f"what its records amount to cannot be read: {reason}")
+
+    def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
+        """The disk refused something: refuse appends until the replica has begun again."""
+        self.failure = reason
+        # Nobody else can have been elected where there is nobody else. What was committed stays so.
+        self._reads_on = self.may_read and self.replica.failed_alone
+        notify_all(
+            (
+                partial(self._stop_leading, ErrorCode.KAFKA_STORAGE_ERROR),
+                partial(self.state.on_leadership, self),
+                partial(self._events.on_partition_failed, self, reason),
+            )
+        )
+
+    def on_replica_restarted(self, reloaded: object) -> None:
+        if not self.replica.failed_alone:
+            self.failure = None
+        # Else nobody else leads meanwhile: until this one does again, the disk is still what is wrong.
+        self.next_offset = self.log.end_offset
+        self._in_flight.clear()
+        self.state.on_reloaded(self, reloaded)
+
+    def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
+        return self.state.snapshot_bytes(meta)
+
+    def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
+        return self.state.decode_snapshot(meta, data)
+
+    def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        self.state.save_snapshot(meta, data)
+
+    def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
+        self.state.finish_snapshot(meta, data)
+
+    def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
+        self._committed_index = meta.index
+        # Not the end of the log: the writer may have gone on behind the snapshot, and nothing of that is committed.
+        self.next_offset = self.high_watermark = decode_offset(meta.data)
+        self._in_flight.clear()
+        self.state.on_reloaded(self, reloaded)
+        self._wake()
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> Offset:
+        return max(self.log.start_offset, self.trimmed_to)
+
+    @property
+    def may_read(self) -> bool:
+        """Whether this replica can answer about what is committed, if not about what is new."""
+        return self.is_serving or self._reads_on
+
+    @property
+    def knows_high_watermark(self) -> bool:
+        """Whether a follower has heard from its leader, in this life, how much of what it has is committed."""
+        return self._committed_index != NO_INDEX or self.high_watermark == self.next_offset
+
+    def check_readable(self) -> None:
+        """Raise `ApiError` unless readers can be served."""
+        if not self._reads_on:
+            self.check_serving()
+
+    def check_serving(self) -> None:
+        """Raise `ApiError` unless this is a leader that knows what is committed."""
+        if not self.is_serving:
+            code = ErrorCode.KAFKA_STORAGE_ERROR if self.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise ApiError(code, self.failure or self._who_leads())
+
+    def _answer_reads(self) -> None:
+        answered = []
+        while self._read_waiters and self._read_waiters[0][0] <= self._committed_index:
+            answered.append(partial(self._read_waiters.popleft()[1], ErrorCode.NONE))
+        notify_all(answered)
+
+    def confirm_leadership(self, done: Done) -> None:
+        """Call `done` once a majority has confirmed that nobody else leads: what is known here is fresh.
+
+        A majority can commit without this disk, and a follower shows at once what it hears to be committed. So `done`
+        waits until that much is visible here as well.
+        """
+
+        def confirmed(index: LogIndex | None) -> None:
+            if index is None:
+                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif index <= self._committed_index:
+                done(ErrorCode.NONE)
+            elif not self.is_leader:
+                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                self._read_waiters.append((index, done))
+
+        if not self.may_read:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if self._reads_on or self.replica.is_alone:
+            done(ErrorCode.NONE)
+            return
+        try:
+            self.replica.read_index(confirmed)
+        except NotLeader:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        except Refusal:
+            done(ErrorCode.REQUEST_TIMED_OUT)
+
+    def watch(self, watcher: ProgressWatcher) -> None:
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: ProgressWatcher) -> None:
+        self._watchers.pop(watcher, None)
+
+    def _wake(self) -> None:
+        if self._watchers:
+            notify_all([partial(watcher.on_progress, self) for watcher in self._watchers])
+
+    def close(self) -> None:
+        """The topic is gone or the broker stops: nobody waits any longer."""
+        self.is_closed = True
+        self._reads_on = False
+        self.failure = f"{self.topic}-{self.index} is closed"
+        self._stop_leading(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.replica.stop()
+
+
+def _release(waiters: deque[tuple[Offset, Done]], reached: Offset) -> None:
+    while waiters and waiters[0][0] <= reached:
+        waiters.popleft()[1](ErrorCode.NONE)

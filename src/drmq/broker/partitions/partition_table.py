@@ -1,0 +1,399 @@
+"""The replicas on this node, and the making and unmaking of their files.
+
+Everything that may block runs on the writer thread or a small pool for replicas; the table itself belongs to the
+event loop. The writer's reports arrive here and go to the partition whose log they are about.
+
+A partition whose files cannot be opened (acknowledged bytes are damaged, or its directory is gone) is
+*stopped*: it answers every request with the reason, its neighbours go on. It takes no part in its group: a
+replica that has forgotten what it promised would do harm there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from drmq.broker.clock import Clock
+from drmq.broker.partitions.derived_state import (
+    INSTALL_SNAPSHOT,
+    Machine,
+    MachineState,
+    MessageState,
+    base_of,
+    load_producers,
+    unpack_snapshot,
+)
+from drmq.broker.partitions.log_store import LogStore
+from drmq.broker.partitions.partition import Partition
+from drmq.broker.partitions.producer_table import ProducerTable
+from drmq.broker.replication.entry_log import EntryLog
+from drmq.broker.replication.group_host import GroupHost
+from drmq.broker.replication.incoming_snapshot import IncomingSnapshot
+from drmq.broker.replication.outgoing_snapshot import SnapshotCache
+from drmq.broker.replication.replica import Replica
+from drmq.catalog import Catalog, Topic, TopicConfig
+from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId, life_of, member_id, node_of
+from drmq.raft import NO_INDEX, NO_TERM, Configuration, configuration_to_bytes
+from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
+
+log = logging.getLogger("drmq.broker")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedPartition:
+    """A partition that cannot be served, and why."""
+
+    topic: str
+    index: int
+    reason: str
+    member: MemberId
+    """Who this node was to be in the partition's group."""
+
+
+Slot = Partition | StoppedPartition
+MachineOf = Callable[[Topic, int], Machine | None]
+"""The state machine that lives on a partition, if it is one of the broker's own."""
+
+
+def log_options(config: TopicConfig) -> LogOptions:
+    """What a topic's settings mean to its logs."""
+    return LogOptions(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        index_interval_bytes=config.index_interval_bytes,
+    )
+
+
+class PartitionTable:
+    """The partitions on this node by topic name and by topic id. Implements `partition.PartitionEvents`."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        host: GroupHost,
+        writer: Writer,
+        pool: Executor,
+        shelf: SnapshotCache,
+        clock: Clock,
+        machine_of: MachineOf,
+    ) -> None:
+        self.committed_catalog: Callable[[], Catalog] = Catalog
+        """What exists, here or elsewhere; set by the broker."""
+        self.on_role: Callable[[Partition], None] = lambda partition: None
+        """Called when a partition's role, term, leader or readiness to serve has changed."""
+        self.on_trimmed: Callable[[Partition], None] = lambda partition: None
+        """Called when a partition has records to remove."""
+        self.on_damage: Callable[[Partition], None] = lambda partition: None
+        """Called when what a partition holds does not read back."""
+        self.uncommitted_bytes = 0
+        """What producers have sent to partitions led here and a majority does not have yet."""
+        self.believed_ms = 0
+        """The time by which things expired last."""
+        self._store = store
+        self._host = host
+        self._clock = clock
+        self._writer = writer
+        self._pool = pool
+        self._shelf = shelf
+        self._machine_of = machine_of
+        self._by_name: dict[str, dict[int, Slot]] = {}
+        self._by_id: dict[TopicId, dict[int, Slot]] = {}
+        self._by_log: dict[Log, Partition] = {}
+
+    # ---- looking up -----------------------------------------------------------------------------
+
+    def by_name(self, topic: str, index: int) -> Partition:
+        slots = self._by_name.get(topic)
+        slot = slots.get(index) if slots is not None else None
+        if slot is None:
+            known = self.committed_catalog().topics.get(topic)
+            if known is None or not 0 <= index < known.partition_count:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other nodes")
+        return _serving(slot)
+
+    def by_id(self, topic_id: TopicId, index: int) -> Partition:
+        slots = self._by_id.get(topic_id)
+        slot = slots.get(index) if slots is not None else None
+        if slot is None:
+            known = self.committed_catalog().topics_by_id.get(topic_id)
+            if known is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id.hex()}")
+            if not 0 <= index < known.partition_count:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index}")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{known.name}-{index} is on other nodes")
+        return _serving(slot)
+
+    def slots(self, topic_id: TopicId) -> Mapping[int, Slot]:
+        """The partitions of a topic on this node, stopped ones included."""
+        return self._by_id.get(topic_id, {})
+
+    def __iter__(self) -> Iterator[Partition]:
+        for slots in list(self._by_id.values()):
+            for slot in list(slots.values()):
+                if isinstance(slot, Partition):
+                    yield slot
+
+    # ---- making and opening ---------------------------------------------------------------------
+
+    def make(
+        self, topic: Topic, index: int, config: TopicConfig, members: Iterable[MemberId], *, over: bool = False
+    ) -> Partition:
+        """A new replica with empty files, not yet part of its group. Blocks.
+
+        `members` are those with whom its group begins; none for a replica that joins one. `over` puts it in
+        the place of files that were never used.
+        """
+        configuration = Configuration.of(members)
+        base = LedgerBase(NO_INDEX, NO_TERM, Offset(0), configuration_to_bytes(configuration))
+        if over:
+            self._store.remove_partition(topic.name, topic.topic_id, index)
+        made = self._store.create_log(topic.name, topic.topic_id, index, log_options(config))
+        try:
+            ledger = self._store.create_ledger(topic.name, topic.topic_id, index, base)
+        except (StorageError, OSError):
+            made.delete()
+            raise
+        return self._assemble(topic, index, config, made, ledger)
+
+    def was_used(self, topic: Topic, index: int) -> bool:
+        """Whether the files of a replica hold anything that must not get lost. Blocks."""
+        return self._store.was_used(topic.name, topic.topic_id, index)
+
+    def open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
+        """The replica whose files are there. Blocks. Raises `StorageError` or `OSError` where it cannot be used."""
+        name, topic_id = topic.name, topic.topic_id
+        snapshots = self._store.snapshots(name, topic_id, index)
+        install = snapshots.load_latest(INSTALL_SNAPSHOT)
+        if install is None:
+            opened = self._store.open_log(name, topic_id, index, log_options(config))
+            ledger = self._store.open_ledger(name, topic_id, index)
+            _check_together(opened, ledger)
+            return self._assemble(topic, index, config, opened, ledger)
+        # The node died while a snapshot took the place of what it had. That is done again, from the beginning.
+        meta, body = unpack_snapshot(install.payload)
+        opened = self._store.reset_log(name, topic_id, index, log_options(config), install.offset)
+        ledger = self._store.open_ledger(name, topic_id, index)
+        ledger.reset(base_of(meta))
+        state = self._state(topic, index, opened)
+        state.finish_snapshot(meta, body)
+        return self._assemble(topic, index, config, opened, ledger)
+
+    def _state(self, topic: Topic, index: int, opened: Log) -> MachineState | MessageState:
+        snapshots = self._store.snapshots(topic.name, topic.topic_id, index)
+        machine = self._machine_of(topic, index)
+        if machine is None:
+            return MessageState(opened, snapshots, self.seen_ms)
+        return MachineState(opened, snapshots, machine)
+
+    def _assemble(self, topic: Topic, index: int, config: TopicConfig, opened: Log, ledger: LedgerLike) -> Partition:
+        state = self._state(topic, index, opened)
+        producers, snapshot = ProducerTable(), None
+        if isinstance(state, MachineState):
+            snapshot = state.load()
+        else:
+            producers = load_producers(opened, state.snapshots, opened.end_offset, self.seen_ms())
+        partition = Partition(topic.name, topic.topic_id, index, opened, config, producers, state, self)
+        entries = EntryLog(opened, ledger.base, ledger.entries, snapshot, self._host.recent_memory)
+        incoming = IncomingSnapshot(opened.name, self._store.incoming(topic.name, topic.topic_id, index))
+        incoming.load(entries.snapshot.index)
+        member = self.member_in(topic, index)
+        partition.replica = Replica(
+            partition.group, member, entries, ledger, incoming, self._host, partition, self._shelf
+        )
+        if isinstance(state, MachineState):
+            partition.high_watermark = partition.acked_offset = state.applied_offset
+        return partition
+
+    member: MemberId
+    """Who this node is in groups that it has been in from the start; set by the broker before anything is opened."""
+
+    def member_in(self, topic: Topic, index: int) -> MemberId:
+        """Who this node is in the group of a partition: another one each time that it gets the partition."""
+        node_id = node_of(self.member)
+        arrival = topic.partitions[index].arrival(node_id) if index < topic.partition_count else 0
+        return member_id(node_id, life_of(self.member) + arrival)
+
+    def publish(self, partition: Partition) -> None:
+        """Serve a partition, and have it take part in its group."""
+        self._put(partition.topic, partition.topic_id, partition.index, partition)
+        self._by_log[partition.log] = partition
+        self._host.add(partition)
+
+    def publish_stopped(self, topic: Topic, index: int, reason: str) -> None:
+        log.error("partition %s-%d is stopped: %s", topic.name, index, reason)
+        self._put(
+            topic.name, topic.topic_id, index, StoppedPartition(topic.name, index, reason, self.member_in(topic, index))
+        )
+
+    def _put(self, name: str, topic_id: TopicId, index: int, slot: Slot) -> None:
+        slots = self._by_id.setdefault(topic_id, {})
+        self._by_name[name] = slots
+        slots[index] = slot
+
+    # ---- unmaking -------------------------------------------------------------------------------
+
+    def withdraw(self, group: GroupId) -> Partition | None:
+        """Serve a partition no longer, and end all waiting on it."""
+        slots = self._by_id.get(group.topic_id, {})
+        slot = slots.pop(group.partition, None)
+        if not slots:
+            self._by_id.pop(group.topic_id, None)
+            for name in [name for name, of_name in self._by_name.items() if of_name is slots]:
+                del self._by_name[name]
+        if not isinstance(slot, Partition):
+            return None
+        self._host.remove(slot)
+        slot.close()
+        return slot
+
+    async def put_away(self, partition: Partition) -> None:
+        """Close the files of a partition that was never served. They stay."""
+
+        def close() -> None:
+            partition.replica.ledger.close()
+            partition.log.close()
+
+        await self.on_writer(partition, close)
+
+    async def remove(self, partition: Partition) -> None:
+        """Delete the files of a withdrawn partition."""
+
+        def delete() -> None:
+            partition.replica.ledger.close()
+            partition.log.delete()
+
+        try:
+            await self.on_writer(partition, delete)
+        finally:
+            self._by_log.pop(partition.log, None)
+
+    async def retire(self, partition: Partition) -> None:
+        """Put the files of a withdrawn partition, which are damaged, out of the way."""
+
+        def close() -> None:
+            partition.replica.ledger.close()
+            partition.log.close()
+            self.set_aside(partition.topic, partition.topic_id, partition.index)
+
+        await self.on_writer(partition, close)
+        self._by_log.pop(partition.log, None)
+
+    def set_aside(self, topic: str, topic_id: TopicId, index: int) -> None:
+        """Make room for another copy of a partition whose files are of no use. Blocks."""
+        kept = self._store.set_aside(topic, topic_id, index)
+        log.warning("the damaged copy of %s-%d is kept in %s; remove it when nobody needs it", topic, index, kept)
+
+    async def remove_files(self, topic: Topic, index: int) -> None:
+        """Delete the files of a partition that is not open."""
+        await self.in_pool(lambda: self._store.remove_partition(topic.name, topic.topic_id, index))
+
+    async def remove_topic(self, topic_id: TopicId, name: str) -> None:
+        """Delete whatever is left of a deleted topic."""
+        await self.in_pool(lambda: self._store.remove_topic(name, topic_id))
+
+    def set_config(self, topic: Topic, config: TopicConfig) -> None:
+        """Let new settings take effect on a topic's partitions."""
+        for slot in self._by_id.get(topic.topic_id, {}).values():
+            if isinstance(slot, Partition):
+                slot.config = config
+                slot.log.options = log_options(config)
+                # Those who wait for more replicas than are asked for now.
+                self._host.guard(slot.replica, slot.update_acked)
+
+    # ---- what partitions tell -------------------------------------------------------------------
+
+    def on_leadership_changed(self, partition: Partition) -> None:
+        if partition.is_serving:
+            self._host.look_at(partition)
+            self._host.announce(partition)
+        self.on_role(partition)
+
+    def on_trim(self, partition: Partition, offset: Offset) -> None:
+        self.on_trimmed(partition)
+
+    def look_at(self, partition: Partition) -> None:
+        """See anew who is in sync with a partition that is led here."""
+        self._host.look_at(partition)
+
+    def on_damaged(self, partition: Partition) -> None:
+        self.on_damage(partition)
+
+    def on_state_unreadable(self, partition: Partition, reason: str) -> None:
+        """Not at once: it was found out in the middle of the replica's work, which goes on with what it has begun."""
+        replica = partition.replica
+        self._host.call_on_loop(self._host.guard, replica, _fail_if_unreadable, partition, reason)
+
+    def on_partition_failed(self, partition: Partition, reason: str) -> None:
+        repeat = {"repeat_key": f"refused {partition!r}"}
+        log.error("partition %s-%d refuses appends: %s", partition.topic, partition.index, reason, extra=repeat)
+
+    # ---- what the writer reports, on the event loop ---------------------------------------------
+
+    def on_written(self, reports: Sequence[tuple[Log, Offset]]) -> None:
+        for written, end_offset in reports:
+            partition = self._by_log.get(written)
+            if partition is not None:
+                self._host.guard(partition.replica, partition.on_written, end_offset)
+
+    def on_flushed(self, reports: Sequence[tuple[Log, Offset]]) -> None:
+        for flushed, flushed_offset in reports:
+            partition = self._by_log.get(flushed)
+            if partition is not None:
+                self._host.guard(partition.replica, partition.on_flushed, flushed_offset)
+
+    def on_failed(self, failed: Log, error: Exception, end_offset: Offset) -> None:
+        partition = self._by_log.get(failed)
+        if partition is not None:
+            self._host.guard(partition.replica, partition.on_failed, str(error), end_offset)
+
+    def seen_ms(self) -> int:
+        """When somebody is seen who is seen now. A clock that is behind would let them expire once it is set right."""
+        return max(self._clock.wall_ms(), self.believed_ms)
+
+    # ---- threads --------------------------------------------------------------------------------
+
+    async def on_writer(self, partition: Partition, function: Callable[[], T]) -> T:
+        """Run something on the writer thread, in order with the partition's appends."""
+        return await asyncio.wrap_future(self._writer.run(partition.log, function))
+
+    async def in_pool(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+
+def _check_together(opened: Log, ledger: LedgerLike) -> None:
+    """A log and its ledger must tell one story: a crash leaves a prefix of it, nothing else."""
+    base = ledger.base
+    known = ledger.entries[-1].offset if ledger.entries else base.offset
+    if opened.end_offset < known:
+        raise LogCorrupt(
+            opened.name, 0, opened.end_offset, f"it ends at {opened.end_offset}, but its ledger knows offset {known}"
+        )
+    if opened.start_offset > base.offset:
+        raise LogCorrupt(
+            opened.name, 0, opened.start_offset, f"its ledger says that it begins at {base.offset}, and that is gone"
+        )
+    if opened.start_offset < base.offset:
+        # Stopped between the two steps of forgetting the oldest records.
+        opened.drop_prefix(Offset(base.offset))
+
+
+def _fail_if_unreadable(partition: Partition, reason: str) -> None:
+    replica = partition.replica
+    if replica.node is None or partition.state.is_current:
+        return  # it has failed already, for this or another reason, or has begun again since
+    # What is being installed replaces the state as well.
+    if not replica.is_installing:
+        partition.on_failed(reason, partition.log.end_offset)
+
+
+def _serving(slot: Slot) -> Partition:
+    if isinstance(slot, StoppedPartition):
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, slot.reason)
+    return slot

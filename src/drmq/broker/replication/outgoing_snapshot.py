@@ -1,0 +1,194 @@
+"""A leader's snapshot on its way to its followers: read once, off the loop, and in memory while it is sent.
+
+A part is a slice of a state whose checksum covers all of it, so the file is read as a whole. That happens once for all
+parts and all followers, on a thread, and what was read stays in memory until nobody is sent it any more: the transfers
+are over, another snapshot has taken its place, this node does not lead any longer, or nobody has asked for a part for a
+while, because the follower is dead.
+
+The leaders of a node share one *shelf*, which bounds that memory: one file is read at a time, and none as long as the
+shelf is full. Whoever comes then waits in a row. To push others out instead would be to read every file again for every
+part as soon as there are more than fit.
+
+A part for a learner is one of its copies: it is sent when its turn has come (`copies`). A turn is asked for when the
+part is in memory, so that nobody who has one keeps the others waiting for a disk.
+
+Always true: whoever is in the row wants a part; the shelf counts what its leaders hold, and no more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING
+
+from drmq.broker.replication.replica_ports import ReplicaHost, ReplicaOwner
+from drmq.model import NodeId, node_of
+from drmq.raft import ChunkWanted, SnapshotMeta
+from drmq.storage import StorageError
+
+if TYPE_CHECKING:
+    from drmq.broker.replication.replica import Replica
+
+log = logging.getLogger("drmq.broker")
+
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""What is held when the next file is still read. So a node may hold this, and one snapshot more."""
+IDLE_S = 10.0
+"""For how long a snapshot is kept that nobody asks for. A follower that lives is asked again much earlier."""
+
+
+class SnapshotCache:
+    """What all leaders of a node hold in memory of their snapshots. Lives on the event loop."""
+
+    def __init__(self, pool: Executor, bytes_max: int = HELD_BYTES_MAX) -> None:
+        self.pool = pool
+        """For everything that is done with a whole snapshot, here and where one is received."""
+        self.held_bytes = 0
+        self._bytes_max = bytes_max
+        self._row: dict[OutgoingSnapshot, None] = {}
+        self._is_reading = False
+
+    def ask(self, outgoing: OutgoingSnapshot) -> None:
+        """Have a snapshot read, behind those who wait."""
+        self._row[outgoing] = None
+        self._go_on()
+
+    def leave(self, outgoing: OutgoingSnapshot) -> None:
+        self._row.pop(outgoing, None)
+
+    def on_read(self, size_bytes: int) -> None:
+        """A read has ended, and this much of it is held."""
+        self._is_reading = False
+        self.held_bytes += size_bytes
+        self._go_on()
+
+    def on_dropped(self, size_bytes: int) -> None:
+        self.held_bytes -= size_bytes
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._row and not self._is_reading and self.held_bytes < self._bytes_max:
+            outgoing = next(iter(self._row))
+            del self._row[outgoing]
+            self._is_reading = True
+            outgoing.read()
+
+
+class OutgoingSnapshot:
+    """The snapshot that one leader sends, and who waits for which part of it. Lives on the event loop."""
+
+    def __init__(self, replica: Replica, host: ReplicaHost, owner: ReplicaOwner, shelf: SnapshotCache) -> None:
+        self._replica = replica
+        self._host = host
+        self._owner = owner
+        self._shelf = shelf
+        self._wanted: dict[NodeId, ChunkWanted] = {}
+        """Parts that were not sent yet: consensus wants one at a time for each follower."""
+        self._meta: SnapshotMeta | None = None
+        """What is held, or about to be."""
+        self._body: bytes | None = None
+        self._asks = 0
+        """How often a part was wanted."""
+
+    def want(self, wanted: ChunkWanted) -> None:
+        """Send a part, as soon as it is in memory."""
+        if wanted.meta != self._replica.entries.snapshot:
+            self._refuse(wanted)
+            return
+        if wanted.meta != self._meta:
+            self.drop()
+            self._meta = wanted.meta
+            self._shelf.ask(self)
+        self._asks += 1
+        self._wanted[wanted.target] = wanted
+        if self._body is not None:
+            self._bring(wanted.target)
+
+    def _bring(self, target: NodeId) -> None:
+        if self._replica.takes_turns(target):
+            self._host.catch_up.ask(self._replica, target)
+        else:
+            self.send(target)
+
+    def send(self, target: NodeId) -> None:
+        """Send a follower the part that it wants, if it wants one and that is at hand."""
+        node = self._replica.node
+        if node is None or self._body is None or target not in self._wanted:
+            return
+        wanted = self._wanted.pop(target)
+        end = wanted.offset + wanted.size_bytes_max
+        part = self._body[wanted.offset : end]
+        node.send_snapshot_chunk(target, wanted.meta.snapshot_id, wanted.offset, part, end >= len(self._body))
+        self._host.mark_dirty(self._replica)
+
+    def _refuse(self, wanted: ChunkWanted) -> None:
+        if self._replica.node is not None:
+            self._replica.node.on_snapshot_unavailable(wanted.target, wanted.meta.snapshot_id)
+            self._host.mark_dirty(self._replica)
+
+    def drop_if_over(self) -> None:
+        """Let go of what nobody is sent any more."""
+        if self._meta is None:
+            return
+        node = self._replica.node
+        transfers = () if node is None else node.progress().values()
+        is_sent = any(peer.snapshot_received_bytes is not None for peer in transfers)
+        if not is_sent or self._meta != self._replica.entries.snapshot:
+            self.drop()
+
+    def drop(self) -> None:
+        """Let go of everything. Who still wants a part of this snapshot, or of the next, asks again."""
+        body, self._meta, self._body = self._body, None, None
+        wanted, self._wanted = self._wanted, {}
+        self._shelf.leave(self)
+        if body is not None:
+            self._shelf.on_dropped(len(body))
+        for each in wanted.values():
+            self._refuse(each)
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """It is its turn on the shelf."""
+        meta = self._meta
+        assert meta is not None
+        asked = self._shelf.pool.submit(self._owner.snapshot_bytes, meta)
+        asked.add_done_callback(lambda done: self._call_on_loop(self._on_read, meta, done))
+
+    def _call_on_loop(self, work: Callable[..., object], *arguments: object) -> None:
+        self._host.call_on_loop(self._host.guard, self._replica, work, *arguments)
+
+    def _on_read(self, meta: SnapshotMeta, done: Future[bytes | None]) -> None:
+        if done.cancelled() or meta != self._meta or self._body is not None:
+            self._shelf.on_read(0)  # the node ends, or nobody wants it any more
+            return
+        self._shelf.leave(self)
+        error = done.exception()
+        body = done.result() if error is None else None
+        if body is not None:
+            self._body = body
+            self._shelf.on_read(len(body))
+            self._look_later()
+            for target in list(self._wanted):
+                self._bring(target)
+            return
+        self._shelf.on_read(0)
+        if error is not None:
+            if not isinstance(error, StorageError | OSError):
+                raise error
+            # It is asked for again. One file that cannot be read is no reason to lead no longer.
+            name, targets = self._replica.log.name, ", ".join(str(node_of(target)) for target in self._wanted)
+            repeat = {"repeat_key": f"no snapshot {name}"}
+            log.error("%s: the snapshot that node %s needs: %s", name, targets, error, extra=repeat)
+        self.drop()
+
+    def _look_later(self) -> None:
+        self._host.call_later(IDLE_S, self._drop_if_idle, self._body, self._asks)
+
+    def _drop_if_idle(self, body: bytes, asks: int) -> None:
+        if self._body is body:
+            if self._asks == asks and not self._wanted:
+                self.drop()
+            else:
+                self._look_later()

@@ -1,0 +1,315 @@
+"""A node's place among others: whom it greets, and whom it takes for a cluster to join."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from drmq.broker import ClusterOptions, PeerAddress
+from drmq.broker.cluster.membership import Membership, Request
+from drmq.broker.cluster.metadata import Metadata
+from drmq.broker.cluster.registrations import Registrations
+from drmq.model import ApiError, DrmqError, ErrorCode, NodeId
+from drmq.transport.peers import ConnectionKind, Hello, Identity, NoNetwork, PeerStatus, twin_text
+from support.broker_harness import NODE, Harness
+
+OTHER = NodeId(2)
+FRESH = Identity(None, OTHER, 0, 1, b"b" * 16, "host", 1)
+
+
+def hello(identity: Identity) -> Hello:
+    return Hello.of(identity, ConnectionKind.HEARTBEAT, NODE)
+
+
+def refusal_of(harness: Harness, identity: Identity) -> str | None:
+    return harness.call(lambda: harness.broker.membership.check_hello(hello(identity)))
+
+
+def a_registration(directory_id: str, cluster_id: str | None = None) -> dict[str, Any]:
+    return {
+        "cluster_id": cluster_id,
+        "directory_id": directory_id,
+        "host": "host",
+        "port": 1,
+        "peer_host": "host",
+        "peer_port": 2,
+        "rack": None,
+        "roles": ["broker"],
+        "starts": 1,
+        "boot_id": FRESH.boot_id.hex(),
+    }
+
+
+def register(harness: Harness, node_id: int, directory_id: str) -> int:
+    """Have the controller register a node; its incarnation."""
+    fields = a_registration(directory_id)
+    return harness.run(harness.broker.controller.register(NodeId(node_id), fields)).incarnation
+
+
+def test_fresh_nodes_and_those_of_the_same_cluster_are_let_in(harness: Harness) -> None:
+    assert refusal_of(harness, FRESH) is None
+    assert refusal_of(harness, replace(FRESH, cluster_id=harness.broker.cluster_id)) is None
+
+
+def test_a_node_of_another_cluster_is_told_what_to_do(harness: Harness) -> None:
+    refusal = refusal_of(harness, replace(FRESH, cluster_id="another"))
+    assert refusal is not None
+    assert "belongs to cluster another" in refusal
+    assert "empty data directory" in refusal
+
+
+def test_two_nodes_do_not_share_an_id(harness: Harness) -> None:
+    refusal = refusal_of(harness, replace(FRESH, node_id=NODE))
+    assert refusal == "node id 1 is used twice"
+
+
+def test_a_node_with_a_new_disk_is_another_member_and_the_old_disk_is_refused(harness: Harness) -> None:
+    assert register(harness, OTHER, "aa" * 16) == 0
+    assert register(harness, OTHER, "aa" * 16) == 0
+    assert register(harness, OTHER, "bb" * 16) == 1
+    harness.settle()
+    old = replace(FRESH, cluster_id=harness.broker.cluster_id, incarnation=0)
+    refusal = refusal_of(harness, old)
+    assert refusal is not None
+    assert "another disk" in refusal
+    present = replace(old, incarnation=1)
+    assert refusal_of(harness, present) is None
+    assert refusal_of(harness, replace(present, starts=2, boot_id=b"c" * 16)) is None
+    for copy in (replace(present, boot_id=b"c" * 16), replace(present, starts=0)):
+        refusal = refusal_of(harness, copy)
+        assert refusal is not None
+        assert "older copy of its data directory" in refusal
+
+
+def a_fresh_member(harness: Harness, peers: int) -> Membership:
+    others = {NodeId(number): PeerAddress("host", number, 1_000 + number) for number in range(2, 2 + peers)}
+    options = ClusterOptions(peers=others, peer_port=0)
+    broker = harness.broker
+    return Membership(NODE, broker.store, options, broker.metadata, broker.host, b"boot" * 4)
+
+
+def test_a_cluster_is_formed_only_when_all_are_there_and_fresh(harness: Harness) -> None:
+    member = a_fresh_member(harness, peers=2)
+
+    async def look() -> list[bool]:
+        looking = asyncio.ensure_future(member.find_cluster())
+        seen = []
+        for node_id in (2, 3):
+            await asyncio.sleep(0.01)
+            seen.append(looking.done())
+            member.on_peer_up(hello(replace(FRESH, node_id=NodeId(node_id))))
+        return [*seen, await looking]
+
+    assert harness.run(look()) == [False, False, False]
+
+
+def test_one_node_that_belongs_to_a_cluster_is_enough_to_join_it(harness: Harness) -> None:
+    member = a_fresh_member(harness, peers=2)
+    member.on_peer_up(hello(replace(FRESH, cluster_id="theirs")))
+    assert harness.run(member.find_cluster()) is True
+
+
+def test_a_peer_that_is_gone_does_not_count(harness: Harness) -> None:
+    member = a_fresh_member(harness, peers=1)
+    member.on_peer_up(hello(FRESH))
+    member.on_peer_down(OTHER)
+
+    async def look() -> bool:
+        looking = asyncio.ensure_future(member.find_cluster())
+        await asyncio.sleep(0.01)
+        is_done = looking.done()
+        looking.cancel()
+        return is_done
+
+    assert harness.run(look()) is False
+
+
+# ---- an id that is in use -----------------------------------------------------------------------
+
+
+class Hearing(NoNetwork):
+    """Peers that have a heartbeat connection to this node."""
+
+    def __init__(self) -> None:
+        self.heard: dict[NodeId, Hello] = {}
+
+    def hello_from(self, node_id: NodeId) -> Hello | None:
+        return self.heard.get(node_id)
+
+
+def test_an_id_is_taken_while_the_process_that_has_it_is_heard(harness: Harness) -> None:
+    """Who takes the place of one that has ended is let in as soon as that is noticed."""
+    network = harness.broker.membership.network = Hearing()
+    twin = replace(FRESH, boot_id=b"c" * 16)
+    network.heard[OTHER] = hello(FRESH)
+    assert refusal_of(harness, FRESH) is None
+    refusal = refusal_of(harness, twin)
+    assert refusal is not None
+    assert "node 2 runs already" in refusal
+    assert "host:1" in refusal
+    with pytest.raises(ApiError, match="node 2 runs already"):
+        harness.run(
+            harness.broker.registrations.register(OTHER, a_registration("aa" * 16) | {"boot_id": twin.boot_id.hex()})
+        )
+    assert OTHER not in harness.broker.catalog.brokers
+    del network.heard[OTHER]
+    assert refusal_of(harness, twin) is None
+
+
+class Refusing(NoNetwork):
+    """Peers that refuse this node."""
+
+    def __init__(self, *refusals: str | None) -> None:
+        self.peers = {
+            NodeId(number): PeerStatus("host", number, False, 0, 0, refusal, None, None, None)
+            for number, refusal in enumerate(refusals, 2)
+        }
+
+
+OTHER_CLUSTER = "the peer refuses: node 1 belongs to cluster A, and node 2 to B; " + (
+    "a node changes its cluster only with an empty data directory"
+)
+TWIN = "the peer refuses: " + twin_text(hello(FRESH))
+
+
+async def never() -> dict[str, Any]:
+    raise ApiError(ErrorCode.NOT_CONTROLLER, "it is another one")
+
+
+@pytest.mark.parametrize(
+    ("refusals", "is_final"),
+    [
+        ([TWIN, None], True),
+        ([OTHER_CLUSTER, OTHER_CLUSTER], True),
+        ([OTHER_CLUSTER, None], False),
+        (["the peer refuses: it speaks version 7"] * 2, False),
+    ],
+)
+def test_a_refusal_that_stands_ends_the_node(harness: Harness, refusals: list[str | None], is_final: bool) -> None:
+    """Not at once: the end of the process whose place a node takes may not be noticed yet."""
+    member = a_fresh_member(harness, peers=2)
+    member.network = Refusing(*refusals)
+    joining = harness.loop.create_task(member.register(("host", 1), never))
+    harness.run(asyncio.sleep(0.3))
+    assert not joining.done()
+    harness.advance(6_000)
+    harness.run(asyncio.sleep(0.3))
+    assert joining.done() is is_final
+    if is_final:
+        with pytest.raises(DrmqError, match=r"runs already|belongs to cluster"):
+            joining.result()
+    joining.cancel()
+
+
+def test_a_refusal_that_passes_ends_nobody(harness: Harness) -> None:
+    member = a_fresh_member(harness, peers=1)
+    looking = harness.loop.create_task(member.find_cluster())
+    for refusal in (TWIN, None, TWIN):
+        member.network = Refusing(refusal)
+        member.notice_change()
+        harness.run(asyncio.sleep(0.02))
+        harness.advance(3_000)
+        harness.run(asyncio.sleep(0.02))
+    assert not looking.done()
+    harness.advance(6_000)
+    with pytest.raises(DrmqError, match="node 2 runs already"):
+        harness.run(looking)
+
+
+# ---- registrations that are passed on -----------------------------------------------------------
+
+
+def pass_on(harness: Harness, sender: int, node_id: int, cluster_id: str | None = None) -> dict[str, Any]:
+    """Have the controller serve a registration of `node_id` that node `sender` has passed on."""
+    payload = json.dumps(a_registration(f"{node_id:02x}" * 16, cluster_id) | {"node_id": node_id}).encode()
+    (answer,) = harness.run(harness.broker.registrations.serve_passed_on(NodeId(sender), memoryview(payload)))
+    answered: dict[str, Any] = json.loads(bytes(answer))
+    return answered
+
+
+def test_only_a_member_speaks_for_a_node_that_joins(harness: Harness) -> None:
+    broker = harness.broker
+    member = replace(FRESH, cluster_id=broker.cluster_id)
+    for sender in (None, FRESH, member):
+        if sender is not None:
+            harness.call(partial(broker.membership.on_peer_up, hello(sender)))
+        with pytest.raises(ApiError, match="node 2 is not registered itself") as refused:
+            pass_on(harness, 2, 3)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+    register(harness, OTHER, "02" * 16)
+    assert pass_on(harness, 2, 3)["cluster_id"] == broker.cluster_id
+    assert broker.catalog.brokers.keys() == {1, 2, 3}
+    register(harness, OTHER, "22" * 16)
+    with pytest.raises(ApiError, match="node 2 is not registered itself"):
+        pass_on(harness, 2, 4)
+
+
+def test_final_refusals_keep_their_code_on_the_way(harness: Harness) -> None:
+    broker = harness.broker
+    register(harness, OTHER, "02" * 16)
+    harness.call(lambda: broker.membership.on_peer_up(hello(replace(FRESH, cluster_id=broker.cluster_id))))
+    pass_on(harness, 2, 3)
+    harness.call(lambda: broker.metadata.append(broker.catalog.remove_broker(NodeId(3))))
+    for cluster_id, code in (
+        (broker.cluster_id, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ("another", ErrorCode.INCONSISTENT_CLUSTER_ID),
+    ):
+        with pytest.raises(ApiError) as refused:
+            pass_on(harness, 2, 3, cluster_id)
+        assert refused.value.code is code
+    with pytest.raises(ApiError, match="node 1 runs already"):
+        pass_on(harness, 2, 1)
+
+
+class Asked(NoNetwork):
+    """Keeps what was to be sent."""
+
+    def __init__(self) -> None:
+        self.kinds: list[int] = []
+
+    async def request(self, node_id: NodeId, kind: int, payload: object, timeout_s: float) -> bytes:
+        self.kinds.append(kind)
+        return b"{}"
+
+
+def test_what_was_passed_on_is_not_passed_on_again(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes that take each other for the controller would do so for ever."""
+    broker = harness.broker
+    metadata = Metadata(harness.clock)
+    monkeypatch.setattr(Metadata, "controller", property(lambda self: OTHER))
+    network = Asked()
+    member = Membership(NODE, broker.store, ClusterOptions(), metadata, broker.host, b"boot" * 4)
+    member.network = network
+    registrations = Registrations(metadata, member, broker.controller)
+    payload = memoryview(json.dumps(a_registration("aa" * 16) | {"node_id": 3}).encode())
+    with pytest.raises(ApiError) as refused:
+        harness.run(registrations.serve_passed_on(OTHER, payload))
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    assert network.kinds == []
+    harness.run(registrations.serve(NodeId(3), payload))
+    assert network.kinds == [Request.REGISTER_FOR]
+
+
+# ---- a node without a port for others -----------------------------------------------------------
+
+
+async def answer_at_once() -> dict[str, Any]:
+    return {}
+
+
+def test_a_node_that_needs_others_is_not_started_without_a_port_for_them(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose vote is the only one can do without the others."""
+    member = a_fresh_member(harness, peers=0)
+    assert harness.broker.metadata.voting_nodes() == {NODE}
+    register(harness, OTHER, "aa" * 16)
+    assert harness.run(member.register(("host", 1), answer_at_once)) == {}
+    monkeypatch.setattr(Metadata, "voting_nodes", lambda self: {NODE, OTHER})
+    with pytest.raises(DrmqError, match=r"node 2 votes.*start it with --peers or --peer-port"):
+        harness.run(member.register(("host", 1), answer_at_once))
