@@ -94,9 +94,9 @@ MUTANTS = [
     ),
     Mutant(
         "group offsets answered before they are replicated, and lost with their leader",
-        "broker/coordination/group_coordinator.py",
-        "                self.log.append([record_to_bytes(record) for record in step.records], self._clock.wall_ms())\n",
-        "                pass\n",
+        "broker/coordination/coordinator.py",
+        "        if not step.records:\n",
+        "        if not step.records or self.has_soft_state:\n",
         "F1-coordinator-killed",
     ),
     Mutant(

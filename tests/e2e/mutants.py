@@ -107,16 +107,16 @@ MUTANTS = [
     ),
     Mutant(
         "group offsets not written",
-        "broker/coordination/group_coordinator.py",
-        "                self.log.append(map(record_to_bytes, step.records), self._clock.wall_ms())\n",
-        "                pass\n",
+        "broker/coordination/coordinator.py",
+        "        if not step.records:\n",
+        "        if not step.records or self.has_soft_state:\n",
         CRASH,
     ),
     Mutant(
         "deletion of a topic not written",
         "broker/services/topics.py",
-        '        await self._commit(self._metadata.catalog.delete_topic(topic), f"the deletion of topic {topic.name!r}")\n',
-        "",
+        '        await self._metadata.decide(delete, f"the deletion of {what}")\n',
+        "        delete(self._metadata.catalog)\n",
         CRASH,
     ),
     Mutant(

@@ -19,7 +19,16 @@ from importlib import import_module
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from drmq.broker import Broker, BrokerOptions, DiskLogs, ListenerOptions, LogStore, MemoryLogs, Partition, ShardDriver
+from drmq.broker import (
+    Broker,
+    BrokerOptions,
+    DiskLogs,
+    GroupShardCoordinator,
+    ListenerOptions,
+    LogStore,
+    MemoryLogs,
+    Partition,
+)
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
 from drmq.model import ErrorCode, NodeId, Offset
@@ -88,7 +97,7 @@ class Harness:
         self.broker = Broker(NODE, self.store, options, self.clock)
         self.fatal: list[BaseException] = []
         self.broker.on_fatal = self.fatal.append
-        self.parked: list[tuple[ShardDriver, int]] = []
+        self.parked: list[tuple[GroupShardCoordinator, int]] = []
         self._is_running = False
         try:
             self.run(self.broker.start())
@@ -188,7 +197,7 @@ class Harness:
         return result
 
     @contextmanager
-    def failing_shards(self, *shards: ShardDriver) -> Iterator[None]:
+    def failing_shards(self, *shards: GroupShardCoordinator) -> Iterator[None]:
         """A stretch of time in which these shards, or all of them, cannot write to their logs."""
         with self.failing(*(shard.log.partition for shard in shards or self.broker.groups.shards.values())):
             yield

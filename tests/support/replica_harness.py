@@ -36,6 +36,22 @@ TOPIC = Topic(TopicId(b"T" * 16), "orders", ())
 SELF = MemberId(NodeId(1))
 
 
+class OneMachine:
+    """A registry in which every partition has the same state machine, or none."""
+
+    def __init__(self, machine: Machine | None) -> None:
+        self._machine = machine
+
+    def machine_of(self, topic: Topic, index: int) -> Machine | None:
+        return self._machine
+
+    def on_opened(self, partition: Partition) -> None:
+        return
+
+    def on_removed(self, partition: Partition) -> None:
+        return
+
+
 class FrozenClock:
     """A time that tests set."""
 
@@ -107,7 +123,7 @@ class ReplicaHarness:
             self.pool,
             self.shelf,
             self.clock,
-            lambda topic, index: machine,
+            OneMachine(machine),
         )
         self.table.member = SELF
         config = a_config(configs)

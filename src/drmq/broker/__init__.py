@@ -26,7 +26,7 @@ from drmq.broker.options import BrokerOptions, ClusterOptions, ListenerOptions, 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
     from drmq.broker.clock import Clock, SystemClock
-    from drmq.broker.coordination.group_coordinator import GroupCoordinator, Shard, ShardDriver
+    from drmq.broker.coordination.consumer_groups import ConsumerGroups, GroupShardCoordinator, Shard
     from drmq.broker.durability import durable
     from drmq.broker.partitions.derived_state import StateUnreadable
     from drmq.broker.partitions.log_store import DiskLogs, LogStore, MemoryLogs
@@ -40,8 +40,9 @@ __all__ = [
     "BrokerOptions",
     "Clock",
     "ClusterOptions",
+    "ConsumerGroups",
     "DiskLogs",
-    "GroupCoordinator",
+    "GroupShardCoordinator",
     "ListenerOptions",
     "LogStore",
     "MemoryLogs",
@@ -49,7 +50,6 @@ __all__ = [
     "PartitionTable",
     "PeerAddress",
     "Shard",
-    "ShardDriver",
     "StateUnreadable",
     "StoppedPartition",
     "SystemClock",
@@ -62,13 +62,13 @@ _HOMES = {
     "Broker": "broker",
     "Clock": "clock",
     "DiskLogs": "partitions.log_store",
-    "GroupCoordinator": "coordination.group_coordinator",
+    "ConsumerGroups": "coordination.consumer_groups",
     "LogStore": "partitions.log_store",
     "MemoryLogs": "partitions.log_store",
     "Partition": "partitions.partition",
     "PartitionTable": "partitions.partition_table",
-    "Shard": "coordination.group_coordinator",
-    "ShardDriver": "coordination.group_coordinator",
+    "Shard": "coordination.consumer_groups",
+    "GroupShardCoordinator": "coordination.consumer_groups",
     "StateUnreadable": "partitions.derived_state",
     "StoppedPartition": "partitions.partition_table",
     "SystemClock": "clock",

@@ -26,13 +26,14 @@ from drmq.broker.cluster.metadata import METADATA_TOPIC, Metadata
 from drmq.broker.cluster.partition_reports import PartitionReports, group_from, group_to_bytes
 from drmq.broker.cluster.registrations import Registrations
 from drmq.broker.component_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
-from drmq.broker.coordination.group_coordinator import GroupCoordinator
+from drmq.broker.coordination.consumer_groups import ConsumerGroups
+from drmq.broker.coordination.internal_topics import SEGMENT_BYTES, InternalTopic, InternalTopics
 from drmq.broker.coordination.machine_log import MachineLog
 from drmq.broker.durability import durable
 from drmq.broker.environment import Environment
 from drmq.broker.maintenance.housekeeping import Maintenance
 from drmq.broker.options import BrokerOptions, ClusterOptions
-from drmq.broker.partitions.derived_state import Machine, StateUnreadable
+from drmq.broker.partitions.derived_state import StateUnreadable
 from drmq.broker.partitions.log_store import LogStore
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable, StoppedPartition
@@ -40,7 +41,7 @@ from drmq.broker.partitions.writer_bridge import WriterBridge
 from drmq.broker.replication.group_host import GroupHost
 from drmq.broker.replication.outgoing_snapshot import SnapshotCache
 from drmq.broker.services.topics import TopicService
-from drmq.catalog import Catalog, Topic, TopicDefaults, effective
+from drmq.catalog import Catalog, ProducerIdsReserved, TopicDefaults, effective
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId, member_id, node_of
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from drmq.raft import Refusal
@@ -58,7 +59,6 @@ PRODUCER_IDS_PER_BLOCK = 1_000
 _OFFSET_EXPIRY_INTERVAL_S = 600.0
 _MEMBERS_INTERVAL_S = 0.25
 _REPLACE_INTERVAL_S = 1.0
-_OWN_SEGMENT_BYTES = 16 * 1024 * 1024
 _HAND_OVER_S = 3.0
 _WRITTEN_WITHIN_S, _WRITTEN_POLL_S = 1.0, 0.002
 _FORWARD_TIMEOUT_S = 30.0
@@ -106,7 +106,11 @@ class Broker:
         )
         self.metadata = Metadata(self.clock)
         stamps = SeenClock(self.clock, lambda: self.partitions.seen_ms())
-        self.groups = GroupCoordinator(group_options_of(self.options), stamps, self._random)
+        self.groups = ConsumerGroups(group_options_of(self.options), stamps, self._random)
+        self.internal_topics = InternalTopics(
+            InternalTopic(CLUSTER_METADATA, self.metadata, lambda: 1, is_in_catalog=False),
+            InternalTopic(CONSUMER_OFFSETS, self.groups, lambda: self.options.offsets_topic_partitions),
+        )
         self.partitions = PartitionTable(
             store,
             self.host,
@@ -114,7 +118,7 @@ class Broker:
             self._pools.replicas,
             SnapshotCache(self._pools.snapshots),
             self.clock,
-            self._machine_of,
+            self.internal_topics,
         )
         self.topics = TopicService(self.metadata, self.host, topic_defaults_of(self.options))
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
@@ -125,7 +129,6 @@ class Broker:
             node_id,
             self.metadata,
             self.partitions,
-            self.groups,
             lambda topic, index: store.has_log(topic.name, topic.topic_id, index),
             self.topics.config_of,
             notes,
@@ -146,9 +149,9 @@ class Broker:
 
     def _wire(self) -> None:
         """Connect the parts that must hear of each other."""
-        machine = self.metadata.machine
-        machine.on_changed = self._on_catalog_changed
-        machine.on_lead = self._on_lead
+        catalog = self.metadata.coordinator
+        catalog.on_changed = self._on_catalog_changed
+        catalog.on_elected = self._on_elected
         self.partitions.on_role = self.assignments.on_role
         self.partitions.on_trimmed = self.maintenance.on_trimmed
         self.groups.deleted_topics = self._deleted_topics
@@ -217,7 +220,7 @@ class Broker:
             self.store.remove_partition(topic.name, topic.topic_id, 0)
             is_there = False
         if is_there:
-            self._publish_metadata(self._open_metadata())
+            self.partitions.publish(self._open_metadata())
         elif self.store.has_topics():
             raise StateUnreadable(
                 f"{self.store.location} holds topics, but the metadata log that describes them is gone; "
@@ -247,25 +250,16 @@ class Broker:
             raise StateUnreadable(f"the metadata log cannot be read: {problem}") from error
 
     def _metadata_config(self) -> Any:
-        return effective({}, TopicDefaults(retention_ms=-1, segment_bytes=_OWN_SEGMENT_BYTES))
-
-    def _publish_metadata(self, partition: Partition) -> None:
-        self.metadata.attach(partition)
-        self.partitions.publish(partition)
+        return effective({}, TopicDefaults(retention_ms=-1, segment_bytes=SEGMENT_BYTES))
 
     def _make_metadata(self, members: Sequence[MemberId]) -> None:
-        self._publish_metadata(self.partitions.make(METADATA_TOPIC, 0, self._metadata_config(), members))
-
-    def _machine_of(self, topic: Topic, index: int) -> Machine | None:
-        if topic.name == CLUSTER_METADATA:
-            return self.metadata.machine
-        return self.groups.make_shard() if topic.name == CONSUMER_OFFSETS else None
+        self.partitions.publish(self.partitions.make(METADATA_TOPIC, 0, self._metadata_config(), members))
 
     # ---- joining --------------------------------------------------------------------------------
 
     async def join(self) -> None:
         """Become part of the cluster. Returns when this node's partitions are what the catalog says."""
-        if not hasattr(self.metadata, "log"):
+        if not self.metadata.is_attached:
             await self._find_place()
         registered = await self.membership.register(self.advertised, self._register_locally)
         if self.store.cluster_id is None:
@@ -340,7 +334,7 @@ class Broker:
     async def _register_locally(self) -> dict[str, Any]:
         return await self.registrations.register(self.node_id, self.membership.registration(self.advertised))
 
-    def _on_lead(self) -> None:
+    def _on_elected(self) -> None:
         self.controller.on_lead()
         self.membership.notice_change()
 
@@ -367,6 +361,7 @@ class Broker:
             self.on_fatal(DrmqError(f"another process has taken the place of node {self.node_id} in the cluster"))
             return
         self.membership.follow_catalog()
+        self.internal_topics.follow(self.metadata.committed_catalog)
         deleted = {topic_id: self.catalog.deleted[topic_id] for topic_id in topics if topic_id in self.catalog.deleted}
         self.groups.forget_topics(set(deleted.values()) - self.catalog.topics.keys(), deleted)
         self.host.forget_topics(deleted)
@@ -425,7 +420,7 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.assignments.stop()
         await self.maintenance.stop()
-        self.groups.stop()
+        self.internal_topics.stop()
         # A snapshot is of the log's end. While leaders went on sending, that end would run away from every attempt.
         self.host.stop()
         await self._wait_written()
@@ -502,8 +497,7 @@ class Broker:
                 log.exception("a round of maintenance failed; the next one comes in %.0f s", interval_s)
 
     def _machines(self) -> list[MachineLog]:
-        machines = [shard.log for shard in self.groups.shards.values()]
-        return [self.metadata.log, *machines] if hasattr(self.metadata, "log") else machines
+        return [coordinator.log for coordinator in self.internal_topics.running()]
 
     async def maintain(self) -> None:
         """One round of retention and snapshots over all partitions."""
@@ -566,11 +560,19 @@ class Broker:
         return (self.metadata.next_offset.to_bytes(8, "big"),)
 
     async def _create_asked_for(self, name: str) -> None:
-        internal = name == CONSUMER_OFFSETS
-        count = self.options.offsets_topic_partitions if internal else self.options.num_partitions
-        configs = {"retention.ms": "-1", "segment.bytes": str(_OWN_SEGMENT_BYTES)} if internal else {}
+        internal = self.internal_topics.get(name)
         try:
-            await self.topics.create(name, self.new_topic_id(), count, configs, internal=internal)
+            if internal is None:
+                await self.topics.create(name, self.new_topic_id(), self.options.num_partitions, {})
+            else:
+                await self.topics.create(
+                    name,
+                    self.new_topic_id(),
+                    internal.partition_count(),
+                    internal.configs,
+                    replication_factor=internal.replication_factor,
+                    internal=True,
+                )
         except ApiError as error:
             # Someone else may have created it in the meantime, which is as good.
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -591,10 +593,11 @@ class Broker:
             return producer_id
 
     async def _reserve_ids(self) -> int:
-        first = self.catalog.next_producer_id
-        self.metadata.append(self.catalog.reserve_producer_ids(PRODUCER_IDS_PER_BLOCK))
-        await self.metadata.committed("a block of producer ids")
-        return first
+        [reserved] = await self.metadata.decide(
+            lambda catalog: catalog.reserve_producer_ids(PRODUCER_IDS_PER_BLOCK), "a block of producer ids"
+        )
+        assert isinstance(reserved, ProducerIdsReserved)
+        return reserved.next_id - PRODUCER_IDS_PER_BLOCK
 
     async def _serve_reserve_ids(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
         return ((await self._reserve_ids()).to_bytes(8, "big"),)

@@ -7,7 +7,7 @@ The interface, for a driver that owns a log
     shard.replay(record)                                   every record of the log, in order, on every replica
     shard.snapshot() -> list[GroupRecord]                  records that rebuild the state
     shard.become_leader(now_ms)                            from now on:
-    shard.handle(ticket, request, now_ms, wall_ms) -> Step
+    shard.submit(ticket, request, now_ms, wall_ms) -> Step
     shard.on_disconnect(tickets, now_ms, wall_ms) -> Step  a connection is gone
     shard.next_deadline() -> int | None                    ask again after every step
     shard.on_deadline(now_ms, wall_ms) -> Step

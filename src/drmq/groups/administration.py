@@ -97,16 +97,24 @@ class Administration:
         """Drop all offsets of topics that were deleted, so that a topic of the same name starts clean."""
         turn.records.extend(_deletion(record) for record in self._replicated.offsets.of_topics(topics))
 
-    def expire(self, turn: Turn) -> None:
+    def expire(self, turn: Turn, count_max: int) -> None:
+        """Delete expired offsets, and groups that have none left; about `count_max` records at most.
+
+        A group leaves the soft state only in the turn that deletes its last record: a member that joined in between
+        would get a generation that was used before.
+        """
         for group_id in self._group_ids():
+            room = count_max - len(turn.records)
+            if room <= 0:
+                return
             group = self._rounds.groups.get(group_id)
             if group is not None and (group.state is not GroupState.EMPTY or group.pending):
                 continue
             offsets = self._replicated.offsets.of_group(group_id)
             empty_since_ms = 0 if group is None else group.state_since_ms
             expired = [each for each in offsets if self._is_expired(each, empty_since_ms, turn.wall_ms)]
-            turn.records.extend(_deletion(record) for record in expired)
-            if len(expired) == len(offsets):
+            turn.records.extend(_deletion(record) for record in expired[:room])
+            if len(expired) == len(offsets) and len(expired) <= room:
                 self._remove_group(group_id, turn)
 
     def _is_expired(self, record: OffsetCommitted, empty_since_ms: int, wall_ms: int) -> bool:

@@ -146,10 +146,13 @@ class GroupShard:
         self._leading.rounds.on_deadline(turn)
         return turn.step()
 
-    def expire_offsets(self, wall_ms: int) -> Step:
-        """Drop what retention no longer covers. Call it every few minutes; Kafka takes ten."""
+    def expire_offsets(self, wall_ms: int, count_max: int = 1 << 62) -> Step:
+        """Delete offsets that retention no longer covers. Call it every few minutes; Kafka takes ten.
+
+        If the step has `count_max` records there may be more to delete: call it again once these are committed.
+        """
         turn = Turn(now_ms=0, wall_ms=wall_ms)
-        self._leading.administration.expire(turn)
+        self._leading.administration.expire(turn, count_max)
         return turn.step()
 
     def forget_topics(self, names: Collection[str], topic_ids: Container[TopicId] = ()) -> Step:

@@ -23,8 +23,7 @@ async def handle(context: Context, request: AddRaftVoterRequest) -> AddRaftVoter
     wait_ms = min(request.timeout_ms, _WAIT_MS_MAX) if request.timeout_ms > 0 else _WAIT_MS
     try:
         check_cluster(metadata, request.cluster_id)
-        async with metadata.certain_refusals():
-            check_directory(metadata, node_id, request.voter_directory_id)
+        await check_directory(metadata, node_id, request.voter_directory_id)
         await add_voter(metadata, node_id, wait_ms / 1000, wait=request.ack_when_committed)
     except ApiError as error:
         return AddRaftVoterResponse(error_code=error.code, error_message=error.message)

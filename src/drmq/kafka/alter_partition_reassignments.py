@@ -8,9 +8,12 @@ twice is refused, since the two may differ. The request's timeout is not used.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Sequence
 
 from drmq.broker import Broker
+from drmq.catalog import Catalog, Fact
 from drmq.kafka.context import Context
 from drmq.model import ApiError, ErrorCode, NodeId, TopicPartition
 from drmq.wire.messages.alter_partition_reassignments import (
@@ -32,6 +35,7 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
     named = Counter(
         TopicPartition(topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions
     )
+    changes: list[Awaitable[ApiError | None]] = []
     topics: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
     for topic in request.topics:
         results = topics.setdefault(topic.name, [])
@@ -40,38 +44,63 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
             count = named.pop(place, 0)
             if not count:
                 continue
-            code, text = _alter(broker, place, count, entry.replicas, may_change_factor=may_change_factor)
-            results.append(AlterPartitionReassignmentsResponsePartition(place.partition, code, text))
+            result = AlterPartitionReassignmentsResponsePartition(place.partition)
+            results.append(result)
+            changes.append(_alter(broker, place, count, entry.replicas, result, may_change_factor=may_change_factor))
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change_factor,
         responses=[AlterPartitionReassignmentsResponseTopic(name, results) for name, results in topics.items()],
     )
-    try:
-        await broker.metadata.committed("the reassignment of partitions")
-    except ApiError as error:
-        response.error_code, response.error_message = error.code, error.message
+    for failure in await asyncio.gather(*changes):
+        if failure is not None:
+            response.error_code, response.error_message = failure.code, failure.message
     return response
 
 
-def _alter(
-    broker: Broker, place: TopicPartition, count: int, replicas: list[int] | None, *, may_change_factor: bool
-) -> tuple[ErrorCode, str | None]:
-    catalog = broker.catalog
+async def _alter(
+    broker: Broker,
+    place: TopicPartition,
+    count: int,
+    replicas: list[int] | None,
+    result: AlterPartitionReassignmentsResponsePartition,
+    *,
+    may_change_factor: bool,
+) -> ApiError | None:
+    """Change one partition, and put a refusal into its `result`; an error that concerns the whole request is returned.
+
+    A failure to store the decision is such an error: nothing is known then about any partition of the request.
+    """
+    refusals: list[ApiError] = []
+
+    def decide(catalog: Catalog) -> Sequence[Fact]:
+        try:
+            return _decide(catalog, place, count, replicas, may_change_factor=may_change_factor)
+        except ApiError as refusal:
+            refusals.append(refusal)
+            raise
+
     try:
-        if count > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{place} is in the request {count} times")
-        topic = catalog.topic(place.topic)
-        if replicas is None:
-            facts = catalog.cancel_reassignment(topic, place.partition)
-        else:
-            facts = catalog.start_reassignment(topic, place.partition, [NodeId(node_id) for node_id in replicas])
-            present = len(topic.partitions[place.partition].replicas)
-            if len(replicas) != present and not may_change_factor:
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICATION_FACTOR,
-                    f"{place} has {present} replicas and would have {len(replicas)}, which the request does not allow",
-                )
-        broker.metadata.append(facts)
+        await broker.metadata.decide(decide, "the reassignment of partitions")
     except ApiError as error:
-        return error.code, error.message
-    return ErrorCode.NONE, None
+        if error not in refusals:
+            return error
+        result.error_code, result.error_message = error.code, error.message
+    return None
+
+
+def _decide(
+    catalog: Catalog, place: TopicPartition, count: int, replicas: list[int] | None, *, may_change_factor: bool
+) -> list[Fact]:
+    if count > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{place} is in the request {count} times")
+    topic = catalog.topic(place.topic)
+    if replicas is None:
+        return catalog.cancel_reassignment(topic, place.partition)
+    facts = catalog.start_reassignment(topic, place.partition, [NodeId(node_id) for node_id in replicas])
+    present = len(topic.partitions[place.partition].replicas)
+    if len(replicas) != present and not may_change_factor:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{place} has {present} replicas and would have {len(replicas)}, which the request does not allow",
+        )
+    return facts

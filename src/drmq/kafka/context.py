@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drmq.broker import Broker, ShardDriver
+from drmq.broker import Broker, GroupShardCoordinator
 from drmq.transport import Connection
 
 
-def _forget(shard: ShardDriver, ticket: int) -> None:
+def _forget(shard: GroupShardCoordinator, ticket: int) -> None:
     """For whoever has no connection that could close."""
 
 
@@ -22,7 +22,7 @@ class Context:
     """None for a request that another node has passed on."""
     version: int
     client_id: str
-    park: Callable[[ShardDriver, int], None] = _forget
+    park: Callable[[GroupShardCoordinator, int], None] = _forget
     """Called for a group request that may wait long, so that its shard can be told if the connection closes."""
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from drmq.broker import Broker
-from drmq.catalog import Topic
+from drmq.catalog import Catalog, Topic
 from drmq.kafka.concurrently import concurrently
 from drmq.kafka.context import Context
 from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, TopicId
@@ -39,20 +39,19 @@ async def _delete(broker: Broker, entry: DeleteTopicsRequestTopic, count: int) -
     try:
         if count > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the topic is in the request {count} times")
-        async with broker.metadata.certain_refusals():
-            topic = _find(broker, entry)
-        await broker.topics.delete(topic)
+        what = f"topic {entry.name!r}" if entry.name is not None else f"topic {entry.topic_id.hex()}"
+        topic = await broker.topics.delete_found(lambda catalog: _find(catalog, entry), what)
     except ApiError as error:
         return DeleteTopicsResponseTopic(entry.name, entry.topic_id, error.code, error.message)
     return DeleteTopicsResponseTopic(topic.name, topic.topic_id)
 
 
-def _find(broker: Broker, entry: DeleteTopicsRequestTopic) -> Topic:
+def _find(catalog: Catalog, entry: DeleteTopicsRequestTopic) -> Topic:
     has_id = entry.topic_id != NO_TOPIC_ID
     if has_id and entry.name is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
     if has_id:
-        return broker.catalog.topic_by_id(TopicId(entry.topic_id))
+        return catalog.topic_by_id(TopicId(entry.topic_id))
     if entry.name is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id")
-    return broker.catalog.topic(entry.name)
+    return catalog.topic(entry.name)

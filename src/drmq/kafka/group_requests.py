@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from drmq.broker import Shard, ShardDriver
+from drmq.broker import GroupShardCoordinator, Shard
 from drmq.groups import GroupRequest, GroupResponse
 from drmq.kafka.context import Context
 from drmq.model import ErrorCode
@@ -43,10 +43,10 @@ def ask(
             future.set_exception(error)
 
     shard = context.broker.groups.shard_of(group_id)
-    ticket = shard.handle(request, respond)
+    ticket = shard.submit(request, respond)
     if future.done():
         return future.result()
-    if may_wait and isinstance(shard, ShardDriver):
+    if may_wait and isinstance(shard, GroupShardCoordinator):
         context.park(shard, ticket)
     return future
 
@@ -72,7 +72,7 @@ def ask_all(
     if not questions:
         return merge([])
     for index, (shard, request) in enumerate(questions):
-        shard.handle(request, respond_to(index))
+        shard.submit(request, respond_to(index))
     return future.result() if future.done() else future
 
 

@@ -35,11 +35,12 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
 
     async def change(resource: IncrementalAlterConfigsRequestResource) -> None:
         check_distinct((config.name for config in resource.configs), "settings")
-        async with context.broker.metadata.certain_refusals():
-            topic = context.broker.catalog.topic(resource.resource_name)
-            defaults = default_texts(topics.defaults)
-            changes = {config.name: _new_value(topic, defaults, config) for config in resource.configs}
-        await topics.change_configs(resource.resource_name, changes, validate_only=request.validate_only)
+        defaults = default_texts(topics.defaults)
+
+        def changes(topic: Topic) -> dict[str, str | None]:
+            return {config.name: _new_value(topic, defaults, config) for config in resource.configs}
+
+        await topics.derive_configs(resource.resource_name, changes, validate_only=request.validate_only)
 
     altered = await alter_topics(request.resources, change)
     return IncrementalAlterConfigsResponse(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from drmq import groups
-from drmq.broker import Broker, ShardDriver
+from drmq.broker import Broker, GroupShardCoordinator
 from drmq.kafka.context import Context
 from drmq.kafka.group_requests import ask_all
 from drmq.model import ErrorCode
@@ -18,7 +18,7 @@ def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse |
     return ask_all(questions, groups.ListGroupsResponse, _merge)
 
 
-def _in_charge_of(broker: Broker) -> list[ShardDriver]:
+def _in_charge_of(broker: Broker) -> list[GroupShardCoordinator]:
     """The shards that nobody else lists: this node leads them, or did last, and cannot because its disk fails."""
     leaders, node_id = broker.host.leaders, broker.node_id
     return [

@@ -19,8 +19,7 @@ async def handle(context: Context, request: RemoveRaftVoterRequest) -> RemoveRaf
     node_id = NodeId(request.voter_id)
     try:
         check_cluster(metadata, request.cluster_id)
-        async with metadata.certain_refusals():
-            check_directory(metadata, node_id, request.voter_directory_id)
+        await check_directory(metadata, node_id, request.voter_directory_id)
         await remove_voter(metadata, node_id, _WAIT_S)
     except ApiError as error:
         return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from drmq.broker import Broker, Partition, ShardDriver
+from drmq.broker import Broker, GroupShardCoordinator, Partition
 from drmq.broker.cluster.membership import OutcomeOpen
 from drmq.kafka import describe_quorum, fetch, offset_fetch, produce
 from drmq.kafka.context import Context
@@ -86,7 +86,7 @@ class KafkaServer:
         self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
         broker.serve_forwarded = self.serve_forwarded
         self._handlers: dict[int, Handler] = {}
-        self._parked: dict[Connection, dict[tuple[ShardDriver, int], None]] = {}
+        self._parked: dict[Connection, dict[tuple[GroupShardCoordinator, int], None]] = {}
         self._fetches: dict[Connection, dict[fetch.ParkedFetch, None]] = {}
         self._parked_partitions = 0
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -145,7 +145,7 @@ class KafkaServer:
             )
         if header.client_id is not None:
             connection.client_id = header.client_id
-        parked: list[tuple[ShardDriver, int]] = []
+        parked: list[tuple[GroupShardCoordinator, int]] = []
         context = Context(
             self.broker,
             connection,
@@ -259,7 +259,7 @@ class KafkaServer:
         header: RequestHeader,
         answer: Answer,
         done: asyncio.Future[object],
-        parked: list[tuple[ShardDriver, int]],
+        parked: list[tuple[GroupShardCoordinator, int]],
     ) -> None:
         waiting = self._parked.get(connection, {})
         for ticket in parked:

@@ -8,7 +8,10 @@ metadata any more, the request is refused. Asked again while it goes on, it chan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from drmq.broker.cluster.metadata_voters import check_may_leave
+from drmq.catalog import Catalog, Fact
 from drmq.kafka.context import Context
 from drmq.model import ApiError, NodeId
 from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -17,13 +20,14 @@ from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest, Unregi
 async def handle(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     metadata = context.broker.metadata
     node_id = NodeId(request.broker_id)
+
+    def drain(catalog: Catalog) -> Sequence[Fact]:
+        facts = catalog.drain(node_id)
+        check_may_leave(metadata, node_id)
+        return facts
+
     try:
-        metadata.check_controller()
-        async with metadata.certain_refusals():
-            facts = metadata.catalog.drain(node_id)
-            check_may_leave(metadata, node_id)
-        metadata.append(facts)
-        await metadata.committed(f"the removal of node {node_id}")
+        await metadata.decide(drain, f"the removal of node {node_id}")
     except ApiError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from drmq.broker.cluster.metadata import Metadata
+from drmq.catalog import Catalog, Fact
 from drmq.model import ApiError, ErrorCode, NodeId
 
 NO_DIRECTORY_ID = bytes(16)
@@ -18,15 +21,20 @@ def check_cluster(metadata: Metadata, cluster_id: str | None) -> None:
         )
 
 
-def check_directory(metadata: Metadata, node_id: NodeId, directory_id: bytes) -> None:
-    """Raise `ApiError` if the request means a life of the node that is over."""
-    known = metadata.catalog.broker(node_id)
-    if directory_id != NO_DIRECTORY_ID and directory_id != directory_bytes(known.directory_id):
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"node {node_id} has another data directory now than the one that the request names "
-            f"({directory_id.hex()}); ask for the present one (DescribeQuorum)",
-        )
+async def check_directory(metadata: Metadata, node_id: NodeId, directory_id: bytes) -> None:
+    """Raise `ApiError` if the request means an earlier incarnation of the node."""
+
+    def check(catalog: Catalog) -> Sequence[Fact]:
+        known = catalog.broker(node_id)
+        if directory_id != NO_DIRECTORY_ID and directory_id != directory_bytes(known.directory_id):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"node {node_id} has another data directory now than the one that the request names "
+                f"({directory_id.hex()}); ask for the present one (DescribeQuorum)",
+            )
+        return ()
+
+    await metadata.decide(check, f"the data directory of node {node_id}")
 
 
 def directory_bytes(directory_id: str) -> bytes:

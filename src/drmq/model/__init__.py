@@ -23,6 +23,7 @@ from drmq.model.ids import (
     node_of,
     topic_id_text,
 )
+from drmq.model.step import Answer, Step
 from drmq.model.value import value
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_TIMESTAMP",
     "NO_TOPIC_ID",
+    "Answer",
     "ApiError",
     "DrmqError",
     "ErrorCode",
@@ -39,6 +41,7 @@ __all__ = [
     "NodeId",
     "Offset",
     "ProducerId",
+    "Step",
     "TopicId",
     "TopicPartition",
     "life_of",

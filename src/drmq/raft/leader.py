@@ -141,14 +141,18 @@ class Leader:
 
     def propose(self, payloads: Sequence[Payload], spans: Sequence[int] | None) -> LogIndex:
         """Append payloads and give the first index. Raises a `Refusal`."""
-        if self.transfer is not None:
-            raise TransferInProgress(self.transfer.target)
-        self._proposals.check(payloads)
+        self.check_proposal(sum(map(len, payloads)), len(payloads))
         first = LogIndex(self._state.log.last_index + 1)
         for position, payload in enumerate(payloads):
             index = self._append(EntryKind.PAYLOAD, payload, spans[position] if spans is not None else 1)
             self._proposals.add(index, len(payload))
         return first
+
+    def check_proposal(self, size_bytes: int, count: int = 1) -> None:
+        """Raise a `Refusal` if `propose` would refuse payloads of this total size now."""
+        if self.transfer is not None:
+            raise TransferInProgress(self.transfer.target)
+        self._proposals.check(size_bytes, count)
 
     def propose_configuration(self, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> LogIndex:
         """Begin to change the members. Raises a `Refusal`."""

@@ -278,6 +278,10 @@ class Node:
         assert payloads, "nothing proposed"
         return self._must_lead().propose(payloads, spans)
 
+    def check_proposal(self, size_bytes: int) -> None:
+        """Raise the `Refusal` that a proposal of one payload of this size would get now, if any."""
+        self._must_lead().check_proposal(size_bytes)
+
     def propose_configuration(self, voters: Iterable[NodeId], learners: Iterable[NodeId] = ()) -> LogIndex:
         """Begin to change the members to these. Raises a `Refusal`."""
         index = self._must_lead().propose_configuration(frozenset(voters), frozenset(learners))

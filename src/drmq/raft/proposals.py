@@ -7,11 +7,10 @@ proposals are refused, and the refusal reaches the client as backpressure.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
 from drmq.raft.errors import TooMuchUncommitted
 from drmq.raft.options import RaftOptions
-from drmq.raft.types import LogIndex, Payload
+from drmq.raft.types import LogIndex
 
 
 class UncommittedProposals:
@@ -22,14 +21,15 @@ class UncommittedProposals:
         self._waiting: deque[tuple[LogIndex, int]] = deque()
         self.size_bytes = 0
 
-    def check(self, payloads: Sequence[Payload]) -> None:
+    def check(self, size_bytes: int, count: int) -> None:
         """Raise `TooMuchUncommitted` if these are too much. With nothing waiting, nothing is too much."""
         if not self._waiting:
             return
-        size_bytes = self.size_bytes + sum(map(len, payloads))
-        entry_count = len(self._waiting) + len(payloads)
         options = self._options
-        if size_bytes > options.uncommitted_bytes_max or entry_count > options.uncommitted_entries_max:
+        if (
+            self.size_bytes + size_bytes > options.uncommitted_bytes_max
+            or len(self._waiting) + count > options.uncommitted_entries_max
+        ):
             raise TooMuchUncommitted(self.size_bytes, len(self._waiting))
 
     def add(self, index: LogIndex, size_bytes: int) -> None:

@@ -18,14 +18,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from struct import Struct
 
 from drmq.broker.cluster.metadata import Metadata
-from drmq.broker.coordination.group_coordinator import GroupCoordinator
 from drmq.broker.partitions.derived_state import StateUnreadable
 from drmq.broker.partitions.log_store import Snapshots
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable, Slot, StoppedPartition
 from drmq.catalog import Assignment, Topic, TopicConfig
 from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, life_of
-from drmq.model.names import CONSUMER_OFFSETS, METADATA_GROUP
+from drmq.model.names import METADATA_GROUP
 from drmq.raft import NotCaughtUp, Refusal
 from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
 
@@ -47,7 +46,6 @@ class Assignments:
         node_id: NodeId,
         metadata: Metadata,
         table: PartitionTable,
-        groups: GroupCoordinator,
         has_files: Callable[[Topic, int], bool],
         config_of: Callable[[Topic], TopicConfig],
         notes: Snapshots,
@@ -55,7 +53,6 @@ class Assignments:
         self._node_id = node_id
         self._metadata = metadata
         self._table = table
-        self._groups = groups
         self._has_files = has_files
         self._config_of = config_of
         self._waiting: dict[TopicId, None] = {}
@@ -93,7 +90,6 @@ class Assignments:
     def on_changed(self, topics: Iterable[TopicId]) -> None:
         """The catalog has changed about these topics."""
         self._waiting.update(dict.fromkeys(sorted(topics)))
-        self._groups.shard_count = self._shard_count()
         for partition in self._table:
             if partition.is_leader:
                 self._unsettled.add(partition.group)
@@ -101,10 +97,6 @@ class Assignments:
         if self._waiting and self._worker is None:
             self._settled.clear()
             self._worker = asyncio.ensure_future(self._work())
-
-    def _shard_count(self) -> int:
-        offsets = self._metadata.committed_catalog.topics.get(CONSUMER_OFFSETS)
-        return 0 if offsets is None else offsets.partition_count
 
     async def settled(self) -> None:
         """Wait until all that was asked for so far is done."""
@@ -224,8 +216,6 @@ class Assignments:
                 await self._put_away(topic, [partition for partition, _ in brought], error)
                 return
         for partition, is_to_lead in brought:
-            if topic.name == CONSUMER_OFFSETS:
-                self._groups.add_shard(partition)
             self._table.publish(partition)
             if is_to_lead:
                 # The first of the replicas is to lead. Nobody has to wait for a leader that never was.
@@ -254,8 +244,6 @@ class Assignments:
         partition = self._table.withdraw(group)
         if partition is None:
             return
-        if partition.topic == CONSUMER_OFFSETS:
-            self._groups.remove_shard(partition.index)
         try:
             await (self._table.retire if group in self._lost else self._table.remove)(partition)
             self._made.pop(group, None)

@@ -1,136 +1,184 @@
 """The catalog on its log: cluster metadata as a replicated state machine.
 
 Every node replays the metadata log, so every node can answer questions about the cluster by itself. The node that
-leads the log is the controller: it alone appends, and its catalog says at once what it has decided, so that its next
-decision fits. Decisions may come to nothing, though: the disk refuses them, or another node leads before a majority
-has them. What follows from a fact on a node (files made, files removed, members changed) is done by
-`committed_catalog`, which runs ahead of nothing and never goes back.
+leads the log is the controller: only the controller appends, and its catalog includes at once what it has decided, so
+that its next decision fits. Such decisions may never be committed, though: the disk refuses them, or another node
+leads before a majority has them. What follows from a fact on a node (files created, files removed, members changed)
+depends on `committed_catalog`, which includes committed facts only and never goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from drmq.broker.clock import Clock
+from drmq.broker.coordination.coordinator import Coordinator, MachineDraft, OutcomeUnknown, RecordCodec
 from drmq.broker.coordination.machine_log import MachineLog
 from drmq.broker.durability import durable
-from drmq.broker.partitions.derived_state import Draft, KeyValue
+from drmq.broker.partitions.derived_state import Draft
 from drmq.broker.partitions.partition import Partition
 from drmq.catalog import Catalog, Fact, Topic, decode_fact, encode_fact
-from drmq.model import ApiError, ErrorCode, NodeId, Offset, TopicId, node_of
+from drmq.model import Answer, ApiError, ErrorCode, NodeId, Offset, Step, TopicId, node_of
 from drmq.model.names import CLUSTER_METADATA, METADATA_GROUP
 
 METADATA_TOPIC = Topic(METADATA_GROUP.topic_id, CLUSTER_METADATA, ())
-"""The topic of the metadata log. It stands outside the catalog, which is made from it."""
+"""The topic of the metadata log. It is not in the catalog, which is built from it."""
+
+Decision: TypeAlias = Callable[[Catalog], Sequence[Fact]]
+"""A request to the controller: the facts that make it true, or an `ApiError` if it is refused."""
+Decided: TypeAlias = Sequence[Fact] | ApiError
+
+CODEC: RecordCodec[Fact] = RecordCodec(encode_fact, lambda key, value: decode_fact(value or b"{}"))
 
 
-class CatalogDraft:
-    """A catalog that is being made from a snapshot. Implements `states.Draft`."""
+class CatalogMachine:
+    """The catalog as a `StateMachine`. It has no soft state, no timers, and parks no request."""
 
     def __init__(self) -> None:
         self.catalog = Catalog()
         self.touched: set[TopicId] = set()
+        """Topics that replayed facts are about, since `take_touched`."""
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        _replay(value, self.catalog, self.touched)
+    def replay(self, record: Fact) -> None:
+        topic_id = getattr(record, "topic_id", None)
+        if topic_id is not None:
+            self.touched.add(topic_id)
+        self.catalog.replay(record)
+
+    def snapshot(self) -> Iterable[Fact]:
+        return list(self.catalog.snapshot())
+
+    def handle(self, ticket: int, request: Decision, now_ms: int, wall_ms: int) -> Step[Fact, Decided]:
+        try:
+            facts = request(self.catalog)
+        except ApiError as refusal:
+            # A refusal is an answer like any other: it may depend on facts that are not committed yet.
+            return Step((), (Answer(ticket, refusal),))
+        return Step(tuple(facts), (Answer(ticket, facts),))
+
+    def become_leader(self, now_ms: int) -> None:
+        return
+
+    def resign(self) -> Step[Fact, Decided]:
+        return Step()
+
+    def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> Step[Fact, Decided]:
+        return Step()
+
+    def next_deadline(self) -> int | None:
+        return None
+
+    def on_deadline(self, now_ms: int, wall_ms: int) -> Step[Fact, Decided]:
+        return Step()
 
 
-class CatalogMachine:
-    """The catalog as a `states.Machine`."""
+class CatalogCoordinator(Coordinator[CatalogMachine, Decision, Decided, Fact]):
+    """Drives the catalog, and keeps a copy of the committed catalog while the leader's is ahead of it."""
 
-    def __init__(self) -> None:
-        self.catalog = Catalog()
+    has_soft_state = False
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(CatalogMachine, CODEC, clock)
         self.on_changed: Callable[[set[TopicId]], None] = lambda topics: None
-        """Called with the topics that committed facts were about, and with all when the catalog has become another."""
-        self.on_lead: Callable[[], None] = lambda: None
-        self.on_follow: Callable[[], None] = lambda: None
-        self._touched: set[TopicId] = set()
+        """Called with the topics that committed facts are about, and with all when a snapshot replaced the catalog."""
+        self.on_elected: Callable[[], None] = lambda: None
+        """Called when this node becomes the controller."""
         self._was_applied = False
         self._kept: Catalog | None = None
 
     @property
+    def catalog(self) -> Catalog:
+        return self.machine.catalog
+
+    @property
     def committed(self) -> Catalog:
-        """What committed facts say, and nothing else. Read it at once: it is another one when more is committed."""
+        """The committed facts and nothing else. Do not keep a reference: a later commit may replace the object."""
         return self.catalog if self._kept is None else self._kept
 
-    def keep_committed(self) -> Catalog:
-        """The catalog is about to say more than is committed; what goes on saying only that."""
+    def on_led(self) -> None:
+        self.on_elected()
+
+    def on_appending(self) -> Catalog:
+        """The catalog is about to include uncommitted facts: keep a copy without them."""
         if self._kept is None:
             self._kept = self.catalog.copy()
         return self._kept
 
-    def on_committed(self, facts: Sequence[Fact], kept: Catalog) -> None:
-        """What was decided while `kept` was kept is committed, though perhaps not all that was decided since."""
-        if self._kept is kept:
-            for fact in facts:
-                kept.replay(fact)
-
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        _replay(value, self.catalog, self._touched)
-
-    def draft(self) -> CatalogDraft:
-        return CatalogDraft()
+    def on_records_committed(self, records: Sequence[Fact], token: object) -> None:
+        """Facts that were decided while the copy `token` was kept are committed; later ones may not be."""
+        if self._kept is token and self._kept is not None:
+            for fact in records:
+                self._kept.replay(fact)
 
     def become(self, draft: Draft) -> None:
-        assert isinstance(draft, CatalogDraft), draft
-        self._touched.update(self.catalog.topics_by_id, draft.touched)
+        assert isinstance(draft, MachineDraft), draft
+        before, machine = self.machine, draft.machine
+        assert isinstance(machine, CatalogMachine), machine
+        machine.touched |= before.touched | before.catalog.topics_by_id.keys()
         if self._kept is None and self._was_applied:
-            # This is an old snapshot, with more to follow, and this node may have acted upon what it had.
-            self._kept = self.catalog
-        self.catalog = draft.catalog
-
-    def snapshot(self) -> Iterable[KeyValue]:
-        return map(encode_fact, list(self.catalog.snapshot()))
+            # An old snapshot, with more of the log to follow. This node may have acted on what it had before.
+            self._kept = before.catalog
+        self.machine = machine
 
     def on_applied(self) -> None:
         self._was_applied, self._kept = True, None
-        touched, self._touched = self._touched, set()
+        touched, self.machine.touched = self.machine.touched, set()
         self.on_changed(touched)
 
 
-def _replay(value: bytes | None, catalog: Catalog, touched: set[TopicId]) -> None:
-    fact = decode_fact(value or b"{}")
-    topic_id = getattr(fact, "topic_id", None)
-    if topic_id is not None:
-        touched.add(topic_id)
-    catalog.replay(fact)
-
-
 class Metadata:
-    """Cluster metadata on this node: the catalog to read, and on the controller to write."""
+    """Cluster metadata on this node: the catalog to read, and on the controller to change.
 
-    log: MachineLog
+    Implements `internal_topics.CoordinatorSet`, for a topic with one partition.
+    """
+
+    partition_count = 1
 
     def __init__(self, clock: Clock) -> None:
-        self.machine = CatalogMachine()
-        self._clock = clock
+        self.coordinator = CatalogCoordinator(clock)
 
-    def attach(self, partition: Partition) -> None:
-        self.log = MachineLog(partition)
+    def new_coordinator(self) -> CatalogCoordinator:
+        return self.coordinator
+
+    def add(self, partition: Partition, coordinator: object) -> None:
+        assert coordinator is self.coordinator, coordinator
+
+    def remove(self, partition: Partition) -> None:
+        return
+
+    @property
+    def log(self) -> MachineLog:
+        return self.coordinator.log
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether this node has a replica of the metadata log yet."""
+        return hasattr(self.coordinator, "log")
 
     @property
     def catalog(self) -> Catalog:
-        """On the controller: with what it has decided and is not committed yet."""
-        return self.machine.catalog
+        """On the controller: including what it has decided and is not committed yet."""
+        return self.coordinator.catalog
 
     @property
     def committed_catalog(self) -> Catalog:
-        """For whoever removes, gives up or promises something because of a fact, and for what clients are told."""
-        return self.machine.committed
+        """For code that removes, gives up or promises something because of a fact, and for what clients see."""
+        return self.coordinator.committed
 
     @property
     def is_controller(self) -> bool:
-        return hasattr(self, "log") and self.log.leads
+        return self.coordinator.leads
 
     @property
     def controller(self) -> NodeId | None:
         """The node that decides, as far as this one knows."""
-        return self.log.partition.leader if hasattr(self, "log") else None
+        return self.log.partition.leader if self.is_attached else None
 
     def voting_nodes(self) -> set[NodeId]:
-        """The nodes that elect the controller. A node knows them before it has heard what is committed."""
-        raft = self.log.partition.replica.node if hasattr(self, "log") else None
+        """The nodes that elect the controller. A node knows them before it knows what is committed."""
+        raft = self.log.partition.replica.node if self.is_attached else None
         return set() if raft is None else {node_of(member) for member in raft.configuration.voters}
 
     @property
@@ -139,64 +187,77 @@ class Metadata:
 
     @property
     def applied_offset(self) -> Offset:
-        """How much of what is committed the catalog knows."""
+        """How much of what is committed the catalog includes."""
         return min(self.log.partition.high_watermark, self.log.state.applied_offset)
 
+    # ---- on the controller ----------------------------------------------------------------------
+
+    async def decide(self, decision: Decision, what: str) -> Sequence[Fact]:
+        """Decide about a request, and wait until the facts are committed; these facts. Raises `ApiError`.
+
+        `decision` is called with the controller's catalog at the end of this turn of the event loop. Facts of all
+        decisions of one turn are one batch. A refusal, too, is raised only when everything it depends on is
+        committed. `what` names the decision in errors.
+        """
+        self.check_controller()
+        future: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
+
+        def respond(answer: Decided | Exception) -> None:
+            if future.done():
+                return
+            if isinstance(answer, Exception):
+                future.set_exception(self._explained(answer, what))
+            else:
+                future.set_result(answer)
+
+        self.coordinator.submit(decision, respond)
+        decided = await future
+        assert not isinstance(decided, ApiError)
+        return decided
+
     def append(self, facts: Sequence[Fact]) -> None:
-        """Make facts true, here at once and everywhere when they are committed. Raises `ApiError`."""
+        """Make facts true that the caller decided from `catalog` just now: here at once, elsewhere once committed.
+
+        For the controller's own rounds, which wait for nothing. Raises `ApiError`.
+        """
         if not facts:
             return
-        if not self.is_controller:
-            raise self.not_controller()
-        kept = self.machine.keep_committed()
         try:
-            self.log.append([encode_fact(fact) for fact in facts], self._clock.wall_ms())
+            self.coordinator.append(facts)
         except ApiError as error:
-            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                raise self.not_controller() from error
-            raise
-
-        def on_committed(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE:
-                self.machine.on_committed(facts, kept)
-
-        # It is the first to hear, so that whoever is answered finds what he was told.
-        self.log.when_durable(on_committed)
+            raise self._explained(error, "") from error
 
     async def committed(self, what: str) -> None:
-        """Wait until everything appended so far is committed. Raises `ApiError`."""
+        """Wait until everything decided so far is committed. Raises `ApiError`."""
         try:
             await durable(self.log.when_durable, what)
         except ApiError as error:
-            if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                raise
-            # Clients ask the next controller after this code, and only after this one.
-            raise ApiError(
-                ErrorCode.NOT_CONTROLLER,
-                f"whether {what} is stored is not known: this node has stopped deciding meanwhile; "
-                f"{self.not_controller().message}",
-            ) from error
+            raise self._explained(OutcomeUnknown(error.code, error.message), what) from error
 
-    @asynccontextmanager
-    async def certain_refusals(self) -> AsyncIterator[None]:
-        """A refusal may rest on what is decided and not committed. So it is heard when that is, like any answer."""
-        try:
-            yield
-        except ApiError:
-            self.check_controller()
-            await self.committed("what the answer rests on")
-            raise
+    def _explained(self, error: Exception, what: str) -> Exception:
+        """An error of the log in terms of the controller. Clients look for another one after NOT_CONTROLLER only."""
+        if not isinstance(error, ApiError):
+            return error
+        if isinstance(error, OutcomeUnknown):
+            if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                return ApiError(error.code, f"{what} could not be stored")
+            return ApiError(
+                ErrorCode.NOT_CONTROLLER,
+                f"whether {what} is stored is not known: this node stopped being the controller; "
+                f"{self.not_controller().message}",
+            )
+        return self.not_controller() if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error
 
     def check_controller(self) -> None:
-        """First of all: the catalog of another node may be behind, and its refusals wrong."""
+        """Before anything else: the catalog of another node may be behind, and refusals based on it wrong."""
         if not self.is_controller:
             raise self.not_controller()
 
     def not_controller(self) -> ApiError:
-        """Why this node does not decide now, for whoever asked it to."""
-        failure = self.log.partition.failure if hasattr(self, "log") else None
+        """Why this node cannot decide now."""
+        failure = self.log.partition.failure if self.is_attached else None
         if failure is not None:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {failure}")
         controller = self.controller
-        who = "nobody, at the moment: its nodes have no majority" if controller is None else f"node {controller}"
-        return ApiError(ErrorCode.NOT_CONTROLLER, f"the cluster is controlled by {who}")
+        text = "no node at the moment: there is no majority" if controller is None else f"node {controller}"
+        return ApiError(ErrorCode.NOT_CONTROLLER, f"the controller of this cluster is {text}")

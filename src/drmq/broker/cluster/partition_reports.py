@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from drmq.broker.cluster.controller import Controller
 from drmq.broker.cluster.membership import Buffer, Membership, Request
 from drmq.broker.cluster.metadata import Metadata
+from drmq.catalog import Catalog, Fact
 from drmq.model import ApiError, GroupId, NodeId, TopicId
 
 log = logging.getLogger("drmq.broker")
@@ -62,21 +63,27 @@ class PartitionReports:
 
     async def serve_reassigned(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
         group, move = group_from(payload), int.from_bytes(payload[20:28], "big")
-        catalog = self._metadata.catalog
-        topic = catalog.topics_by_id.get(group.topic_id)
-        # Where it has been told to go elsewhere in the meantime, it is not where it is to be.
-        if topic is not None and group in catalog.reassignments and topic.partitions[group.partition].moves == move:
-            self._metadata.append(catalog.finish_reassignment(topic, group.partition))
-            await self._metadata.committed(f"the reassignment of {topic.name}-{group.partition}")
+
+        def finish(catalog: Catalog) -> Sequence[Fact]:
+            topic = catalog.topics_by_id.get(group.topic_id)
+            if topic is None or group not in catalog.reassignments or topic.partitions[group.partition].moves != move:
+                return ()  # deleted, or moved to another target since: the report is about an earlier move
+            return catalog.finish_reassignment(topic, group.partition)
+
+        await self._metadata.decide(finish, f"the end of the reassignment of {group}")
         return ()
 
     async def serve_lost(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
         group, arrival = group_from(payload), int.from_bytes(payload[20:28], "big")
-        topic = self._metadata.catalog.topics_by_id.get(group.topic_id)
-        if topic is not None:
+
+        def lose(catalog: Catalog) -> Sequence[Fact]:
+            topic = catalog.topics_by_id.get(group.topic_id)
+            if topic is None:
+                return ()
             self._controller.check_majority_without(peer, group, topic)
-            self._metadata.append(self._metadata.catalog.lose_replica(topic, group.partition, peer, arrival))
-            await self._metadata.committed(f"the loss of {topic.name}-{group.partition} on node {peer}")
+            return catalog.lose_replica(topic, group.partition, peer, arrival)
+
+        await self._metadata.decide(lose, f"the loss of {group} on node {peer}")
         return ()
 
 

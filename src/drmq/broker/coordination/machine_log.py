@@ -1,22 +1,27 @@
-"""Where a state machine meets its log: records in, records replayed, answers when they are committed.
+"""The log of one replicated state machine: records in, replayed at once, committed later.
 
-The catalog and the group shards are pure: they decide which records an input leads to and change
-only by replaying records. This driver gives them a partition to live in. Its one rule is that every
-answer waits until the log is committed up to its end at the moment of the answer, whether or not the
-answer's own input wrote anything: it may rest on what an earlier one wrote.
+A leader collects the records of one turn of the event loop (`add`) and appends them as one batch (`flush`). Each
+record is replayed when it is added, so that the next request of the same turn already sees it. Between the first `add`
+and the `flush` nothing else runs, so the log's answer cannot change: `add` asks beforehand whether the log would take
+the batch, and refuses with nothing changed if it would not.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable
 
 from drmq.broker.partitions.derived_state import KeyValue, MachineState
-from drmq.broker.partitions.partition import Partition
-from drmq.model import ErrorCode, Offset
+from drmq.broker.partitions.partition import OWN_BATCH_BYTES_MAX, Partition
+from drmq.model import ApiError, ErrorCode, Offset
 from drmq.records import Record, encode_batch
 
 SNAPSHOT_AFTER_BYTES = 8 * 1024 * 1024
 """Log written since the last snapshot that makes a new one worth its write."""
+
+_BATCH_OVERHEAD_BYTES = 128
+_RECORD_OVERHEAD_BYTES = 32
+"""More than the encoding adds to a batch and to each record."""
 
 
 class MachineLog:
@@ -27,26 +32,53 @@ class MachineLog:
         self.partition = partition
         self.state = partition.state
         self._snapshot_at_bytes = partition.log.size_bytes
+        self._open: list[KeyValue] = []
+        """Records that are replayed and not yet appended: between `add` and `flush`."""
+        self._open_bytes = _BATCH_OVERHEAD_BYTES
 
     @property
     def leads(self) -> bool:
         """Whether this node decides."""
         return self.partition.is_serving
 
-    def append(self, records: Iterable[KeyValue], now_ms: int) -> None:
-        """Propose records as one batch, all or none, and replay them. Raises `ApiError` with nothing changed."""
+    def add(self, records: Iterable[KeyValue], now_ms: int) -> None:
+        """Replay records and put them into the batch of this turn, all or none. Raises `ApiError` with nothing changed.
+
+        The caller must call `flush` before it returns to the event loop.
+        """
         taken: list[KeyValue] = []
         size_bytes = 0
         for key, value in records:
-            # Asked before the next record is made: what is too large must not be in memory as a whole to be refused.
-            size_bytes += len(key) + len(value or b"")
+            # Checked before the next record is encoded: a step that is too large must not be in memory as a whole.
+            size_bytes += len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
             self.partition.check_own_size(size_bytes)
             taken.append((key, value))
-        batch = encode_batch(Record(Offset(index), now_ms, key, value) for index, (key, value) in enumerate(taken))
-        appended = self.partition.append_own(batch)
+        if self._open and self._open_bytes + size_bytes > OWN_BATCH_BYTES_MAX:
+            self.flush(now_ms)
+        self.partition.check_may_append(self._open_bytes + size_bytes)
         for key, value in taken:
             self.state.machine.replay(key, value)
+        self._open += taken
+        self._open_bytes += size_bytes
+
+    def flush(self, now_ms: int) -> None:
+        """Append what was added since the last flush as one batch."""
+        if not self._open:
+            return
+        taken, self._open, self._open_bytes = self._open, [], _BATCH_OVERHEAD_BYTES
+        batch = encode_batch(Record(Offset(index), now_ms, key, value) for index, (key, value) in enumerate(taken))
+        try:
+            appended = self.partition.append_own(batch)
+        except ApiError as refusal:
+            # `add` checked for this, so it is a bug. The machine says more than its log: it must be loaded again.
+            self.state.discard(self.partition, OSError(errno.EAGAIN, f"the log refused a batch: {refusal}"))
+            raise
         self.state.note_appended(appended.next_offset)
+
+    def append(self, records: Iterable[KeyValue], now_ms: int) -> None:
+        """Append records as a batch of their own, all or none, and replay them. Raises `ApiError`, nothing changed."""
+        self.add(records, now_ms)
+        self.flush(now_ms)
 
     def when_durable(self, done: Callable[[ErrorCode], None]) -> None:
         """Call `done` once everything appended so far is committed; at once if it is already."""

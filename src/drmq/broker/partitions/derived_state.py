@@ -293,7 +293,7 @@ class MachineState:
         try:
             self.replay_to(partition.high_watermark)
         except _UNREADABLE as error:
-            self._on_unreadable(partition, error)
+            self.discard(partition, error)
             return
         self.applied_index = LogIndex(committed.end - 1)
         partition.replica.on_applied(self.applied_index)
@@ -309,7 +309,7 @@ class MachineState:
             try:
                 self._take_back(partition)
             except _UNREADABLE as error:
-                self._on_unreadable(partition, error)
+                self.discard(partition, error)
             finally:
                 # Whoever waits here for an answer hears that he must ask elsewhere, whatever the disk does.
                 self.machine.on_follow()
@@ -321,7 +321,8 @@ class MachineState:
             self.replay_to(partition.high_watermark)
             self.applied_index = LogIndex(0) if partition.replica.node is None else partition.replica.node.applied_index
 
-    def _on_unreadable(self, partition: Partition, error: Exception) -> None:
+    def discard(self, partition: Partition, error: Exception) -> None:
+        """The machine cannot be used any more: its replica fails, and begins again by loading the machine."""
         self._unreadable = error
         partition.on_state_unreadable(str(error), is_damage=not isinstance(error, OSError))
 
@@ -350,7 +351,7 @@ class MachineState:
                 # Nothing has to be committed for others to see it: after an installation that may take its time.
                 self.machine.on_applied()
         elif isinstance(reloaded, _NotLoaded):
-            self._on_unreadable(partition, reloaded.error)
+            self.discard(partition, reloaded.error)
 
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
         stored = self.snapshots.load_latest(STATE_SNAPSHOT)

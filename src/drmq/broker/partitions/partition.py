@@ -325,6 +325,15 @@ class Partition:
         self.check_own_size(len(batch))
         return self._place(memoryview(batch), read_header(batch), 0, -1, False)
 
+    def check_may_append(self, size_bytes: int) -> None:
+        """Raise `ApiError` if `append_own` would refuse a batch of this size now."""
+        self._check_leads()
+        self.check_own_size(size_bytes)
+        try:
+            self.replica.check_proposal(size_bytes)
+        except Refusal as refusal:
+            raise self._refused(refusal) from refusal
+
     def check_own_size(self, size_bytes: int) -> None:
         """Raise `ApiError` if a batch of this size cannot be sent to the followers."""
         if size_bytes > OWN_BATCH_BYTES_MAX:
@@ -353,11 +362,8 @@ class Partition:
         header = tuple.__new__(BatchHeader, (base_offset, header[1], self.leader_epoch, *header[3:]))
         try:
             self.replica.propose(header, batch, wants_written)
-        except (NotLeader, TransferInProgress) as refusal:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads()) from refusal
         except Refusal as refusal:
-            # More waits for the followers than may: the client tries again, later.
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{self.topic}-{self.index}: {refusal}") from refusal
+            raise self._refused(refusal) from refusal
         if header.producer_id >= 0:
             self.producers.apply(header, max(now_ms, self._events.believed_ms))
         next_offset = self.next_offset = header.next_offset
@@ -366,6 +372,12 @@ class Partition:
         self._uncommitted_bytes += size
         self._events.uncommitted_bytes += size
         return Appended(base_offset, next_offset, append_time_ms)
+
+    def _refused(self, refusal: Refusal) -> ApiError:
+        if isinstance(refusal, NotLeader | TransferInProgress):
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads())
+        # Too much is uncommitted because the followers are slow. The client tries again later.
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{self.topic}-{self.index}: {refusal}")
 
     def trim(self, offset: Offset, done: Done) -> None:
         """Have the records below `offset` removed on all replicas. Raises `ApiError` with nothing changed."""

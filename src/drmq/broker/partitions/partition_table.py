@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from drmq.broker.clock import Clock
 from drmq.broker.partitions.derived_state import (
@@ -57,8 +57,17 @@ class StoppedPartition:
 
 
 Slot = Partition | StoppedPartition
-MachineOf = Callable[[Topic, int], Machine | None]
-"""The state machine that lives on a partition, if it is one of the broker's own."""
+
+
+class PartitionRegistry(Protocol):
+    """What must know of each partition of an internal topic; `coordination.InternalTopics` is the real one."""
+
+    def machine_of(self, topic: Topic, index: int) -> Machine | None:
+        """The state machine of a partition that is about to be opened; None for a partition of messages."""
+
+    def on_opened(self, partition: Partition) -> None: ...
+
+    def on_removed(self, partition: Partition) -> None: ...
 
 
 def log_options(config: TopicConfig) -> LogOptions:
@@ -81,7 +90,7 @@ class PartitionTable:
         pool: Executor,
         shelf: SnapshotCache,
         clock: Clock,
-        machine_of: MachineOf,
+        internal_topics: PartitionRegistry,
     ) -> None:
         self.committed_catalog: Callable[[], Catalog] = Catalog
         """What exists, here or elsewhere; set by the broker."""
@@ -101,7 +110,7 @@ class PartitionTable:
         self._writer = writer
         self._pool = pool
         self._shelf = shelf
-        self._machine_of = machine_of
+        self._internal_topics = internal_topics
         self._by_name: dict[str, dict[int, Slot]] = {}
         self._by_id: dict[TopicId, dict[int, Slot]] = {}
         self._by_log: dict[Log, Partition] = {}
@@ -187,7 +196,7 @@ class PartitionTable:
 
     def _state(self, topic: Topic, index: int, opened: Log) -> MachineState | MessageState:
         snapshots = self._store.snapshots(topic.name, topic.topic_id, index)
-        machine = self._machine_of(topic, index)
+        machine = self._internal_topics.machine_of(topic, index)
         if machine is None:
             return MessageState(opened, snapshots, self.seen_ms)
         return MachineState(opened, snapshots, machine)
@@ -222,6 +231,7 @@ class PartitionTable:
 
     def publish(self, partition: Partition) -> None:
         """Serve a partition, and have it take part in its group."""
+        self._internal_topics.on_opened(partition)
         self._put(partition.topic, partition.topic_id, partition.index, partition)
         self._by_log[partition.log] = partition
         self._host.add(partition)
@@ -251,6 +261,7 @@ class PartitionTable:
             return None
         self._host.remove(slot)
         slot.close()
+        self._internal_topics.on_removed(slot)
         return slot
 
     async def put_away(self, partition: Partition) -> None:

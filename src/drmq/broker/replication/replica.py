@@ -203,6 +203,10 @@ class Replica:
         if not self.is_dirty:
             self._host.mark_dirty(self)
 
+    def check_proposal(self, size_bytes: int) -> None:
+        """Raise the `raft.Refusal` with which a batch of this size would be refused now, if any."""
+        self._consensus().check_proposal(size_bytes)
+
     def propose_own(self, payload: bytes) -> LogIndex:
         """Append a command of the broker's own, which takes no offset. Raises a `raft.Refusal`."""
         node = self._consensus()

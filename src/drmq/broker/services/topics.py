@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drmq.broker.cluster.metadata import Metadata
 from drmq.broker.replication.group_host import GroupHost
-from drmq.catalog import Fact, Topic, TopicConfig, TopicCreated, TopicDefaults, effective
+from drmq.catalog import Catalog, Fact, Topic, TopicConfig, TopicCreated, TopicDefaults, effective
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicId
 
 log = logging.getLogger("drmq.broker")
@@ -49,9 +49,9 @@ class TopicService:
         internal: bool = False,
     ) -> Topic:
         """Create a topic and wait until it can be used. Raises `ApiError`."""
-        self._metadata.check_controller()
-        catalog = self._metadata.catalog
-        async with self._metadata.certain_refusals():
+        described: list[Topic] = []
+
+        def create(catalog: Catalog) -> Sequence[Fact]:
             facts = catalog.create_topic(
                 name,
                 topic_id,
@@ -61,11 +61,14 @@ class TopicService:
                 replication_factor=replication_factor,
                 replicas=replicas,
             )
-        if validate_only:
             created = facts[0]
             assert isinstance(created, TopicCreated)
-            return catalog.described(created)
-        await self._commit(facts, f"topic {name!r}")
+            described.append(catalog.described(created))
+            return () if validate_only else facts
+
+        await self._metadata.decide(create, f"topic {name!r}")
+        if validate_only:
+            return described[0]
         topic = self._metadata.catalog.topic(name)
         log.info("created topic %s with %d partitions", name, partition_count)
         await self._led(topic, range(partition_count))
@@ -73,13 +76,27 @@ class TopicService:
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic: gone for clients when this returns, its disk space freed soon after."""
-        self._metadata.check_controller()
-        async with self._metadata.certain_refusals():
-            if topic.topic_id not in self._metadata.catalog.topics_by_id:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is gone already")
-        await self._commit(self._metadata.catalog.delete_topic(topic), f"the deletion of topic {topic.name!r}")
-        self.on_deleted(topic)
-        log.info("deleted topic %s", topic.name)
+
+        def find(catalog: Catalog) -> Topic:
+            present = catalog.topics_by_id.get(topic.topic_id)
+            if present is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is deleted already")
+            return present
+
+        await self.delete_found(find, f"topic {topic.name!r}")
+
+    async def delete_found(self, find: Callable[[Catalog], Topic], what: str) -> Topic:
+        """Delete the topic that `find` finds in the controller's catalog, and return it. `what` names it in errors."""
+        found: list[Topic] = []
+
+        def delete(catalog: Catalog) -> Sequence[Fact]:
+            found.append(find(catalog))
+            return catalog.delete_topic(found[0])
+
+        await self._metadata.decide(delete, f"the deletion of {what}")
+        self.on_deleted(found[0])
+        log.info("deleted topic %s", found[0].name)
+        return found[0]
 
     async def add_partitions(
         self,
@@ -90,38 +107,42 @@ class TopicService:
         validate_only: bool = False,
     ) -> None:
         """Raise a topic's partitions to `partition_count`. Raises `ApiError` with nothing changed."""
-        self._metadata.check_controller()
-        async with self._metadata.certain_refusals():
-            facts = self._metadata.catalog.add_partitions(name, partition_count, replicas)
-        if validate_only:
-            return
-        before = self._metadata.catalog.topic(name).partition_count
-        await self._commit(facts, f"the new partitions of {name!r}")
-        await self._led(self._metadata.catalog.topic(name), range(before, partition_count))
+        before: list[int] = []
+
+        def add(catalog: Catalog) -> Sequence[Fact]:
+            facts = catalog.add_partitions(name, partition_count, replicas)
+            before.append(catalog.topic(name).partition_count)
+            return () if validate_only else facts
+
+        await self._metadata.decide(add, f"the new partitions of {name!r}")
+        if not validate_only:
+            await self._led(self._metadata.catalog.topic(name), range(before[0], partition_count))
 
     async def set_configs(self, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace all of a topic's settings."""
-        self._metadata.check_controller()
-        async with self._metadata.certain_refusals():
-            facts = self._metadata.catalog.set_configs(name, configs)
-        await self._change_configs(name, facts, validate_only)
+
+        def change(catalog: Catalog) -> Sequence[Fact]:
+            facts = catalog.set_configs(name, configs)
+            return () if validate_only else facts
+
+        await self._metadata.decide(change, f"the settings of {name!r}")
 
     async def change_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """Change single settings of a topic; None returns one to its default."""
-        self._metadata.check_controller()
-        async with self._metadata.certain_refusals():
-            facts = self._metadata.catalog.change_configs(name, changes)
-        await self._change_configs(name, facts, validate_only)
+        await self.derive_configs(name, lambda topic: changes, validate_only=validate_only)
 
-    async def _change_configs(self, name: str, facts: list[Fact], validate_only: bool) -> None:
-        if not validate_only:
-            await self._commit(facts, f"the settings of {name!r}")
+    async def derive_configs(
+        self, name: str, changes: Callable[[Topic], Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> None:
+        """Change single settings of a topic to values that `changes` derives from its present ones."""
 
-    async def _commit(self, facts: Sequence[Fact], what: str) -> None:
-        self._metadata.append(facts)
-        await self._metadata.committed(what)
+        def change(catalog: Catalog) -> Sequence[Fact]:
+            facts = catalog.change_configs(name, changes(catalog.topic(name)))
+            return () if validate_only else facts
+
+        await self._metadata.decide(change, f"the settings of {name!r}")
 
     async def _led(self, topic: Topic, indexes: Iterable[int]) -> None:
         """Wait until partitions have leaders; a while at most."""

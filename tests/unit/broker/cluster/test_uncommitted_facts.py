@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drmq.broker.cluster.metadata import CatalogMachine
+from drmq.broker.cluster.metadata import CatalogCoordinator
 from drmq.broker.partitions.derived_state import encode_state
 from drmq.broker.replication.entry_log import encode_trim
 from drmq.catalog import BrokerRemoved, TopicCreated, encode_fact
@@ -44,7 +44,7 @@ from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
 from support.broker_harness import Harness
 from support.harness_leader import receive
 from support.other_nodes import add_node
-from support.replica_harness import SELF, ReplicaHarness
+from support.replica_harness import SELF, FrozenClock, ReplicaHarness
 
 
 class Held:
@@ -314,7 +314,7 @@ def test_a_controller_that_is_deposed_meanwhile_says_so_in_the_words_of_controll
     error = created.exception()
     assert isinstance(error, ApiError)
     assert "topic 'other'" in error.message
-    assert "controlled by node 2" in error.message
+    assert "the controller of this cluster is node 2" in error.message
     held.let_writer_go()
     harness.settle()
 
@@ -450,13 +450,13 @@ def created(name: str, number: int) -> tuple[bytes, bytes]:
 
 
 def test_the_committed_catalog_stays_until_what_was_decided_is_committed() -> None:
-    machine = CatalogMachine()
+    machine = CatalogCoordinator(FrozenClock())
     machine.replay(*created("first", 1))
     machine.on_applied()
     assert machine.committed is machine.catalog
-    machine.keep_committed()
+    machine.on_appending()
     machine.replay(*created("second", 2))
-    machine.keep_committed()
+    machine.on_appending()
     machine.replay(*created("third", 3))
     assert machine.committed.topics.keys() == {"first"}
     assert machine.catalog.topics.keys() == {"first", "second", "third"}
@@ -466,7 +466,7 @@ def test_the_committed_catalog_stays_until_what_was_decided_is_committed() -> No
 
 def test_the_committed_catalog_does_not_go_back_to_a_snapshot() -> None:
     """A state that is made anew begins with a snapshot: older than what this node may have acted upon."""
-    machine = CatalogMachine()
+    machine = CatalogCoordinator(FrozenClock())
     machine.replay(*created("first", 1))
     machine.replay(*created("second", 2))
     machine.on_applied()
@@ -484,7 +484,7 @@ def test_the_committed_catalog_does_not_go_back_to_a_snapshot() -> None:
 
 def test_what_an_installed_snapshot_says_is_committed() -> None:
     """A follower was away, and gets the leader's snapshot. Nothing more has to be committed for it to act upon that."""
-    machine = CatalogMachine()
+    machine = CatalogCoordinator(FrozenClock())
     heard: list[set[TopicId]] = []
     machine.on_changed = heard.append
     desk = ReplicaHarness(FakeFiles(), members=(1, 2, 3), machine=machine)
@@ -502,7 +502,7 @@ def test_what_an_installed_snapshot_says_is_committed() -> None:
 
 def test_what_a_start_finds_is_committed() -> None:
     """There is nothing older that this process has acted upon."""
-    machine = CatalogMachine()
+    machine = CatalogCoordinator(FrozenClock())
     snapshot = machine.draft()
     snapshot.replay(*created("first", 1))
     machine.become(snapshot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drmq.broker import Partition, ShardDriver
+from drmq.broker import GroupShardCoordinator, Partition
 from drmq.catalog import Fact
 from drmq.model import ApiError, ErrorCode
 from drmq.wire.messages.offset_commit import (
@@ -42,9 +42,9 @@ def committed(harness: Harness) -> int:
     return offset
 
 
-def shard(harness: Harness) -> ShardDriver:
+def shard(harness: Harness) -> GroupShardCoordinator:
     found = harness.broker.groups.shard_of(GROUP)
-    assert isinstance(found, ShardDriver)
+    assert isinstance(found, GroupShardCoordinator)
     return found
 
 
@@ -82,7 +82,7 @@ def test_a_coordinator_that_has_not_heard_of_the_new_topic_keeps_its_offsets(har
     behind = harness.broker.catalog.copy()
     harness.create_topic(TOPIC)
     commit(harness, 7)
-    harness.broker.metadata.machine._kept = behind
+    harness.broker.metadata.coordinator._kept = behind
     lead_anew(harness)
     assert committed(harness) == 7
 
@@ -99,19 +99,19 @@ def test_a_late_word_of_the_deletion_takes_nothing_from_the_new_topic(harness: H
 def test_what_the_log_refused_to_forget_is_told_to_nobody(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.create_topic(TOPIC)
     commit(harness, 1_000)
-    append_own = Partition.append_own
+    check_may_append = Partition.check_may_append
 
-    def refuse(partition: Partition, batch: bytearray) -> object:
+    def refuse(partition: Partition, size_bytes: int) -> None:
         if partition is shard(harness).log.partition:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too much waits for the followers")
-        return append_own(partition, batch)
+        check_may_append(partition, size_bytes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "append_own", refuse)
+        patch.setattr(Partition, "check_may_append", refuse)
         harness.run(harness.broker.topics.delete(harness.broker.catalog.topic(TOPIC)))
         harness.settle()
     harness.create_topic(TOPIC)
-    assert len(shard(harness).shard.replicated.offsets) == 1
+    assert len(shard(harness).machine.replicated.offsets) == 1
     assert committed(harness) == NOTHING
     commit(harness, 7)
     assert committed(harness) == 7

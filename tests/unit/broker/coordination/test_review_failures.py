@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from drmq import groups
-from drmq.broker import Partition, ShardDriver, StateUnreadable
+from drmq.broker import GroupShardCoordinator, Partition, StateUnreadable
 from drmq.broker.partitions.derived_state import PRODUCERS_SNAPSHOT, MachineState
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.testing.files import FakeFiles
@@ -69,12 +69,12 @@ def test_a_shard_that_cannot_be_loaded_again_answers_nothing(
 ) -> None:
     """Its state holds records that its log lost. To go on with it would be to promise them."""
     shard = harness.broker.groups.shard_of("readers")
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     answers: list[groups.GroupResponse | ErrorCode] = []
 
     def commit(offset: int) -> None:
         request = groups.OffsetCommitRequest("readers", (groups.OffsetToCommit("orders", 0, Offset(offset)),))
-        harness.call(lambda: shard.handle(request, answers.append))
+        harness.call(lambda: shard.submit(request, answers.append))
         harness.settle()
 
     def refuse(state: MachineState) -> None:

@@ -9,7 +9,7 @@ import errno
 
 import pytest
 
-from drmq.broker import ShardDriver, StateUnreadable
+from drmq.broker import GroupShardCoordinator, StateUnreadable
 from drmq.broker.cluster.metadata import Metadata
 from drmq.broker.coordination.machine_log import MachineLog
 from drmq.broker.partitions.derived_state import STATE_SNAPSHOT, KeyValue, encode_state, pack_snapshot
@@ -173,12 +173,12 @@ def test_a_catalog_that_cannot_be_read_does_not_count_as_known() -> None:
     batch = encode_batch([Record(Offset(0), 0, *encode_fact(BrokerRemoved(NodeId(7))))])
     stamp(memoryview(batch), Offset(0), LeaderEpoch(1))
     leader.own(EntryKind.PAYLOAD, bytes(batch))
-    desk = ReplicaHarness(files, members=GROUP, machine=metadata.machine)
+    desk = ReplicaHarness(files, members=GROUP, machine=metadata.coordinator)
     receive(desk, leader.appends(1))
     desk.work()
     files = files.after_kill()
-    desk = ReplicaHarness(files, members=GROUP, machine=metadata.machine, is_old=True)
-    metadata.attach(desk.partition)
+    desk = ReplicaHarness(files, members=GROUP, machine=metadata.coordinator, is_old=True)
+    metadata.coordinator.attach(desk.partition)
     files.drop_caches()
     files.fail("read", errno.EIO, path_part=".log")
     receive(desk, leader.appends(int(leader.last_index), commit=int(leader.last_index)))
@@ -314,19 +314,19 @@ def test_members_that_wait_are_answered_when_their_groups_cannot_be_read_back(
 
     harness.join("readers")
     shard = harness.broker.groups.shard_of("readers")
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     joined: list[object] = []
     committed: list[object] = []
     join = JoinGroupRequest("readers", "", "consumer", (Protocol("range", b""),), 10_000, 20_000)
-    harness.call(lambda: shard.handle(join, joined.append))
-    harness.call(lambda: shard.handle(commit(5), committed.append))
+    harness.call(lambda: shard.submit(join, joined.append))
+    harness.call(lambda: shard.submit(commit(5), committed.append))
     harness.settle()
     assert (joined, len(committed)) == ([], 1)
     name = shard.log.partition.log.name
     files.drop_caches()
     files.fail("write", errno.ENOSPC, path_part=f"{name}/0")
     fault = files.fail("read", errno.EIO, path_part=f"{name}/0", fail_count=100)
-    harness.call(lambda: shard.handle(commit(6), committed.append))
+    harness.call(lambda: shard.submit(commit(6), committed.append))
     harness.settle()
     assert fault.fail_count < 100
     assert joined == [ErrorCode.NOT_COORDINATOR]
@@ -338,7 +338,7 @@ def test_members_that_wait_are_answered_when_their_groups_cannot_be_read_back(
         if shard.log.leads:
             break
     assert shard.log.leads
-    assert [each.offset for each in shard.shard.replicated.offsets] == [5]
+    assert [each.offset for each in shard.machine.replicated.offsets] == [5]
 
 
 # ---- a snapshot for a follower ---------------------------------------------------------------------

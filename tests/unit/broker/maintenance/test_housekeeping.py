@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from drmq.broker import BrokerOptions, Partition, ShardDriver
+from drmq.broker import BrokerOptions, GroupShardCoordinator, Partition
 from drmq.broker.coordination.machine_log import MachineLog
 from drmq.broker.maintenance.housekeeping import Maintenance
 from drmq.broker.partitions.derived_state import (
@@ -302,21 +302,21 @@ def test_who_was_seen_while_the_clock_was_behind_is_not_forgotten_when_it_is_set
     with Harness(files, clock_ahead_ms=-MONTH_MS) as again:
         produce(again, 8, 0)
         shard = again.broker.groups.shard_of("readers")
-        assert isinstance(shard, ShardDriver)
+        assert isinstance(shard, GroupShardCoordinator)
         request = OffsetCommitRequest("readers", (OffsetToCommit("orders", 0, Offset(1)),))
         again.run(answer_to(again, shard, request))
         again.clock.ahead_ms = 0
         again.run(again.broker.maintenance.round([]))
-        again.broker.groups.expire_offsets(again.broker.maintenance.expiry.now_ms())
+        again.call(lambda: again.broker.groups.expire_offsets(again.broker.maintenance.expiry.now_ms()))
         again.settle()
         producers = again.partition("orders").producers
         assert [producers.find_repeat(a_header(number, 0, 0)) is not None for number in (7, 8)] == [True, True]
-        assert [each.offset for each in shard.shard.replicated.offsets] == [1]
+        assert [each.offset for each in shard.machine.replicated.offsets] == [1]
 
 
-async def answer_to(harness: Harness, shard: ShardDriver, request: OffsetCommitRequest) -> object:
+async def answer_to(harness: Harness, shard: GroupShardCoordinator, request: OffsetCommitRequest) -> object:
     answered = harness.loop.create_future()
-    shard.handle(request, answered.set_result)
+    shard.submit(request, answered.set_result)
     return await answered
 
 
@@ -388,13 +388,13 @@ def test_the_snapshot_of_a_machine_says_where_it_belongs(harness: Harness) -> No
 def test_groups_survive_a_snapshot_and_a_crash(harness: Harness, files: FakeFiles) -> None:
     member_id, generation = harness.join("readers")
     shard = harness.broker.groups.shard_of("readers")
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     harness.run(harness.broker.maintenance.save_machine(shard.log))
     assert shard.log.state.snapshots.offsets(STATE_SNAPSHOT)
     harness.crash()
     with Harness(files.after_power_cut(1)) as again:
         found = again.broker.groups.shard_of("readers")
-        assert isinstance(found, ShardDriver)
+        assert isinstance(found, GroupShardCoordinator)
         assert isinstance(found.log.partition.state, MachineState)
         assert found.log.leads
         from drmq.wire.messages.heartbeat import HeartbeatRequest
@@ -405,14 +405,15 @@ def test_groups_survive_a_snapshot_and_a_crash(harness: Harness, files: FakeFile
 def test_a_machine_that_is_never_at_rest_is_saved_too(harness: Harness, files: FakeFiles) -> None:
     """A commit is under way whenever the round looks. What it tells is saved once it is committed."""
     shard = harness.broker.groups.shard_of("readers")
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     harness.create_topic("orders")
 
     async def commit_and_save(position: int) -> None:
         answered = harness.loop.create_future()
-        shard.handle(
+        shard.submit(
             OffsetCommitRequest("readers", (OffsetToCommit("orders", 0, Offset(position)),)), answered.set_result
         )
+        await asyncio.sleep(0)  # requests are handled at the end of a turn of the loop
         assert shard.log.state.applied_offset > shard.log.partition.high_watermark
         await harness.broker.maintenance.save_machine(shard.log)
         await answered
@@ -423,19 +424,19 @@ def test_a_machine_that_is_never_at_rest_is_saved_too(harness: Harness, files: F
     harness.crash()
     with Harness(files.after_power_cut(1)) as again:
         found = again.broker.groups.shard_of("readers")
-        assert isinstance(found, ShardDriver)
-        assert [each.offset for each in found.shard.replicated.offsets] == [8]
+        assert isinstance(found, GroupShardCoordinator)
+        assert [each.offset for each in found.machine.replicated.offsets] == [8]
 
 
 def test_what_was_never_committed_is_not_in_a_snapshot(harness: Harness) -> None:
     """The disk refuses the commit that the snapshot was to tell of."""
     shard = harness.broker.groups.shard_of("readers")
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     harness.create_topic("orders")
     partition = shard.log.partition
 
     async def commit_and_fail() -> None:
-        shard.handle(OffsetCommitRequest("readers", (OffsetToCommit("orders", 0, Offset(7)),)), lambda answer: None)
+        shard.submit(OffsetCommitRequest("readers", (OffsetToCommit("orders", 0, Offset(7)),)), lambda answer: None)
         saving = asyncio.ensure_future(harness.broker.maintenance.save_machine(shard.log))
         await asyncio.sleep(0)
         partition.replica._fail("the disk is gone", is_final=True)

@@ -24,7 +24,7 @@ from drmq.storage import Log, StorageError, Writer
 from drmq.transport.peers import ConnectionKind, Hello, Identity, LeaderNotice, Network, PeerMessage, Sleep, Wake
 from support.batches import a_batch
 from support.broker_harness import TurnableLoop
-from support.replica_harness import FrozenClock, InlinePool
+from support.replica_harness import FrozenClock, InlinePool, OneMachine
 
 TICK_S = 1_000.0
 """Long enough that no real time counts."""
@@ -69,7 +69,7 @@ class Place:
             InlinePool(),
             SnapshotCache(InlinePool()),
             FrozenClock(),
-            lambda topic, index: None,
+            OneMachine(None),
         )
         self.table.member = MemberId(self.node_id)
         self.sent: list[PeerMessage] = []

@@ -344,8 +344,8 @@ MUTANTS = [
     Mutant(
         "a deletion is confirmed before it is committed",
         "broker.services.topics",
-        "        await self._commit(self._metadata.catalog.delete_topic(topic), f",
-        "        self._metadata.append(self._metadata.catalog.delete_topic(topic)); str(",
+        '        await self._metadata.decide(delete, f"the deletion of {what}")\n',
+        "        self._metadata.append(delete(self._metadata.catalog))\n",
         20,
         3,
         kind="topics",
@@ -413,9 +413,9 @@ MUTANTS = [
     ),
     Mutant(
         "an offset commit is answered before it is replicated",
-        "broker.coordination.group_coordinator",
-        "            self.log.when_durable(lambda error: self._answer(step, error))",
-        "            self._answer(step, ErrorCode.NONE)",
+        "broker.coordination.coordinator",
+        "            self.log.when_durable(partial(self._on_durable, records, answers, callbacks, self._token))\n",
+        "            self._on_durable(records, answers, callbacks, self._token, ErrorCode.NONE)\n",
         50,
         40,
     ),

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from drmq import groups
-from drmq.broker import BrokerOptions, Partition, ShardDriver
+from drmq.broker import BrokerOptions, GroupShardCoordinator, Partition
 from drmq.broker.partitions.partition import OWN_BATCH_BYTES_MAX
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.testing.files import FakeFiles
@@ -32,17 +32,17 @@ def a_join(member_id: str = "") -> groups.JoinGroupRequest:
     return groups.JoinGroupRequest(GROUP, member_id, "consumer", (groups.Protocol("range", b""),), 10_000, 20_000)
 
 
-def hand_in(harness: Harness, request: groups.GroupRequest) -> tuple[list[Answer], ShardDriver, int]:
+def hand_in(harness: Harness, request: groups.GroupRequest) -> tuple[list[Answer], GroupShardCoordinator, int]:
     """Hand a request in; the list that its answer will be in, and where it waits."""
     answers: list[Answer] = []
     shard = harness.broker.groups.shard_of(GROUP)
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     ticket = harness.run(_on_loop(shard, request, answers))
     return answers, shard, ticket
 
 
-async def _on_loop(shard: ShardDriver, request: groups.GroupRequest, answers: list[Answer]) -> int:
-    return shard.handle(request, answers.append)
+async def _on_loop(shard: GroupShardCoordinator, request: groups.GroupRequest, answers: list[Answer]) -> int:
+    return shard.submit(request, answers.append)
 
 
 def committed(harness: Harness) -> int:
@@ -59,8 +59,8 @@ def test_an_answer_waits_for_the_disk_also_if_it_wrote_nothing_itself(harness: H
 
     def both() -> None:
         shard = harness.broker.groups.shard_of(GROUP)
-        shard.handle(a_commit(5), stored.append)
-        shard.handle(groups.OffsetFetchRequest(GROUP, None), read.append)
+        shard.submit(a_commit(5), stored.append)
+        shard.submit(groups.OffsetFetchRequest(GROUP, None), read.append)
         assert stored == read == []
 
     harness.call(both)
@@ -94,7 +94,7 @@ def test_a_full_disk_is_answered_and_what_was_decided_then_is_not_true(harness: 
     assert committed(harness) == 7
 
 
-def refuse(partition: Partition, batch: bytes) -> None:
+def refuse(partition: Partition, size_bytes: int) -> None:
     """As a partition does while its lead is handed over: it still leads, and takes nothing."""
     raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the lead of {partition!r} is being handed over")
 
@@ -105,7 +105,7 @@ def test_a_generation_that_the_log_refused_is_told_to_nobody(
     member_id, generation = harness.join(GROUP)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "append_own", refuse)
+        patch.setattr(Partition, "check_may_append", refuse)
         refused, _, _ = hand_in(harness, a_join(member_id))
         harness.settle()
         assert refused == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
@@ -130,7 +130,7 @@ def test_sessions_still_end_after_the_log_has_refused(harness: Harness, monkeypa
     member_id, generation = harness.join(GROUP)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "append_own", refuse)
+        patch.setattr(Partition, "check_may_append", refuse)
         harness.advance(11_000)
     harness.advance(11_000)
     answers, _, _ = hand_in(harness, groups.HeartbeatRequest(GROUP, generation, member_id))
@@ -155,20 +155,20 @@ def test_a_commit_that_is_too_large_is_refused_and_disturbs_nobody(harness: Harn
     group_id = "\0" * 1_024
     offsets = tuple(groups.OffsetToCommit("orders", index, Offset(1)) for index in range(11_000))
     shard = harness.broker.groups.shard_of(group_id)
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     neighbour = next(name for name in map(str, range(100)) if harness.broker.groups.shard_of(name) is shard)
     harness.join(neighbour)
     parked: list[Answer] = []
-    harness.call(lambda: shard.handle(replace(a_join(), group_id=neighbour), parked.append))
+    harness.call(lambda: shard.submit(replace(a_join(), group_id=neighbour), parked.append))
     end_offset = shard.log.partition.next_offset
 
     refused: list[Answer] = []
-    harness.call(lambda: shard.handle(groups.OffsetCommitRequest(group_id, offsets), refused.append))
+    harness.call(lambda: shard.submit(groups.OffsetCommitRequest(group_id, offsets), refused.append))
     assert refused == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
     assert shard.log.partition.next_offset == end_offset
     assert parked == []
     half: list[Answer] = []
-    harness.call(lambda: shard.handle(groups.OffsetCommitRequest(group_id, offsets[::2]), half.append))
+    harness.call(lambda: shard.submit(groups.OffsetCommitRequest(group_id, offsets[::2]), half.append))
     [answer] = half
     assert isinstance(answer, groups.OffsetCommitResponse)
     assert {result.error for result in answer.results} == {ErrorCode.NONE}
@@ -201,18 +201,18 @@ def test_an_assignment_that_is_too_large_is_answered_and_a_smaller_one_is_taken(
 def test_many_deletions_are_several_batches(harness: Harness, why: str) -> None:
     group_id = "\0" * 1_024
     shard = harness.broker.groups.shard_of(group_id)
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     for first in range(0, 12_000, 6_000):
         part = tuple(groups.OffsetToCommit("orders", index, Offset(1)) for index in range(first, first + 6_000))
-        harness.call(partial(shard.handle, groups.OffsetCommitRequest(group_id, part), lambda answer: None))
-    assert len(shard.shard.replicated.offsets) == 12_000
+        harness.call(partial(shard.submit, groups.OffsetCommitRequest(group_id, part), lambda answer: None))
+    assert len(shard.machine.replicated.offsets) == 12_000
     if why == "deleted":
         harness.call(lambda: harness.broker.groups.forget_topics(["orders"]))
     else:
         for _ in range(2):
             # The second time for what was too much to wait for the disk at once.
             harness.call(lambda: shard.expire_offsets(harness.clock.wall_ms() + 8 * 24 * 3_600_000))
-    assert len(shard.shard.replicated.offsets) == 0
+    assert len(shard.machine.replicated.offsets) == 0
 
 
 # ---- min.insync.replicas is about acks=all, and nobody produces to a machine's log ------------------
@@ -231,7 +231,7 @@ def test_the_setting_of_the_offsets_topic_itself_holds_no_answer_back(harness: H
     altered = harness.ask(AlterConfigsRequest([AlterConfigsRequestResource(2, "__consumer_offsets", [setting])]), 1)
     assert altered.responses[0].error_code == 0
     shard = harness.broker.groups.shard_of(GROUP)
-    assert isinstance(shard, ShardDriver)
+    assert isinstance(shard, GroupShardCoordinator)
     assert shard.log.partition.config.min_insync_replicas == 2
     hand_in(harness, a_commit(5))
     harness.settle()
@@ -244,8 +244,8 @@ def test_a_replica_that_falls_behind_fails_no_answer_that_a_majority_can_make_du
 
         def commit_then_notice() -> None:
             shard = harness.broker.groups.shard_of(GROUP)
-            assert isinstance(shard, ShardDriver)
-            shard.handle(a_commit(5), stored.append)
+            assert isinstance(shard, GroupShardCoordinator)
+            shard.submit(a_commit(5), stored.append)
             assert shard.log.partition.set_in_sync(())
 
         harness.call(commit_then_notice)
@@ -288,7 +288,7 @@ def test_groups_are_spread_over_the_shards(harness: Harness) -> None:
     counts = dict.fromkeys(harness.broker.groups.shards.values(), 0)
     for number in range(100):
         shard = harness.broker.groups.shard_of(f"group-{number}")
-        assert isinstance(shard, ShardDriver)
+        assert isinstance(shard, GroupShardCoordinator)
         counts[shard] += 1
     assert all(count > 10 for count in counts.values())
 
@@ -297,9 +297,9 @@ def test_a_topic_that_is_deleted_while_the_node_stops_is_forgotten_by_the_next_c
     """The shard has resigned, and its log still leads: whatever comes then is not its business any more."""
     with Harness(FakeFiles()) as harness:
         shard = harness.broker.groups.shard_of("readers")
-        assert isinstance(shard, ShardDriver)
+        assert isinstance(shard, GroupShardCoordinator)
         harness.call(shard.stop)
         assert shard.log.leads
         harness.call(lambda: shard.forget_topics(["orders"], []))
         harness.call(lambda: shard.expire_offsets(1 << 60))
-        assert not shard.shard.is_leader
+        assert not shard.machine.is_leader
