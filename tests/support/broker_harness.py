@@ -29,6 +29,7 @@ from drmq.broker import (
     MemoryLogs,
     Partition,
 )
+from drmq.broker.coordination.internal_topics import InternalTopic
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
 from drmq.model import ErrorCode, NodeId, Offset
@@ -82,6 +83,7 @@ class Harness:
         options: BrokerOptions | None = None,
         store: LogStore | None = None,
         clock_ahead_ms: int = 0,
+        internal_topics: Callable[[LoopClock], Sequence[InternalTopic]] = lambda clock: (),
     ) -> None:
         """A broker in memory, on a fake disk, or on a store of the test's own."""
         self.loop = TurnableLoop()
@@ -95,6 +97,8 @@ class Harness:
                 raise
         self.store = store or MemoryLogs()
         self.broker = Broker(NODE, self.store, options, self.clock)
+        for topic in internal_topics(self.clock):
+            self.broker.internal_topics.add(topic)
         self.fatal: list[BaseException] = []
         self.broker.on_fatal = self.fatal.append
         self.parked: list[tuple[GroupShardCoordinator, int]] = []

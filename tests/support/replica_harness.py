@@ -45,6 +45,9 @@ class OneMachine:
     def machine_of(self, topic: Topic, index: int) -> Machine | None:
         return self._machine
 
+    def is_readable(self, topic: str) -> bool:
+        return True
+
     def on_opened(self, partition: Partition) -> None:
         return
 

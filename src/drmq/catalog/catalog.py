@@ -46,7 +46,7 @@ from drmq.catalog.records import (
 from drmq.catalog.topic_configs import DEFINITIONS, check_config
 from drmq.catalog.topics import Assignment, Topic, check_new_replicas, check_replicas, listed
 from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, TopicId, member_id
-from drmq.model.names import check_topic_name, is_internal
+from drmq.model.names import check_not_internal, check_topic_name
 
 PARTITIONS_MAX = 10_000
 """Partitions that one topic may have: each costs a directory and open files."""
@@ -274,8 +274,8 @@ class Catalog:
         `replication_factor` is -1; or they are given, one list for each partition.
         """
         check_topic_name(name)
-        if is_internal(name) and not internal:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is one of DRMQ's own topics")
+        if not internal:
+            check_not_internal(name)
         if name in self.topics:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
         twin = next((other for other in self.topics if _collides(other, name)), None)

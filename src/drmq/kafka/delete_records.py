@@ -14,7 +14,7 @@ from drmq.kafka.concurrently import concurrently
 from drmq.kafka.context import Context
 from drmq.kafka.topics import each_once
 from drmq.model import ApiError, ErrorCode, Offset
-from drmq.model.names import is_internal
+from drmq.model.names import check_not_internal
 from drmq.storage import StorageError
 from drmq.wire.messages.delete_records import (
     DeleteRecordsRequest,
@@ -67,8 +67,7 @@ async def _delete(
 
 
 async def _move_start(broker: Broker, topic: str, index: int, before: int) -> Offset:
-    if is_internal(topic):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is one of DRMQ's own topics")
+    check_not_internal(topic)
     partition = broker.partitions.by_name(topic, index)
     partition.check_serving()
     visible = partition.high_watermark

@@ -63,7 +63,7 @@ def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumRe
 
 def _describe(broker: Broker, topic: str, index: int) -> DescribeQuorumResponsePartition:
     try:
-        partition = broker.partitions.by_name(topic, index)
+        partition = broker.partitions.by_name(topic, index, reads_records=False)
         partition.check_serving()
     except ApiError as error:
         leader, epoch = _who_leads(broker, topic, index)

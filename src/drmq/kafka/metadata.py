@@ -16,7 +16,7 @@ from drmq.kafka.context import Context
 from drmq.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from drmq.kafka.views import NO_LEADER, controller_id, live_brokers, partition_view
 from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, TopicId
-from drmq.model.names import check_topic_name, is_internal
+from drmq.model.names import check_not_internal, check_topic_name
 from drmq.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -50,8 +50,7 @@ async def _create_and_answer(
     for name in missing:
         try:
             check_topic_name(name)
-            if is_internal(name):
-                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is one of DRMQ's own topics")
+            check_not_internal(name)
             await broker.auto_create(name)
         except ApiError as error:
             refusals[name] = ErrorCode.LEADER_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code

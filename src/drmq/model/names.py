@@ -11,6 +11,7 @@ TOPIC_NAME_LENGTH_MAX = 249
 GROUP_ID_BYTES_MAX = 1_024
 """In UTF-8. The key of every committed offset repeats the group's id, so its length multiplies."""
 INTERNAL_PREFIX = "__"
+"""Names that begin so are reserved for topics of the broker's own."""
 CONSUMER_OFFSETS = "__consumer_offsets"
 CLUSTER_METADATA = "__cluster_metadata"
 METADATA_GROUP = GroupId(TopicId(bytes(15) + b"\x01"), 0)
@@ -40,5 +41,15 @@ def is_group_id(name: str) -> bool:
 
 
 def is_internal(name: str) -> bool:
-    """Whether a topic holds DRMQ's own state, which clients may read and never write."""
-    return name in (CONSUMER_OFFSETS, CLUSTER_METADATA)
+    """Whether the name is reserved for internal topics: clients can neither create nor delete nor write to these."""
+    return name.startswith(INTERNAL_PREFIX)
+
+
+def check_not_internal(name: str) -> None:
+    """Raise `ApiError` for a name that is reserved for internal topics."""
+    if is_internal(name):
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name!r} cannot be created or changed: names that begin with {INTERNAL_PREFIX!r} are reserved for "
+            "internal topics; choose another name",
+        )

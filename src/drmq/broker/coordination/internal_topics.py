@@ -24,6 +24,7 @@ from drmq.broker.coordination.coordinator import Coordinator
 from drmq.broker.partitions.partition import Partition
 from drmq.catalog import Catalog, Topic
 from drmq.model import TopicId
+from drmq.model.names import is_internal
 
 AnyCoordinator = Coordinator[Any, Any, Any, Any]
 
@@ -61,6 +62,8 @@ class InternalTopic:
         default_factory=lambda: {"retention.ms": "-1", "segment.bytes": str(SEGMENT_BYTES)}
     )
     """Settings of the topic. The log is bounded by snapshots, never by retention."""
+    is_readable: bool = True
+    """Whether clients may fetch its records. False where they may hold secrets."""
     is_in_catalog: bool = True
     """False for the metadata log, from which the catalog is built."""
 
@@ -69,8 +72,15 @@ class InternalTopics:
     """The registry. One per broker."""
 
     def __init__(self, *topics: InternalTopic) -> None:
-        self._topics = {topic.name: topic for topic in topics}
+        self._topics: dict[str, InternalTopic] = {}
         self._running: dict[tuple[TopicId, int], AnyCoordinator] = {}
+        for topic in topics:
+            self.add(topic)
+
+    def add(self, topic: InternalTopic) -> None:
+        """Register a topic, before any partition is opened."""
+        assert is_internal(topic.name), topic.name
+        self._topics[topic.name] = topic
 
     def __iter__(self) -> Iterator[InternalTopic]:
         return iter(self._topics.values())
@@ -82,6 +92,11 @@ class InternalTopics:
         """The state machine of a partition that is about to be opened; None for a partition of messages."""
         known = self._topics.get(topic.name)
         return None if known is None else known.coordinators.new_coordinator()
+
+    def is_readable(self, topic: str) -> bool:
+        """Whether clients may read the records of a topic."""
+        known = self._topics.get(topic)
+        return known is None or known.is_readable
 
     def on_opened(self, partition: Partition) -> None:
         """A partition exists, and is about to take part in its replica group."""

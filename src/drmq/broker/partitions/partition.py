@@ -27,7 +27,7 @@ from drmq.broker.partitions.producer_table import ProducerTable, WrittenBatch
 from drmq.broker.replication.entry_log import decode_offset, encode_trim
 from drmq.catalog import TimestampType, TopicConfig
 from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, node_of
-from drmq.model.names import is_internal
+from drmq.model.names import check_not_internal, is_internal
 from drmq.raft import (
     NO_INDEX,
     IndexRange,
@@ -255,7 +255,7 @@ class Partition:
     def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool) -> Appended:
         self._check_leads()
         if self.is_internal:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{self.topic} is one of DRMQ's own topics")
+            check_not_internal(self.topic)
         try:
             header = check_batch(batch)
         except InvalidBatch as error:

@@ -37,6 +37,7 @@ from drmq.broker.replication.outgoing_snapshot import SnapshotCache
 from drmq.broker.replication.replica import Replica
 from drmq.catalog import Catalog, Topic, TopicConfig
 from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId, life_of, member_id, node_of
+from drmq.model.names import INTERNAL_PREFIX
 from drmq.raft import NO_INDEX, NO_TERM, Configuration, configuration_to_bytes
 from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
 
@@ -64,6 +65,8 @@ class PartitionRegistry(Protocol):
 
     def machine_of(self, topic: Topic, index: int) -> Machine | None:
         """The state machine of a partition that is about to be opened; None for a partition of messages."""
+
+    def is_readable(self, topic: str) -> bool: ...
 
     def on_opened(self, partition: Partition) -> None: ...
 
@@ -117,7 +120,8 @@ class PartitionTable:
 
     # ---- looking up -----------------------------------------------------------------------------
 
-    def by_name(self, topic: str, index: int) -> Partition:
+    def by_name(self, topic: str, index: int, *, reads_records: bool = True) -> Partition:
+        """A partition for a client's request. Raises `ApiError` where it cannot be used, or not read, by clients."""
         slots = self._by_name.get(topic)
         slot = slots.get(index) if slots is not None else None
         if slot is None:
@@ -125,6 +129,8 @@ class PartitionTable:
             if known is None or not 0 <= index < known.partition_count:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other nodes")
+        if reads_records:
+            self._check_readable(topic)
         return _serving(slot)
 
     def by_id(self, topic_id: TopicId, index: int) -> Partition:
@@ -137,7 +143,14 @@ class PartitionTable:
             if not 0 <= index < known.partition_count:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index}")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{known.name}-{index} is on other nodes")
+        self._check_readable(slot.topic)
         return _serving(slot)
+
+    def _check_readable(self, topic: str) -> None:
+        if topic.startswith(INTERNAL_PREFIX) and not self._internal_topics.is_readable(topic):
+            raise ApiError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{topic} holds internal state that clients cannot read"
+            )
 
     def slots(self, topic_id: TopicId) -> Mapping[int, Slot]:
         """The partitions of a topic on this node, stopped ones included."""
