@@ -6,7 +6,7 @@
     python -m chaos F4-leader-paused    some of them, by name or part of a name
     python -m chaos tools               which failures this machine allows, each tried out
     python -m chaos failover --times 30 how long until the next acknowledged write when the leader dies
-    python -m chaos mutants             planted bugs: does it find them?
+    python -m chaos planted-bugs        planted bugs: does it find them?
     python -m chaos control             power cuts on NATS, whose outcome is known: does it see them?
     python -m chaos --nodes 5           all of it with five nodes; with 1 what makes sense on a single one
 

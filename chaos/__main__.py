@@ -315,10 +315,10 @@ def main(words: list[str]) -> int:
         beside = Chaos(options.seed, "best", None)
         beside.run(next(scenario for scenario in SCENARIOS if scenario.name == "K1-power-cut-on-all"), 1)
         return code or beside.summary()
-    if words[:1] == ["mutants"]:
-        from chaos.mutants import try_mutants
+    if words[:1] == ["planted-bugs"]:
+        from chaos.planted_bugs import try_planted_bugs
 
-        return try_mutants(words[1:])
+        return try_planted_bugs(words[1:])
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Failures on a cluster of real processes.")
     parser.add_argument("names", nargs="*", help="scenarios, by name or part of a name; all without")
     parser.add_argument("--minutes", type=float, default=10, help="after all scenarios: mixtures until then")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from .mutants import MUTANTS, Mutant, planted, seed_that_finds
+from .planted_bugs import BUGS, SeededBug, planted, seed_that_finds
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_mutant_is_found(mutant: Mutant) -> None:
+@pytest.mark.parametrize("case", BUGS, ids=lambda case: case.bug.name)
+def test_planted_bug_is_found(case: SeededBug) -> None:
     """The bug shows within the recorded number of seeds; those that take long are begun where they were found."""
-    found = seed_that_finds(mutant, range(mutant.first, mutant.first + 40))
-    assert found or seed_that_finds(mutant, range(mutant.seeds)), f"{mutant.name} is not found"
+    found = seed_that_finds(case, range(case.first, case.first + 40))
+    assert found or seed_that_finds(case, range(case.seeds)), f"{case.bug.name} is not found"
 
 
 def test_core_without_a_bug_is_not_blamed() -> None:
