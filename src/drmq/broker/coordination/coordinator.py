@@ -126,6 +126,7 @@ class Coordinator(Generic[M, Q, A, R]):
         self._is_leader = False
         """From `on_lead` to `on_follow` or `stop`: the machine has its soft state."""
         self._token: object = None
+        """What `on_appending` returned in this turn."""
         self._timer: asyncio.TimerHandle | None = None
 
     def attach(self, partition: Partition) -> None:
@@ -314,8 +315,9 @@ class Coordinator(Generic[M, Q, A, R]):
         """Send the answers of these steps once the log is committed up to here."""
         records = [record for step in steps for record in step.records]
         answers = [answer for step in steps for answer in step.answers]
+        token, self._token = self._token, None
         if records or answers or callbacks:
-            self.log.when_durable(partial(self._on_durable, records, answers, callbacks, self._token))
+            self.log.when_durable(partial(self._on_durable, records, answers, callbacks, token))
 
     def _on_durable(
         self,

@@ -523,8 +523,8 @@ BUGS = [
         PlantedBug(
             "an offset commit is answered before it is replicated",
             symbol="Coordinator._finish",
-            right="self.log.when_durable(partial(self._on_durable, records, answers, callbacks, self._token))",
-            wrong="self._on_durable(records, answers, callbacks, self._token, ErrorCode.NONE)",
+            right="self.log.when_durable(partial(self._on_durable, records, answers, callbacks, token))",
+            wrong="self._on_durable(records, answers, callbacks, token, ErrorCode.NONE)",
         ),
         seeds=50,
         first=40,
