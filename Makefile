@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK_READY := $(VENV)/.spark-ready
-SOURCES := src tests bench demo chaos
+SOURCES := src tests bench demo chaos fuzz
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help

@@ -24,8 +24,6 @@ import time
 from importlib.util import find_spec
 from typing import Any
 
-from fuzz_records import damage
-
 from drmq.client.connection import ReceiveMemory
 from drmq.columnar import Columns, iter_columns
 from drmq.columnar.arrow import record_batch
@@ -50,6 +48,7 @@ from drmq.records import (
 from drmq.records.header import HEADER, stamp_crc
 from drmq.wire import ApiKey, read_response, write_response
 from drmq.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
+from fuzz_records import damage
 
 SIZE_MAX = 500_000
 LARGE_SIZE = 50_000

@@ -9,7 +9,6 @@ the broker closes it. Every thousand frames a healthy producer writes a record a
 Wrong are: a broker that ends, a healthy client that is not served, a traceback in the log, an answer that no request
 asked for, and more than 50 MiB of growth. The seed replays a run; without `--bootstrap` the broker is our own.
 """
-# ruff: noqa: T201  # a script that talks to whoever runs it
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ out, repeated, and integers replaced by the values that break parsers. Anything 
 `ProtocolError` stops the run and prints the frame, which belongs into a test then. What is read
 must also be written and read again as the same value.
 """
-# ruff: noqa: T201  # a script that talks to whoever runs it
 
 from __future__ import annotations
 
@@ -17,9 +16,7 @@ import sys
 from pathlib import Path
 
 # The builder of messages belongs to the tests, which are not installed.
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
-
-from wire.samples import filled
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from drmq.wire import (
     KNOWN_APIS,
@@ -34,6 +31,7 @@ from drmq.wire import (
     write_request,
     write_response,
 )
+from unit.wire.samples import filled
 
 _NASTY = [
     b"",

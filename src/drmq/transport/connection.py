@@ -365,6 +365,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)
+            # asyncio's own `writelines` does not call `pause_writing` in Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1
+            # (CVE-2024-12254), so unread answers would neither stop reads nor time out. Setting the limits again does.
+            if self._transport.get_write_buffer_size() > _WRITE_BUFFER_HIGH:
+                self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
 
     @property
     def limits(self) -> ListenerOptions:
