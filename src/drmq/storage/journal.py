@@ -485,7 +485,7 @@ def read_forgotten(path: str, data: bytes) -> dict[str, int]:
     if checksum != b"%08x" % crc32c(content):
         raise DirectoryUnreadable(
             f"{path} is damaged, and without it the journal cannot be used; restore it from a backup, or start with "
-            "an empty directory. If the machine has not lost power since this node last ran, its logs are complete, and "
-            f"it may be removed together with {' and '.join(JOURNAL_NAMES)}"
+            "an empty directory. If the machine has not lost power since this node last ran, its logs are complete, "
+            f"and it may be removed together with {' and '.join(JOURNAL_NAMES)}"
         )
     return {str(log): int(sequence) for log, sequence in json.loads(content).items()}
