@@ -173,4 +173,4 @@ def test_a_file_that_cannot_be_read_is_done_without(caplog: pytest.LogCaptureFix
     keep_all(IncomingFile(DIRECTORY, files))
     files.fail("open", errno.EIO, path_part="incoming")
     assert IncomingFile(DIRECTORY, files).load() is None
-    assert "asked for again" in caplog.text
+    assert "requested again" in caplog.text
