@@ -138,8 +138,7 @@ class _Plan:
                 self._apply(min(steps, key=lambda step: (self._cost(*step), -self._counts[step.giver], step.giver)))
 
     def even_out(self) -> None:
-        """Move replicas from brokers with many to brokers with few, through a third one if racks forbid the direct
-        move."""
+        """Move replicas from brokers with many to brokers with few, through others if racks forbid the direct way."""
         while True:
             givers = sorted(self._usable, key=lambda node: (-self._counts[node], node))
             chain = next((chain for chain in map(self._chain, givers) if chain), None)
@@ -162,8 +161,7 @@ class _Plan:
     # ---- steps ----------------------------------------------------------------------------------
 
     def _chain(self, giver: NodeId) -> list[_Step]:
-        """The fewest steps after which `giver` has one replica less and a broker with at least two fewer has one
-        more."""
+        """The fewest steps that take a replica from `giver` and give one to a broker with at least two fewer."""
         gain_below = self._counts[giver] - 1
         if not any(self._counts[node] < gain_below for node in self._usable):
             return []
@@ -183,8 +181,7 @@ class _Plan:
         return []
 
     def _step(self, giver: NodeId, taker: NodeId, used: Collection[GroupId]) -> _Step | None:
-        """A replica that can move from `giver` to `taker`, first of the topic of which `giver` has the most in
-        excess."""
+        """A replica that can move from `giver` to `taker`, preferably of the topic in which they differ most."""
         topics, theirs = self._kept[giver], self._kept[taker]
         if not topics:
             return None

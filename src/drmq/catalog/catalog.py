@@ -305,8 +305,7 @@ class Catalog:
     def add_partitions(
         self, name: str, partition_count: int, replicas: Sequence[Sequence[NodeId]] | None = None
     ) -> list[Fact]:
-        """Raise the number of a topic's partitions to `partition_count`. `replicas`, if given, has a list for each new
-        one."""
+        """Raise a topic's partition count to `partition_count`. `replicas`, if given, has a list for each new one."""
         topic = self.topic(name)
         if topic.is_internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is one of DRMQ's own topics")
@@ -350,8 +349,7 @@ class Catalog:
     # ---- operations on replicas -----------------------------------------------------------------
 
     def start_reassignment(self, topic: Topic, partition: int, replicas: Sequence[NodeId]) -> list[Fact]:
-        """Start to move a partition to `replicas`, the preferred leader first; their number may differ from the present
-        one.
+        """Start to move a partition to `replicas`, the preferred leader first; their number may change.
 
         An earlier reassignment of the partition is replaced by this one and keeps its place in the queue. If only the
         order differs, nothing has to move, and the reassignment is finished at once.
@@ -385,8 +383,7 @@ class Catalog:
         return [ReassignmentCancelled(topic.topic_id, partition)]
 
     def lose_replica(self, topic: Topic, partition: int, node_id: NodeId, arrival: int) -> list[Fact]:
-        """Let a node whose replica is damaged or lost create a new one. `arrival` identifies the replica that was
-        lost."""
+        """Let a node whose replica is damaged or lost create a new one. `arrival` identifies the lost replica."""
         _, present = self._partition(topic, partition)
         if node_id not in present.hosts or present.arrival(node_id) != arrival:
             return []
@@ -549,10 +546,8 @@ class Catalog:
         self._reassign(topic, fact.partition, moved)
 
     def _begin_next(self) -> None:
-        """Mark the reassignment that is now active as begun.
-
-        A leader acts only on a catalog that says so, or has said so before. So for a partition that is not marked, it
-        is certain that no node has started to move it.
+        """Mark the active reassignment as begun. Leaders act only if the catalog says so, or has said so before:
+        if a partition is not marked, it is certain that no node has started to move it.
         """
         group = self.active_reassignment()
         if group is not None:

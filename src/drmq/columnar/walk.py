@@ -226,8 +226,7 @@ def _is_abort_marker(batch: memoryview) -> bool:
 
 
 def _check_range(header: BatchHeader, log_offset: int | None) -> None:
-    """Raise for a batch with impossible offsets. Base offsets are not covered by the checksum, so this is the only
-    check."""
+    """Raise for a batch with impossible offsets. The checksum does not cover base offsets, so nothing else would."""
     if header.record_count < 0 or header.last_offset_delta < 0:
         reason = f"it has {header.record_count} records with last offset delta {header.last_offset_delta}"
         raise _corrupt(header.base_offset, reason)

@@ -68,8 +68,7 @@ class Commits:
         turn.answer(ticket, OffsetCommitResponse(tuple(results)))
 
     def fetch(self, ticket: int, request: OffsetFetchRequest, turn: Turn) -> None:
-        """Return committed offsets. A group that does not exist has none, which is no error: new consumers start this
-        way."""
+        """Return committed offsets. A group that does not exist has none, which is no error: consumers start so."""
         if not request.group_id:
             turn.answer(ticket, OffsetFetchResponse(ErrorCode.INVALID_GROUP_ID))
             return

@@ -156,8 +156,7 @@ class GroupShard:
         return turn.step()
 
     def forget_topics(self, names: Collection[str], topic_ids: Container[TopicId] = ()) -> Step:
-        """Remove the offsets of deleted topics: by id and, for offsets without an id, by names that are no longer
-        used."""
+        """Remove the offsets of deleted topics: by id and, for offsets without an id, by names that are free."""
         turn = Turn(now_ms=0, wall_ms=0)
         self._leading.administration.forget_topics(names, turn)
         self._leading.commits.forget_topics(topic_ids, turn)

@@ -292,8 +292,7 @@ class Leader:
         return False
 
     def give_turn(self, node_id: NodeId) -> None:
-        """Give a learner its turn. A turn that it cannot use now expires; the learner asks again when it can use
-        one."""
+        """Give a learner its turn. A turn that it cannot use now expires, and it asks again when it can use one."""
         progress = self.progress.get(node_id)
         if progress is not None and progress.turn is Turn.ASKED:
             progress.turn = Turn.GIVEN if self._has_more_for(progress) else Turn.NONE
@@ -430,8 +429,7 @@ class Leader:
             self._resign()
 
     def _resign(self) -> None:
-        """Step down because this node is no longer a voter. First send the commit index, and ask the best voter to
-        campaign."""
+        """Step down because this node no longer votes; first send the commit, and ask the best voter to campaign."""
         state = self._state
         self._send_heartbeats()
         fittest = max(

@@ -131,8 +131,7 @@ class HeartbeatResponse:
 
 @value
 class SnapshotChunk:
-    """Bytes of a snapshot from `offset` on. Without bytes and not `done`, an offer that asks how much the target
-    has."""
+    """Bytes of a snapshot from `offset` on. Without bytes and not `done`: an offer, which asks how much arrived."""
 
     sender: NodeId
     target: NodeId

@@ -146,8 +146,7 @@ class ReplicaState:
         self.leader_id = self.node_id
 
     def reset_election_timer(self) -> None:
-        """Start a new election timeout. It is random, so that nodes rarely campaign at the same time and split the
-        vote."""
+        """Start a new election timeout. It is random, so that nodes rarely campaign at once and split the vote."""
         self.elapsed_ticks = 0
         timeout = self.options.election_timeout_ticks
         self.timeout_ticks = timeout + int(self._random.random() * timeout)

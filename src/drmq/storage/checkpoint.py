@@ -76,8 +76,7 @@ class FlushedFile:
 
 
 def read_start(files: Files, path: str) -> Offset | None:
-    """The start offset in the file at `path`, or None if there is no such file. Raises `LogCorrupt` if it is
-    damaged."""
+    """The start offset in the file at `path`, or None if there is no file. Raises `LogCorrupt` if it is damaged."""
     if not files.exists(path):
         return None
     file = OpenFile(files, files.open(path))

@@ -245,8 +245,7 @@ class DataDirectory:
         remove_tree(self._files, aside)
 
     def set_log_aside(self, topic: str, topic_id: TopicId, partition: int) -> str:
-        """Rename a closed log out of the way, in one step. It is removed with its topic, or when the next one is set
-        aside."""
+        """Rename a closed log out of the way, in one step. It is removed with its topic, or by the next call."""
         path = self.log_path(topic, topic_id, partition)
         aside = path + LOST_SUFFIX
         if self._files.exists(aside):

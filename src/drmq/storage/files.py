@@ -230,8 +230,7 @@ class OpenFile:
 
 
 class BackgroundSync:
-    """A sync of a file that one thread requests and another performs (`run`), unless a caller must wait for it
-    first."""
+    """A sync of a file that one thread requests and another performs (`run`), unless a caller must wait for it."""
 
     __slots__ = ("_claim", "_done", "_error", "_file", "_files")
 

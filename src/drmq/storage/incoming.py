@@ -59,8 +59,7 @@ class IncomingFile:
         self._checksum = 0
 
     def load(self) -> Incoming | None:
-        """What an earlier process has kept, as far as it is valid. The file is cut after that, and can be appended
-        to."""
+        """What an earlier process has kept, as far as it is valid. The file is cut after that; parts can be added."""
         if not self._files.exists(self._path):
             return None
         try:

@@ -102,12 +102,10 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """The journal of a data directory. Only the writer calls it, except `forget` and the result of
-    `begin_lengthening`."""
+    """The journal of a data directory. Only the writer calls it, except `forget` and the lengthening function."""
 
     def __init__(self, files: Files, root: str, secret: str, file_bytes: int = FILE_BYTES) -> None:
-        """Write the journal's entries back to the logs, and start an empty journal. Raises `DirectoryUnreadable`,
-        `OSError`.
+        """Write the journal's entries back to the logs, then empty it. Raises `DirectoryUnreadable`, `OSError`.
 
         If the disk does not accept the first record, the node still starts, but without a journal.
 
@@ -266,8 +264,7 @@ class Journal:
             self._is_lengthening = False
 
     def _give_up(self, error: OSError) -> None:
-        """Stop using the journal. What was synced stays valid; the logs hold the same bytes and are now synced one by
-        one."""
+        """Stop using the journal. What was synced stays valid, and the logs are synced one by one from now on."""
         self._failure = error.strerror or str(error)
         _logger.error(
             "%s: the journal is no longer used, and logs are synced one by one: %s", self._root, self._failure

@@ -88,8 +88,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Ledger:
-    """The open ledger of one replica. One thread changes it; any thread may read `base`, `ballot`, `entries` and
-    `commit`.
+    """The open ledger of one replica. One thread changes it; any thread may read its properties.
 
     A call that violates one of the rules above is a bug, and fails an assertion before anything has changed.
     """
@@ -131,8 +130,7 @@ class Ledger:
 
     @classmethod
     def open(cls, directory: str, files: Files = OS_FILES) -> Ledger:
-        """Open the ledger in `directory`, discarding an unfinished last write. Raises `LedgerMissing`,
-        `LedgerCorrupt`."""
+        """Open the ledger in `directory`, without an unfinished last write. Raises `LedgerMissing`, `LedgerCorrupt`."""
         path = f"{directory}/{LEDGER_NAME}"
         try:
             file = OpenFile(files, files.open(path))
@@ -204,8 +202,7 @@ class Ledger:
             self._store(ballot_record(ballot))
 
     def append(self, entries: Sequence[OwnEntry]) -> None:
-        """Durably add entries, all or none. Raises `DiskFull`, and stays usable, if even the reserved space is used
-        up."""
+        """Durably add entries, all or none. Raises `DiskFull`, and stays usable, if the reserve is used up too."""
         self._check_usable()
         if entries:
             self._store(entries_record(entries))

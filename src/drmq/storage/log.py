@@ -212,8 +212,7 @@ class Log(Protocol):
     def retention_start(
         self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
     ) -> Offset:
-        """The start offset, for `drop_prefix`, after removing segments that are too old or exceed the size, oldest
-        first.
+        """The start offset, for `drop_prefix`, without segments that are too old or exceed the size, oldest first.
 
         A segment is too old if its newest record is older than `retention_ms`. It exceeds the size if the remaining
         segments still hold `retention_bytes`. -1 means no limit. Nothing at or after `keep_from` (the high watermark;

@@ -30,8 +30,7 @@ def start_to_keep(
     now_ms: int,
     retention_ms: int,
 ) -> Offset:
-    """The offset at which a log of these segments may start, now `start`. Removes oldest first, nothing from
-    `keep_from` on.
+    """The offset at which a log that begins at `start` may begin, oldest segments first, at most `keep_from`.
 
     A segment is too old if its newest record is older than `retention_ms`, unless that is negative. It exceeds the size
     limit if it fits into `surplus_bytes`; this never applies to the active segment.

@@ -454,8 +454,7 @@ class SegmentLog:
             raise self._fence(f"truncation failed: {error.strerror}") from error
 
     def _leave_journal(self) -> None:
-        """Make everything durable in the log's own files and its journal entries void, before bytes at their positions
-        change."""
+        """Make the log durable in its own files and void its journal entries, before any of its bytes change."""
         if self._journal is None:
             return
         self.sync()

@@ -148,8 +148,7 @@ class Maintenance:
             log.warning("%r: deleted records are still on the disk: %s", partition, error)
 
     async def drop_before(self, partition: Partition, start: Offset) -> bool:
-        """Make a partition's log begin at `start`, a committed batch boundary. Returns False if that is not possible
-        now."""
+        """Make a partition's log begin at `start`, a committed batch boundary. False if that is not possible now."""
         async with self._starting.setdefault(partition, asyncio.Lock()):
             return await self._drop_before(partition, start)
 

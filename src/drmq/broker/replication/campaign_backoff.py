@@ -53,8 +53,7 @@ class CampaignBackoff:
             self.is_on = False
 
     def declines(self, message: Message) -> bool:
-        """Whether a message must be ignored during the backoff: it needs disk space, or asks the replica to
-        campaign."""
+        """Whether to ignore a message during the backoff: it needs disk space, or asks the replica to campaign."""
         if not self.is_on:
             return False
         if isinstance(message, AppendRequest):

@@ -287,8 +287,7 @@ class GroupHost:
             self.network.send(node_of(message.sender), replica.group, Wake(replica.member, message.sender, node.term))
 
     def wake_others(self, replica: Replica) -> None:
-        """Wake the other members, because this replica ends. While its node is up, a sleeping group would not notice
-        it."""
+        """Wake the other members of a replica that ends: while its node is up, a sleeping group would not notice."""
         node = replica.node
         if node is not None and self.network is not None:
             for member in node.configuration.members - {replica.member}:

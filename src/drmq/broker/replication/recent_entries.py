@@ -96,8 +96,7 @@ class RecentEntries:
         self._memory.on_added(self, entries)
 
     def read(self, start: LogIndex, end: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
-        """Entries from the one at `start`, before `end`: at least one, then as many as fit; none if they are not
-        here."""
+        """Entries from the one at `start`, before `end`: at least one, then as many as fit; none if not here."""
         entries = self._entries
         if not entries or not entries[0].first <= start <= entries[-1].index:
             return ()

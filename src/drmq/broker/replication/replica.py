@@ -610,8 +610,7 @@ class Replica:
         self._host.pool.submit(read)
 
     def _on_missing_read(self, is_read: bool) -> None:
-        """Continue after a read. If it failed, the follower's entries are retried after its next heartbeats, not at
-        once."""
+        """Continue after a read. After a failed one, the entries are retried at the next heartbeats, not at once."""
         self._reading = False
         if self.node is not None:
             if is_read:
@@ -630,9 +629,7 @@ class Replica:
 
     def on_bug(self, error: Exception) -> None:
         """End the replica after an unexpected exception, because it is unknown which part of its work was done."""
-        self._fail(
-            f"stopped by a bug; the log of this node has the details; restart the node ({error!r})", is_final=True
-        )
+        self._fail(f"stopped by a bug; see the log of this node, and restart the node ({error!r})", is_final=True)
 
     def on_failed(self, reason: str, end_offset: Offset) -> None:
         """The writer could not append or sync."""
@@ -658,8 +655,7 @@ class Replica:
             return
         self._restarting = True
         self._backoff.failures += 1
-        # A single member would become leader again at once and write that down, so it waits: a full disk must not be
-        # filled further.
+        # A single member would become leader again at once, which writes to the disk: a full disk needs a pause.
         delay_s = self._backoff.length_s if self.failed_alone else 0.0
 
         def reload() -> object:

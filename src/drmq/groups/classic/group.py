@@ -59,8 +59,7 @@ class Member:
         self.measure()
 
     def measure(self) -> None:
-        """Update `stored_bytes` after a change. The size is stored because every join asks for that of the whole
-        group."""
+        """Update `stored_bytes` after a change. It is stored because every join asks for that of the whole group."""
         self.stored_bytes = member_bytes(
             (self.member_id, self.instance_id, self.client_id, self.client_host), self.protocols
         )
@@ -157,8 +156,11 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        """Whether all members have joined. A member id that was assigned and is not used yet counts as missing:
-        its client is about to join, and continuing without it would mean two rebalances."""
+        """Whether all members have joined.
+
+        A member id that was assigned and is not used yet counts as missing: its client is about to join, and continuing
+        without it would mean two rebalances.
+        """
         return not self.pending and all(m.join_ticket is not None for m in self.members.values())
 
     def stored_bytes(self, without: Member | None = None) -> int:
@@ -219,8 +221,7 @@ class Group:
         return frozenset(read)
 
     def join_response(self, member: Member) -> JoinGroupResponse:
-        """The join response for a member in the current generation; the leader's includes the metadata of all
-        members."""
+        """The join response for a member in the current generation; the leader's lists the metadata of all members."""
         return JoinGroupResponse(
             error=ErrorCode.NONE,
             member_id=member.member_id,

@@ -54,7 +54,9 @@ class Rounds:
 
     def adopt(self, stored: GroupMetadata, now_ms: int) -> None:
         """Take over a stored group. Its members get a new session, because it is unknown when they were last heard.
-        A member that does not find the new coordinator within that time is removed."""
+
+        A member that does not find the new coordinator within that time is removed.
+        """
         group = Group.from_metadata(stored)
         self.groups[group.group_id] = group
         for member in group.members.values():
