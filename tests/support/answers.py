@@ -1,18 +1,18 @@
 """A client that asks every node about everything, all the time, and knows which answers cannot be true.
 
-Real clients hide a wrong answer: they ask again, reset their position by a policy, or believe it. `AnswerChecker` asks
-with requests made by hand, one at a time, and holds each answer that is no error against what it was told before and
-what others have been promised:
+Real clients hide a wrong answer: they ask again, reset their position by a policy, or believe it. `AnswerChecker` sends
+requests made by hand, one at a time, and compares each answer that is no error with earlier answers and with what was
+acknowledged to others:
 
-- Fetch at an offset that was committed is never out of range, brings a batch that holds it, and the high watermark
-  does not go back within or across terms;
-- ListOffsets gives the beginning as it is, and an end above everything acknowledged before the question;
-- OffsetForLeaderEpoch never ends a term before what was read of it, nor behind the beginning of the next;
-- OffsetFetch gives no less than what was confirmed before the question.
+- Fetch at an offset that was committed is never out of range and returns a batch that contains it, and the high
+  watermark does not go back within or across terms;
+- ListOffsets returns the true beginning, and an end above everything acknowledged before the request;
+- OffsetForLeaderEpoch never ends a term before what was read of it, nor after the beginning of the next;
+- OffsetFetch returns no less than what was confirmed before the request.
 
-Requests carry the highest term that the checker has heard of, as those of real clients do: a leader that does not know
-of its successor must refuse them, and may be behind. Refusals are fine as long as clients ask again after them. What is
-not fine is kept in `problems` with the node, the question and the answer.
+Requests carry the highest term that the checker knows, like those of real clients: a leader that does not know of its
+successor must refuse them, and may be behind. Refusals are fine as long as clients retry after them. Anything else is
+recorded in `problems` with the node, the request and the answer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_heads(data: bytes) -> Iterator[SeenBatch]:
 
 @dataclass
 class Known:
-    """What the checker has been told about a partition."""
+    """What the checker knows about a partition."""
 
     term: int = -1
     """The highest that anyone has spoken of."""

@@ -1,11 +1,11 @@
-"""A broker without sockets, on an event loop whose time a test can turn forward.
+"""A broker without sockets, on an event loop whose time a test can advance.
 
     harness = Harness()
     response = harness.ask(HeartbeatRequest(...), version=3)
     harness.advance(30_000)
 
-Requests and responses pass through the wire codec on their way, so that a handler sees what its
-version really carries, and whatever it answers can really be sent.
+Requests and responses pass through the wire codec, so that a handler sees exactly the fields of its version, and its
+responses can really be sent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WALL_START_MS = 1_700_000_000_000
 
 
 class TurnableLoop(asyncio.SelectorEventLoop):
-    """An event loop that can be told that time has passed."""
+    """An event loop whose time can be advanced."""
 
     ahead_s = 0.0
 
@@ -116,7 +116,7 @@ class Harness:
         self._is_running = True
 
     def _join(self) -> None:
-        """Wait until the broker has joined, or cannot go on."""
+        """Wait until the broker has joined, or cannot continue."""
         joining = self.loop.create_task(self.broker.join())
         while not joining.done():
             self.run(asyncio.wait([joining], timeout=0.01))
@@ -135,14 +135,14 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        """Stop the broker in order."""
+        """Stop the broker cleanly."""
         if self._is_running:
             self._is_running = False
             self.run(self.broker.stop())
             self.loop.close()
 
     def crash(self) -> None:
-        """The process is gone at once: nothing is saved, nobody is told. For a broker on `FakeFiles`."""
+        """End the process at once, without saving or notifying anything. For a broker on `FakeFiles`."""
         assert self.files is not None
         self._be_silent()
         self.files.cut_power()
@@ -156,9 +156,9 @@ class Harness:
         self.loop.close()
 
     def _be_silent(self) -> None:
-        """Nobody asks the tasks of a process that is gone how they ended. What they would say when they are collected,
-        in the middle of whatever test comes next, is of no use; and a traceback that is written while that test
-        parses source is more than CPython 3.11 can bear (https://github.com/python/cpython/issues/106905).
+        """Ignore how the tasks of an ended process ended. Their messages would appear when they are collected,
+        in the middle of whatever test comes next, and have no value; and a traceback that is written while that test
+        parses source crashes CPython 3.11 (https://github.com/python/cpython/issues/106905).
         """
         self.loop.set_exception_handler(lambda loop, context: None)
 

@@ -1,20 +1,20 @@
-"""Producers and consumers that write everything down, and the rules that what they wrote down must keep.
+"""Producers and consumers that record everything, and the rules that the records must satisfy.
 
-Whether a broker lost something cannot be seen from what it holds; one has to know what it promised. So every producer
-notes each send before it starts and again when it is answered, every consumer notes each record it was given, and at
-the end small functions compare the notes:
+Whether a broker lost something cannot be seen from its content; one has to know what it promised. So every producer
+records each send before it starts and again when it is answered, every consumer records each record that it received,
+and at the end small functions compare the records:
 
 - R1: an acknowledged offset is above every offset that anyone knew before that send started;
 - R2: no offset is acknowledged twice;
 - R3: the offsets that one consumer sees strictly increase between seeks;
 - R4: what is read at an acknowledged offset is what was sent there;
 - R5: there is no record that nobody sent;
-- R6: every acknowledged offset is read by the end, and so is what was acknowledged without one;
+- R5: there is no record that was never sent;
 - R7: a send whose outcome or offset is open may appear, but only above what was known at its start; a failed one never;
 - R8: nothing that was sent once appears twice;
 - seen: an offset never shows two records, and what was seen once is there at the end;
 - commits: a committed offset never goes back, and is never one that nobody committed.
-
+- commits: a committed offset never goes back, and is always one that was committed by a client.
 A rule returns its violations as texts, so that one run can report all of them. `violations` applies every rule.
 """
 
@@ -330,7 +330,7 @@ def seen_stays(history: History) -> Iterator[str]:
 
 
 def commits_stay(history: History) -> Iterator[str]:
-    """A committed offset never goes back, and is one that somebody committed."""
+    """A committed offset never goes back, and is one that a client committed."""
     asked: dict[tuple[str, Place], set[int]] = defaultdict(set)
     for commit in history.commits:
         asked[commit.group, commit.place].add(commit.offset)

@@ -1,8 +1,8 @@
-"""Clients under load that note everything in a `History`, each on a thread of its own.
+"""Clients under load that record everything in a `History`, each on a thread of its own.
 
-They expect a broker that dies and comes back: a lost connection is nothing special, and leaves open what was under
-way. What no client should ever see (an error that ends an idempotent producer, an offset that is out of range, an
-answer that contradicts an earlier one) is kept in `problems`, and `stop` raises it.
+They expect a broker that crashes and restarts: a lost connection is normal, and leaves the outcome of pending requests
+open. What no client should ever see (an error that ends an idempotent producer, an offset that is out of range, an
+answer that contradicts an earlier one) is recorded in `problems`, and `stop` raises it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LINES_KEPT = 3_000
 
 
 class ClientLog(logging.Handler):
-    """The last lines that librdkafka wrote about a client, for the case that it does what nobody understands.
+    """The last lines that librdkafka logged about a client, in case it behaves unexpectedly.
 
-    Its words on partitions and groups are few and tell why a position changes; those on every fetch (`debug=fetch`)
-    are so many that they would push out what matters.
+    Its lines about partitions and groups are few and say why a position changes; those about every fetch
+    (`debug=fetch`) are so many that they would push out the important ones.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ _STOP_TIMEOUT_S = 60.0
 
 
 class CheckedClient(threading.Thread):
-    """A thread that works until it is told to stop."""
+    """A thread that works until it is stopped."""
 
     def __init__(self, name: str, bootstrap: str, history: History) -> None:
         super().__init__(name=name, daemon=True)
@@ -96,7 +96,7 @@ class CheckedClient(threading.Thread):
 
 
 class IdempotentProducer(CheckedClient):
-    """confluent-kafka with acks=all and idempotence: retries by itself, and must never write anything twice."""
+    """confluent-kafka with acks=all and idempotence: it retries on its own, and must never write anything twice."""
 
     def __init__(
         self,
@@ -229,10 +229,10 @@ class LeaderAckProducer(_RawProducer):
 
 
 class RetryingProducer(_RawProducer):
-    """An idempotent producer made by hand, which knows what every attempt was answered.
+    """An idempotent producer made by hand, which knows the answer to every attempt.
 
-    After every lost connection it sends the batch that was answered last once more, and must hear the old offset,
-    and then the one that was under way.
+    After every lost connection it sends the last answered batch again, and must receive the old offset, and then the
+    batch that was pending.
     """
 
     def work(self) -> None:
@@ -306,10 +306,10 @@ class TailReader(CheckedClient):
 class GroupMember(CheckedClient):
     """A member of a group that commits what it has read, after every few records.
 
-    Where leaders change, the group should begin with committed offsets and `reset` be "error". librdkafka (2.16) that
-    has asked a leader where a log begins, and hears only after the leader has changed that this request failed, asks
-    again and goes back there, wherever it has come in the meantime: records are seen twice through no fault of a
-    broker. With "error" any reset of a position, which an answer must have caused then, is a problem that shows.
+    If leaders change, the group should begin with committed offsets and `reset` be "error". If librdkafka (2.16) has
+    asked a leader where a log begins, and the request fails only after the leader has changed, it asks again and goes
+    back there, wherever it has come meanwhile: records are seen twice without any fault of a broker. With "error" any
+    reset of a position, which an answer must have caused then, is a visible problem.
     """
 
     def __init__(
@@ -381,7 +381,7 @@ def read_everything(bootstrap: str, history: History, places: Sequence[Place], t
 
 
 def _watermarks(consumer: Consumer, place: Place, deadline: Deadline) -> tuple[int, int]:
-    """Where a partition begins and ends. The client does not ask again by itself when the leader has just changed."""
+    """Where a partition begins and ends. The client does not retry when the leader has just changed."""
     while True:
         try:
             found = consumer.get_watermark_offsets(TopicPartition(place.topic, place.partition), timeout=30)

@@ -1,12 +1,12 @@
 """A cluster of real processes: started, killed, paused, wiped and cut off by tests and by `chaos`.
 
-`ClusterProcesses` starts `drmq server` once per node, on ports or in networks of its own, and knows what an operator
-would have to find out: which node leads a partition, who is there, whether all replicas have caught up. Every process
-is ended by its id. What each node said is in a file beside its data directory, and `logs` puts these together when
-something went wrong.
+`ClusterProcesses` starts `drmq server` once per node, on ports or in networks of its own, and finds out what an
+operator would have to find out: which node leads a partition, which nodes are up, whether all replicas have caught up.
+Every process is ended by its id. The output of each node is in a file beside its data directory, and `logs` puts these
+together when something went wrong.
 
-How the nodes reach each other is a `Network`'s business. `Loopback` only gives ports; networks that can be cut are
-in `support.networks`.
+A `Network` decides how the nodes reach each other. `Loopback` only assigns ports; networks that can be cut are in
+`support.networks`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Network(Protocol):
         """Flags beyond `--port`."""
 
     def prefix(self, node_id: int) -> list[str]:
-        """The command that starts a process where the node lives."""
+        """The command that starts a process in the network of the node."""
 
     def close(self) -> None:
         """Take down what was set up."""
@@ -90,7 +90,7 @@ class Loopback:
 
 
 def free_port_pair(taken: Iterable[int] = ()) -> int:
-    """A port that nobody uses, with the one a thousand higher for the peers."""
+    """A free port whose number plus a thousand, for the peers, is free too."""
     used = {port + distance for port in taken for distance in (0, PEER_PORT_DISTANCE)}
     while True:
         (port,) = free_ports(HOST, 1, (0, PEER_PORT_DISTANCE))
@@ -197,7 +197,7 @@ class ClusterProcesses:
 
     @property
     def running(self) -> list[int]:
-        """Nodes whose process is there and not paused."""
+        """Nodes whose process runs and is not paused."""
         return [node_id for node_id, node in self.nodes.items() if node.running and not node.paused]
 
     # ---- starting and ending --------------------------------------------------------------------
@@ -212,9 +212,9 @@ class ClusterProcesses:
         return self
 
     def join(self, peers: Sequence[int] = ()) -> int:
-        """Start one more node, which the network must have a place for, and wait until it belongs to the others.
+        """Start one more node, which the network must have a place for, and wait until it has joined the others.
 
-        It is told of `peers`, or of all others.
+        It is given `peers`, or all others.
         """
         node_id = max(self.nodes) + 1
         self.nodes[node_id] = self._make_node(node_id, [*(peers or self.nodes), node_id])
@@ -223,7 +223,7 @@ class ClusterProcesses:
         return node_id
 
     def remove(self, node_id: int, timeout_s: float = 2 * HEALTHY_WITHIN_S) -> None:
-        """Take a node out in order: its partitions move away, it ends by itself, and is none of ours any more."""
+        """Remove a node cleanly: its partitions are moved away, it ends on its own, and is no longer managed here."""
         with self.admin(20.0) as admin:
             admin.brokers.unregister(node_id)
         node = self.nodes[node_id]
@@ -239,7 +239,7 @@ class ClusterProcesses:
             self.nodes[node_id].wait_ready(timeout_s)
 
     def stop(self) -> None:
-        """End all in order, one after the other."""
+        """Stop all nodes cleanly, one after the other."""
         for node in self.nodes.values():
             node.resume()
             if node.running:
@@ -284,7 +284,7 @@ class ClusterProcesses:
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None, replicas: int = -1
     ) -> None:
-        """Create a topic; without `replicas` as many as the cluster takes by itself."""
+        """Create a topic; without `replicas` with the cluster's default."""
         with self.admin() as admin:
             admin.topics.create(NewTopic(name, partitions, replicas, dict(configs or {})))
 
@@ -354,7 +354,7 @@ class ClusterProcesses:
             ]
 
     def wait_caught_up(self, timeout_s: float = HEALTHY_WITHIN_S) -> None:
-        """Until the log of every partition ends at the same offset on all its replicas; nobody may be writing."""
+        """Wait until the log of every partition ends at the same offset on all its replicas, without writers."""
 
         def look() -> list[str]:
             try:

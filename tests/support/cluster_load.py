@@ -1,11 +1,11 @@
-"""Load on a cluster, written down and judged: what every test of failures runs beside its failures.
+"""Load on a cluster, recorded and checked: what every test of failures runs beside its failures.
 
-`Load` keeps producers, readers and a consumer group busy on two topics, notes everything in a `History`, and knows when
-acknowledgements came, so that a gap can be told. `judge` ends it: every client must work again, everything is
-read once more, the nodes are stopped, and their files are compared. What is wrong is returned as texts.
+`Load` keeps producers, readers and a consumer group busy on two topics, records everything in a `History`, and knows
+when acknowledgements came, so that a gap can be measured. `judge` ends it: every client must work again, everything is
+read once more, the nodes are stopped, and their files are compared. Problems are returned as texts.
 
-A run shows nothing if nothing was going on before the failure: `wait_loaded` insists that every producer got
-something acknowledged, and the report counts.
+A run proves nothing if there was no load before the failure: `wait_loaded` requires that every producer got something
+acknowledged, and the report counts.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _TRY_AGAIN = {3: "unknown topic", 5: "no leader", 6: "not leader", 7: "timed out
 _OUTCOME_OPEN = {56: "storage error"}
 ALLOWED_CODES = _TRY_AGAIN | _OUTCOME_OPEN
 _NO_COORDINATOR = 15
-"""What a client is told that wants a producer id while there is no controller, which hands them out.
+"""The error of a client that asks for a producer id while there is no controller, which assigns them.
 
-Real clients do not show it to anyone: COORDINATOR_NOT_AVAILABLE is retriable, Java and librdkafka ask again until they
-are out of time, and an id that was given to nobody is simply not used. The client made by hand does as they do.
+Real clients do not show it: COORDINATOR_NOT_AVAILABLE is retriable, Java and librdkafka ask again until their time is
+up, and an id that was never delivered is simply not used. The client made by hand does the same.
 """
 
 
@@ -89,16 +89,16 @@ class TimedHistory(History):
 
 
 class FollowingProducer(RetryingProducer):
-    """The idempotent producer made by hand, which looks for the leader by asking one node after the other.
+    """The idempotent producer made by hand, which finds the leader by asking one node after the other.
 
-    After every lost connection and every refusal the batch that was answered last is sent once more and must
-    hear its old offset, whoever leads now: the table of producers has to follow the log.
+    After every lost connection and every refusal the last answered batch is sent again and must get its old offset,
+    whichever node leads now: the table of producers has to follow the log.
     """
 
     def __init__(
         self, name: str, addresses: Callable[[], Sequence[str]], history: History, place: Place, seed: int = 0
     ) -> None:
-        """`addresses` tells where nodes are at the moment, for they may join and leave."""
+        """`addresses` returns the present addresses of the nodes, because nodes may join and leave."""
         super().__init__(name, addresses()[0], history, place, seed)
         self._addresses = addresses
         self._next = 0

@@ -49,7 +49,7 @@ def rows_of(columns: Columns) -> list[Row]:
 
 
 def all_rows(pieces: Iterable[Columns]) -> tuple[list[Row], int]:
-    """The rows of all pieces, and where the last one says to go on."""
+    """The rows of all pieces, and where the last one says to continue."""
     rows: list[Row] = []
     next_offset = -1
     for columns in pieces:

@@ -1,7 +1,7 @@
-"""Brokers that answer as a test tells them to: real sockets and real frames, no state.
+"""Brokers that give the answers of a test: real sockets and real frames, no state.
 
-Answers are functions from a request to a response, or to None to close the connection without a word. A
-`FakeCluster` is several of them that tell the same about each other.
+Answers are functions from a request to a response, or to None to close the connection without an answer. A
+`FakeCluster` is several of them with the same metadata about each other.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def echo_server(network: FaultyNetwork, node_id: int, *, peers: bool = False) ->
 
 
 def echo_seconds(network: FaultyNetwork, node_id: int, timeout_s: float = 5.0) -> float | None:
-    """How long it takes to connect, send a word and have it back; None if that does not happen in time."""
+    """How long it takes to connect, send some bytes and get them back; None if that does not happen in time."""
     host, _, port = network.bootstrap(node_id).rpartition(":")  # type: ignore[attr-defined]
     started = time.monotonic()
     with suppress(OSError), socket.create_connection((host, int(port)), timeout=timeout_s) as connection:

@@ -36,7 +36,7 @@ class HeldPool(Executor):
         return future
 
     def run(self) -> None:
-        """Do what waits, in order."""
+        """Do the waiting work, in order."""
         waiting, self._waiting = self._waiting, []
         for work in waiting:
             work()

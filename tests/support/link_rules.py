@@ -1,4 +1,4 @@
-"""What a link between two nodes does to what is sent over it, and how that is told to the process that does it.
+"""What a link between two nodes does to the data sent over it, and how the rules reach the process that applies them.
 
 `support.switch` and `support.proxy` are processes of their own, so that a busy test does not slow the network down.
 They read one JSON object a line from standard input, the rules of all links, and answer with a line once these hold.

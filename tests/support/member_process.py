@@ -1,7 +1,7 @@
-"""A group member in a process of its own, so that it can die without leaving its group.
+"""A group member in a process of its own, so that it can crash without leaving its group.
 
-A library's member lives in a thread, and no thread can be killed. Run as a program, this module joins a group with
-one of the drivers and prints what it owns, one JSON list per change; as a module it starts and kills that program.
+A library's member runs in a thread, and a thread cannot be killed. Run as a program, this module joins a group with one
+of the drivers and prints its partitions, one JSON list per change; as a module it starts and kills that program.
 """
 
 import json

@@ -21,7 +21,7 @@ class Heard(NoNetwork):
 
 
 def heard(harness: Harness) -> set[NodeId]:
-    """The nodes that are up, as far as the broker hears; to be changed at will."""
+    """The nodes that are up, as far as the broker knows; tests change it."""
     if not isinstance(harness.broker.network, Heard):
         harness.broker.network = Heard()
     return harness.broker.network.up
@@ -55,7 +55,7 @@ def append(harness: Harness, facts: Sequence[Fact]) -> None:
 
 
 def add_topic(harness: Harness, name: str, *replicas: Sequence[int]) -> Topic:
-    """A topic whose partitions are on these nodes, whether they are there or not."""
+    """A topic whose partitions are on these nodes, whether these exist or not."""
     nodes = [[NodeId(node_id) for node_id in each] for each in replicas]
     topic_id = harness.broker.new_topic_id()
     catalog = harness.broker.catalog

@@ -57,15 +57,15 @@ class PowerDisk:
         _run("mount", "-o", "loop,noatime", str(self._image), str(self._mount_point))
 
     def sync(self) -> None:
-        """Have everything on the disk that was written so far, whoever wrote it."""
+        """Write everything to the disk that was written so far by any process."""
         _run("sync", "-f", str(self._mount_point))
 
     def copy(self) -> None:
-        """Keep the disk as it is at this moment. Whoever writes to it must stand still."""
+        """Copy the disk in its present state. No process may write to it meanwhile."""
         _run("cp", "--sparse=always", str(self._image), str(self._image.with_suffix(".cut")))
 
     def cut(self) -> None:
-        """Go back to the copy. Nobody may have the disk open."""
+        """Go back to the copy. No process may have the disk open."""
         _run("umount", str(self._mount_point))
         self._image.with_suffix(".cut").rename(self._image)
         self._mount()

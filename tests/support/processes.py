@@ -102,11 +102,11 @@ class BrokerProcess:
         self._end(signal.SIGKILL, 10.0)
 
     def terminate(self, timeout_s: float = 20.0) -> int:
-        """End it with SIGTERM, in order, and return the exit status."""
+        """Stop it cleanly with SIGTERM, and return the exit status."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def restart(self, *, crash: bool = False) -> "BrokerProcess":
-        """End it, in order or by a crash, and start it again on the same port and data directory."""
+        """Stop it, cleanly or by a crash, and start it again on the same port and data directory."""
         if crash:
             self.kill()
         else:

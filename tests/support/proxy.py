@@ -1,4 +1,4 @@
-"""Links between nodes as TCP proxies, for machines where nobody may make network namespaces.
+"""Links between nodes as TCP proxies, for machines that do not allow network namespaces.
 
     python proxy.py ROUTE ROUTE ...         ROUTE: KIND,NODE,LISTEN_HOST,PORT,TARGET_HOST
 
@@ -36,11 +36,11 @@ _SNAPSHOTS = 2
 _QUEUE_MAX = 32
 _SIZE_BYTES = 4
 _API_END = 6
-"""Of a request: the size, then two bytes that tell which API it is."""
+"""Of a request: the size, then two bytes with the API key."""
 
 
 class Route(NamedTuple):
-    """Where to listen, and for whom."""
+    """Where to listen, and for which target."""
 
     kind: str
     node_id: int
@@ -181,7 +181,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes:
-    """One request of a client, whole, so that it can be held by itself; what there is of it if the client goes."""
+    """One request of a client, whole, so that it can be held alone; what there is of it if the client disconnects."""
     try:
         size = await reader.readexactly(_SIZE_BYTES)
         return size + await reader.readexactly(int.from_bytes(size, "big"))

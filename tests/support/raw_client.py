@@ -1,7 +1,7 @@
 """A small Kafka client that does exactly what it is told: one request, one answer, no retry, no cache.
 
-For tests that must know the outcome of every single attempt. A real client hides what a crash test is about: it
-retries by itself, and opens connections when it likes. Built on `support.wire`, so independent of the broker's codec.
+For tests that must know the outcome of every single attempt. A real client hides what a crash test is about: it retries
+on its own, and opens connections when it likes. Built on `support.wire`, so independent of the broker's codec.
 """
 
 from __future__ import annotations

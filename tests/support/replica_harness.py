@@ -93,10 +93,10 @@ class ReplicaHarness:
         raft_options: RaftOptions | None = None,
         **configs: str,
     ) -> None:
-        """A new replica, or with `is_old` the one whose files are there, if they were ever used.
+        """A new replica, or with `is_old` the one whose files exist, if they were ever used.
 
-        Alone, it leads when this returns. With `is_quick` the event loop hears at once what the writer thread
-        reports, while that thread is still in the middle of its cycle.
+        If it is alone, it leads when this returns. With `is_quick` the event loop receives the reports of the writer
+        thread at once, while that thread is still in the middle of its cycle.
         """
         self.files = files
         self.clock = FrozenClock()
@@ -227,11 +227,11 @@ class ReplicaHarness:
     # ---- a client -------------------------------------------------------------------------------
 
     def append(self, *values: bytes, wants_written: bool = False) -> Offset:
-        """Hand a batch in; the offset behind it."""
+        """Append a batch; returns the offset after it."""
         return self.partition.append(a_batch(values or (b"x",)), 5_000, wants_written=wants_written).next_offset
 
     def produce(self, *values: bytes) -> Offset:
-        """Hand a batch in and let it become durable; the offset behind it."""
+        """Append a batch and let it become durable; returns the offset after it."""
         next_offset = self.append(*values)
         self.work()
         return next_offset

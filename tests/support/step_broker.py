@@ -62,7 +62,7 @@ class StepBrokers:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the broker is dead, and nobody has asked `wait` yet."""
+        """Whether the broker has died, and `wait` was not called yet."""
         stat = Path(f"/proc/{self._pid}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] == "Z"
 

@@ -17,7 +17,7 @@ Batch = tuple[BatchHeader, bytes]
 
 
 def batch(offset: int, count: int = 1, size: int = 40, timestamp: int = 1000, epoch: int = 0, seed: int = 0) -> Batch:
-    """A sound batch of `count` records whose records are random bytes."""
+    """A valid batch of `count` records whose records are random bytes."""
     body = random.Random(f"{seed}/{offset}").randbytes(size)
     fields = (offset, 49 + size, epoch, 2, 0, 0, count - 1, timestamp, timestamp, -1, -1, -1, count)
     data = bytearray(HEADER.pack(*fields) + body)

@@ -2,9 +2,9 @@
 
     python switch.py SEED PORT:FD PORT:FD ...
 
-Each node lives in a network namespace whose only way out is its TAP device; the file descriptors of these are ours.
-The last byte of a hardware address is the node's number, so there is nothing to learn. Needs no module of the kernel
-but the TAP device, where netem and nftables often are missing, and loses exactly what it is told to lose.
+Each node runs in a network namespace whose only way out is its TAP device; this process has their file descriptors. The
+last byte of a hardware address is the node's number, so there is nothing to learn. Needs no kernel module but the TAP
+device, where netem and nftables are often missing, and loses exactly what the rules say.
 """
 
 from __future__ import annotations

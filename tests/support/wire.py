@@ -66,7 +66,7 @@ def request(key: int, version: int, correlation_id: int, body: bytes, *, flexibl
 
 
 def api_versions(version: int, correlation_id: int) -> bytes:
-    """An ApiVersions request of any version, also of one that nobody has."""
+    """An ApiVersions request of any version, also of one that does not exist."""
     if version < 3:
         return request(API_VERSIONS, version, correlation_id, b"")
     body = compact_string("raw-test") + compact_string("1")

@@ -1,12 +1,12 @@
-"""The catalog: which brokers and topics there are, with which settings, and who keeps what. Pure.
+"""The catalog: the brokers and topics of the cluster, their settings, and which broker has which replica. Pure.
 
-It is the cluster's only central truth, kept as a replicated state machine: operations return
-facts, facts go through the metadata log, `replay` makes them true. `brokers` and `topics` are what it
-is made of, `topic_configs` says what can be set on a topic, `records` turns facts into bytes and
-back. `placement` finds nodes for new partitions and `balance` evens out what is there.
+The catalog is the cluster's only central state, kept as a replicated state machine: operations return facts, facts are
+appended to the metadata log, and `replay` applies them. `brokers` and `topics` define its content, `topic_configs` the
+settings of a topic, and `records` encodes and decodes facts. `placement` chooses nodes for new partitions, and
+`balance` plans moves of existing ones.
 
-Not here: who is alive, who leads, who is in sync. The drivers see that; what follows from it reaches
-the catalog as facts.
+Not here: which nodes are up, which replicas lead and which are in sync. The drivers know that. Only decisions that
+follow from it reach the catalog as facts.
 """
 
 from drmq.catalog.balance import Move, plan_leaders, plan_rebalance

@@ -1,19 +1,18 @@
-"""Evening out what is there: which replicas to move, and which leaders to hand over. Pure.
+"""Balancing existing partitions: which replicas to move, and which leaders to transfer. Pure.
 
-`plan_rebalance` looks at the whole catalog and says which partitions to reassign so that
+`plan_rebalance` examines the whole catalog and returns the reassignments after which
 
-1. nothing is left on brokers that are draining;
-2. the replicas of a partition are in as many racks as they can be;
-3. each broker keeps as many replicas as the others, give or take one, as far as racks allow;
-4. each comes first in as many partitions as the others, so that leading is shared too.
+1. no replica is left on a draining broker;
+2. the replicas of a partition are spread over as many racks as possible;
+3. all brokers have the same number of replicas, plus or minus one, as far as the racks allow;
+4. all brokers are the first replica of the same number of partitions, so that leadership is spread too.
 
-A move costs a copy of a partition over the network, so there are as few as these aims need: a
-replica that can stay stays, and the fourth aim only changes the order of replicas, which copies
-nothing. Brokers that are down keep what they have and get nothing: whoever knows that one will not
-come back drains it. Partitions that are on their way somewhere, or have no majority up to agree on
-a move, are counted and left alone.
+A move copies a partition over the network, so the plan has as few moves as these goals need: a replica that can stay
+stays, and the fourth goal only changes the order of replicas, which copies nothing. Brokers that are down keep their
+replicas and get no new ones; an operator who knows that a broker will not return drains it. Partitions that are already
+being reassigned, or have no majority up to agree on a move, are counted but not moved.
 
-`plan_leaders` compares who leads with who should.
+`plan_leaders` compares the present leaders with the preferred ones.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Move(NamedTuple):
     group: GroupId
     replicas: tuple[NodeId, ...]
     adding: tuple[NodeId, ...]
-    """Nodes that get a copy. Where there are none only the order of the replicas changes."""
+    """Nodes that get a new replica. If there are none, only the order of the replicas changes."""
 
 
 class _Step(NamedTuple):
-    """A replica that goes from one broker to another."""
+    """The move of a replica from one broker to another."""
 
     group: GroupId
     giver: NodeId
@@ -48,7 +47,7 @@ class _Step(NamedTuple):
 
 
 def plan_rebalance(catalog: Catalog) -> list[Move]:
-    """The moves that even out the cluster: those off draining brokers first, mere changes of order last."""
+    """The moves that balance the cluster: those from draining brokers first, changes of order alone last."""
     plan = _Plan(catalog)
     leaving = plan.leave_draining()
     plan.repair_racks()
@@ -67,10 +66,10 @@ def plan_rebalance(catalog: Catalog) -> list[Move]:
 def plan_leaders(
     assignments: Mapping[GroupId, Assignment], leaders: Mapping[GroupId, NodeId], live: Collection[NodeId]
 ) -> list[tuple[GroupId, NodeId]]:
-    """Which leaders to hand to whom, so that preferred replicas lead.
+    """Which leaderships to transfer to which node, so that preferred replicas lead.
 
     `leaders` has the partitions whose leader is known. A partition that is being reassigned is left alone: its
-    preferred replica may be on the way out, and the next look sees where it went.
+    preferred replica may be about to be removed. It is considered again afterwards.
     """
     return [
         (group, assignment.replicas[0])
@@ -82,7 +81,7 @@ def plan_leaders(
 
 
 class _Plan:
-    """Replicas as they would be, changed step by step until nothing gets better."""
+    """The planned replicas, changed step by step until no step improves them."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._brokers = catalog.brokers
@@ -91,12 +90,12 @@ class _Plan:
         self._racks |= {node: rack_of(broker) for node, broker in catalog.former_brokers.items()}
         self.before: dict[GroupId, tuple[NodeId, ...]] = {}
         self.replicas: dict[GroupId, list[NodeId]] = {}
-        """All partitions that can be moved, as they would be."""
+        """The planned replicas of all partitions that can be moved."""
         self._still: list[tuple[NodeId, ...]] = []
-        """Those that cannot."""
+        """The replicas of the partitions that cannot be moved."""
         self._counts: Counter[NodeId] = Counter()
         self._kept: dict[NodeId, dict[TopicId, dict[GroupId, None]]] = {node: {} for node in self._usable}
-        """What could be taken from a broker, by topic."""
+        """The movable replicas of each broker, by topic."""
         for group, assignment in catalog.assignments().items():
             self._counts.update(assignment.planned)
             if assignment.target is not None or not _has_majority(assignment.replicas, catalog.brokers):
@@ -108,10 +107,10 @@ class _Plan:
                 if node in self._kept:
                     self._kept[node].setdefault(group.topic_id, {})[group] = None
 
-    # ---- the four aims --------------------------------------------------------------------------
+    # ---- the four goals -------------------------------------------------------------------------
 
     def leave_draining(self) -> set[GroupId]:
-        """Move replicas off draining brokers; the partitions concerned."""
+        """Move replicas off draining brokers; returns the partitions concerned."""
         concerned = set()
         for group, replicas in self.replicas.items():
             for giver in list(replicas):
@@ -124,7 +123,7 @@ class _Plan:
         return concerned
 
     def repair_racks(self) -> None:
-        """Spread each partition over more racks where that is possible."""
+        """Spread each partition over more racks if possible."""
         for group, replicas in self.replicas.items():
             while len({self._rack(node) for node in replicas}) < len(replicas):
                 steps = [
@@ -139,7 +138,7 @@ class _Plan:
                 self._apply(min(steps, key=lambda step: (self._cost(*step), -self._counts[step.giver], step.giver)))
 
     def even_out(self) -> None:
-        """Move replicas from brokers with many to those with few, through others where racks forbid the direct way."""
+        """Move replicas from brokers with many to brokers with few, through others if racks forbid the direct way."""
         while True:
             givers = sorted(self._usable, key=lambda node: (-self._counts[node], node))
             chain = next((chain for chain in map(self._chain, givers) if chain), None)
@@ -149,9 +148,9 @@ class _Plan:
                 self._apply(step)
 
     def spread_leaders(self) -> None:
-        """Let each broker come first as often as the others."""
+        """Make each broker the first replica of the same number of partitions."""
         movable = list(self.replicas.values())
-        # What cannot change counts all the same: as partitions that have but the one replica to choose.
+        # Partitions that cannot change count too: as partitions with only one replica to choose from.
         fixed = [[planned[0]] for planned in self._still]
         partitions = movable + fixed
         firsts = spread_firsts(partitions, dict.fromkeys(self._usable, 0), [replicas[0] for replicas in partitions])
@@ -162,7 +161,7 @@ class _Plan:
     # ---- steps ----------------------------------------------------------------------------------
 
     def _chain(self, giver: NodeId) -> list[_Step]:
-        """The fewest steps by which `giver` has one replica less and somebody with two fewer has one more."""
+        """The fewest steps that take a replica from `giver` and give one to a broker with at least two fewer."""
         gain_below = self._counts[giver] - 1
         if not any(self._counts[node] < gain_below for node in self._usable):
             return []
@@ -182,7 +181,7 @@ class _Plan:
         return []
 
     def _step(self, giver: NodeId, taker: NodeId, used: Collection[GroupId]) -> _Step | None:
-        """A replica that can go from `giver` to `taker`, of a topic that crowds the one more than the other."""
+        """A replica that can move from `giver` to `taker`, preferably of the topic in which they differ most."""
         topics, theirs = self._kept[giver], self._kept[taker]
         if not topics:
             return None
@@ -206,17 +205,17 @@ class _Plan:
         self._kept[step.taker].setdefault(topic, {})[step.group] = None
 
     def _cost(self, group: GroupId, giver: NodeId, taker: NodeId) -> tuple[int, int, int, NodeId]:
-        """How little it suits to give a replica to `taker`: racks first, then what it has, then of this topic."""
+        """The cost of a move to `taker`: racks first, then its number of replicas, then those of this topic."""
         of_topic = len(self._kept[taker].get(group.topic_id, ()))
         return self._crowding(self.replicas[group], giver, taker), self._counts[taker], of_topic, taker
 
     def _crowding(self, replicas: list[NodeId], giver: NodeId, taker: NodeId) -> int:
-        """What a step does to a partition's racks: below 0 they get more even, above 0 less."""
+        """How a step changes the spread over racks: below 0 it becomes more even, above 0 less."""
         old, new = self._rack(giver), self._rack(taker)
         if old == new:
             return 0
         racks = [self._rack(node) for node in replicas]
-        # The change in the sum of the squares of replicas per rack, halved.
+        # Half of the change in the sum of squares of the replicas per rack.
         return racks.count(new) - racks.count(old) + 1
 
     def _rack(self, node: NodeId) -> tuple[str, int]:

@@ -1,9 +1,8 @@
-"""A broker as the catalog knows it, and what a node must say of itself to become one.
+"""A broker as the catalog knows it, and the checks of a registering node.
 
-A node is known by its id, and a life of its data directory by an *incarnation*: a node that comes
-back with another directory has forgotten what it voted, so it gets the next incarnation, and with it
-a new name as a member of replica groups. Numbers of incarnations are never used twice, also not by a
-node that was removed and comes again.
+A node is identified by its id, and its data directory by an *incarnation*: a node that returns with another directory
+has lost its votes, so it gets the next incarnation, and with it a new member id in replica groups. An incarnation
+number is never used twice, not even by a node that was removed and registers again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OLDER_COPY = "has an older copy of its data directory"
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One node as it is now. Replaced, never changed."""
+    """One node in its present state. Replaced, never changed."""
 
     node_id: NodeId
     incarnation: int
@@ -42,7 +41,7 @@ class Broker:
 
     @property
     def member(self) -> MemberId:
-        """What the node is called in replica groups in its present life."""
+        """The node's member id in replica groups, in its present incarnation."""
         return member_id(self.node_id, self.incarnation)
 
     @property
@@ -52,7 +51,7 @@ class Broker:
 
 
 def registration(broker: Broker) -> BrokerRegistered:
-    """The fact that a broker is there, without whether it is fenced or draining."""
+    """The fact that registers a broker, without its fenced and draining states."""
     return BrokerRegistered(
         broker.node_id,
         broker.incarnation,
@@ -80,17 +79,17 @@ def tells_of_older_copy(text: str) -> bool:
 
 
 def is_older_copy(known: Broker, starts: int, boot_id: str) -> bool:
-    """Whether a process has an older copy of the data directory with which the node was last there.
+    """Whether a process uses an older copy of the data directory that the node last registered with.
 
-    Each process that opens the directory counts it up. So a lower number, or the same one in the hands of another
-    process, is that of a copy, and what the node has promised since is not in it. A copy that was made while the
-    last process ran is not noticed.
+    Each process that opens the directory increases a counter in it. So a lower number, or the same number from another
+    process, means a copy that lacks the promises that the node has made since. A copy that was made while the last
+    process ran is not detected.
     """
     return starts < known.starts or (starts == known.starts and boot_id != known.boot_id)
 
 
 def check_registration(fact: BrokerRegistered, others: Iterable[Broker]) -> None:
-    """Raise `ApiError` for a node that cannot be part of a cluster with `others`."""
+    """Raise `ApiError` if the node cannot be part of a cluster with `others`."""
     problem = _problem(fact)
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"node {fact.node_id} cannot register: {problem}")
@@ -108,7 +107,7 @@ def _problem(fact: BrokerRegistered) -> str | None:
         return f"a node id is 0 to {_NODE_ID_MAX}"
     if not _DIRECTORY_ID.fullmatch(fact.directory_id):
         return f"{fact.directory_id[:80]!r} is no directory id: it has two to 128 hex digits in lower case"
-    # A node without peers has no port for them.
+    # A node without peers has no peer port.
     for host, port, port_min in ((fact.host, fact.port, 1), (fact.peer_host, fact.peer_port, 0)):
         if not 1 <= len(host) <= _TEXT_LENGTH_MAX:
             return f"{host[:80]!r} is no host: it has 1 to {_TEXT_LENGTH_MAX} characters"
@@ -123,7 +122,7 @@ def _problem(fact: BrokerRegistered) -> str | None:
 
 
 def too_few_brokers(wanted: int, brokers: Sequence[Broker]) -> ApiError:
-    """What to say where `wanted` replicas of a partition find fewer brokers that may take one."""
+    """The error if fewer than `wanted` brokers can take a replica."""
     usable = sum(broker.takes_replicas for broker in brokers)
     down = [broker.node_id for broker in brokers if broker.fenced]
     leaving = [broker.node_id for broker in brokers if broker.draining and not broker.fenced]

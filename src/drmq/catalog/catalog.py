@@ -1,16 +1,15 @@
-"""The cluster as a replicated state machine: its brokers, its topics, and which broker keeps what.
+"""The cluster as a replicated state machine: its brokers, its topics, and which broker has which replica.
 
-Each operation checks its input against the present state and returns the facts that carry it
-out, or raises `ApiError` and changes nothing. `replay` is the only method that writes. Whoever
-drives the catalog appends the facts to the metadata log, replays them, and answers once they are
-committed. So every node, and every restart, comes to the same state. An operation that finds things
-as they should be returns no facts: there is nothing to wait for.
+Each operation checks its input against the present state and returns the facts that implement it, or raises `ApiError`
+and changes nothing. `replay` is the only method that changes state. The driver of the catalog appends the facts to the
+metadata log, replays them, and answers once they are committed. So every node reaches the same state, also after a
+restart. An operation that would change nothing returns no facts, and there is nothing to wait for.
 
-`replay` accepts any fact in any state: a fact about a topic or a node that is not there (because an
-earlier one removed it) changes nothing.
+`replay` accepts any fact in any state: a fact about a topic or a node that does not exist (because an earlier fact
+removed it) changes nothing.
 
-Who is up, who leads and who is in sync is not here: that changes by itself and is the drivers' to
-know. Only what follows from it is a fact: a broker is fenced, a reassignment is finished.
+Which nodes are up, which replicas lead and which are in sync is not here: this changes without a decision, and the
+drivers know it. Only decisions that follow from it are facts: a broker is fenced, a reassignment is finished.
 """
 
 from __future__ import annotations
@@ -49,36 +48,38 @@ from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, TopicId, 
 from drmq.model.names import check_not_internal, check_topic_name
 
 PARTITIONS_MAX = 10_000
-"""Partitions that one topic may have: each costs a directory and open files."""
+"""The maximum number of partitions of a topic: each one costs a directory and open files."""
 DELETED_TOPICS_MAX = 100_000
-"""Deleted topics that are remembered, so that a node that was away knows which of its files it may remove."""
+"""How many deleted topics are remembered, so that a node that was down knows which of its files it may remove."""
 REPLICATION_FACTOR_DEFAULT = 3
-"""Replicas of a topic that asks for none in particular, where there are brokers enough: one may fail."""
+"""Replicas of a topic that requests no number, if there are enough brokers: one may fail."""
 _NAMED_MAX = 3
 
 
 class Catalog:
-    """The brokers, all topics by name and by id, and the next producer id. Belongs to one driver."""
+    """The brokers, all topics by name and by id, and the next producer id. Owned by one driver."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
         self.brokers: dict[NodeId, Broker] = {}
         self.former_brokers: dict[NodeId, Broker] = {}
-        """Removed nodes as they were, so that one that comes again gets an incarnation it never had."""
+        """Removed nodes in their last state, so that a node that registers again gets a new incarnation."""
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
         self.deleted: dict[TopicId, str] = {}
-        """The names of topics that are gone, oldest first. A node removes its files of them."""
+        """The names of deleted topics, oldest first. Each node removes its files of them."""
         self.reassignments: dict[GroupId, tuple[NodeId, ...]] = {}
-        """Partitions that are to move, and where to, in the order in which it was asked for. One at a time is
-        carried out (`active_reassignment`): each copies a whole partition over the network. One that was cancelled
-        meanwhile is here until the partition has returned."""
+        """Partitions that are to be moved, and their targets, in the order of the requests. They are moved one at a
+        time
+        (`active_reassignment`), because each move copies a whole partition over the network. A cancelled reassignment
+        stays
+        here until the partition has returned."""
         self.next_producer_id = 0
         self._hosted: dict[NodeId, dict[GroupId, None]] = {}
         self._firsts: Counter[NodeId] = Counter()
 
     def copy(self) -> Catalog:
-        """The catalog as it is now, which what is replayed later does not change."""
+        """A copy of the catalog that later replays do not change."""
         copied = Catalog()
         copied.cluster_id, copied.next_producer_id = self.cluster_id, self.next_producer_id
         copied.brokers, copied.former_brokers = self.brokers.copy(), self.former_brokers.copy()
@@ -88,7 +89,7 @@ class Catalog:
         copied._firsts = self._firsts.copy()
         return copied
 
-    # ---- questions ------------------------------------------------------------------------------
+    # ---- queries --------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
         """The topic of this name, or `ApiError` (UNKNOWN_TOPIC_OR_PARTITION)."""
@@ -112,14 +113,14 @@ class Catalog:
         return broker
 
     def assignment(self, group: GroupId) -> Assignment | None:
-        """Which nodes keep this partition, or None if there is no such partition."""
+        """The nodes that have this partition, or None if there is no such partition."""
         topic = self.topics_by_id.get(group.topic_id)
         if topic is None or not 0 <= group.partition < topic.partition_count:
             return None
         return topic.partitions[group.partition]
 
     def assignments(self) -> dict[GroupId, Assignment]:
-        """All partitions of all topics."""
+        """The assignments of all partitions of all topics."""
         return {
             GroupId(topic.topic_id, partition): assignment
             for topic in self.topics_by_id.values()
@@ -127,20 +128,20 @@ class Catalog:
         }
 
     def partitions_on(self, node_id: NodeId) -> list[GroupId]:
-        """The partitions that this node keeps, or will keep when a reassignment is through."""
+        """The partitions that have a replica on this node, now or at the end of a reassignment."""
         return list(self._hosted.get(node_id, ()))
 
     def members(self, assignment: Assignment, nodes: Iterable[NodeId]) -> tuple[MemberId, ...]:
-        """What these nodes are called in the replica group of a partition.
+        """The member ids of these nodes in the replica group of a partition.
 
-        A node has another name there in each life of its disk, and each time that it gets the partition: with its
-        files it gave up what it had confirmed, and whom it had voted for. Incarnations and moves are only ever
-        counted up, so their sum is never what it was before.
+        A node has a new member id for each incarnation of its disk, and each time that it is given the partition:
+        together with its files it lost what it had confirmed, and its votes. Incarnations and moves only increase, so
+        their sum never repeats.
         """
         return tuple(member_id(node, self._incarnation(node) + assignment.arrival(node)) for node in nodes)
 
     def active_reassignment(self) -> GroupId | None:
-        """The partition whose turn it is to move: the first that waits for no node."""
+        """The partition that is moved now: the first one that does not wait for a node."""
         for group in self.reassignments:
             assignment = self.topics_by_id[group.topic_id].partitions[group.partition]
             if not assignment.returns and not self.waits_for(assignment):
@@ -148,7 +149,7 @@ class Catalog:
         return None
 
     def waits_for(self, assignment: Assignment) -> tuple[NodeId, ...]:
-        """The nodes without which a partition cannot move, and which are down. While there are any, others move."""
+        """Nodes that are down and without which a partition cannot be moved. Meanwhile other partitions are moved."""
         missing = [node for node in assignment.adding if self._is_down(node)]
         down = [node for node in assignment.replicas if self._is_down(node)]
         if len(down) * 2 >= len(assignment.replicas):
@@ -157,18 +158,18 @@ class Catalog:
 
     @property
     def default_replication_factor(self) -> int:
-        """How many replicas a topic gets now that asks for none in particular."""
+        """The number of replicas of a new topic that requests no number."""
         usable = sum(broker.takes_replicas for broker in self.brokers.values())
         return max(1, min(REPLICATION_FACTOR_DEFAULT, usable))
 
     def loads(self) -> dict[NodeId, Load]:
-        """How much each broker keeps."""
+        """The number of replicas and first replicas of each broker."""
         return {node: Load(len(self._hosted.get(node, ())), self._firsts[node]) for node in self.brokers}
 
-    # ---- operations on the cluster: facts out, nothing changed ----------------------------------
+    # ---- operations on the cluster: they return facts and change nothing ------------------------
 
     def create_cluster(self, cluster_id: str) -> list[Fact]:
-        """Name the cluster, once and for ever."""
+        """Set the cluster's id, which never changes afterwards."""
         if self.cluster_id == cluster_id:
             return []
         if self.cluster_id is not None:
@@ -193,9 +194,9 @@ class Catalog:
         starts: int = 0,
         boot_id: str = "",
     ) -> list[Fact]:
-        """A node says that it is there: new, as before, at new addresses, or with a new disk.
+        """Register a node: a new one, an unchanged one, one with new addresses, or one with a new disk.
 
-        A new broker counts as up. One that is known stays fenced until `unfence`.
+        A new broker counts as up. A known broker stays fenced until `unfence`.
         """
         known = self.brokers.get(node_id)
         last = known or self.former_brokers.get(node_id)
@@ -217,7 +218,7 @@ class Catalog:
         return [BrokerUnfenced(node_id)] if self.broker(node_id).fenced else []
 
     def drain(self, node_id: NodeId) -> list[Fact]:
-        """Let a broker's partitions move away, so that it can be removed. `balance` says where to."""
+        """Start to move a broker's partitions away, so that it can be removed. `balance` decides where to."""
         if self.broker(node_id).draining:
             return []
         takers = {broker.node_id for broker in self.brokers.values() if broker.takes_replicas} - {node_id}
@@ -237,11 +238,11 @@ class Catalog:
         return [BrokerDraining(node_id)]
 
     def cancel_drain(self, node_id: NodeId) -> list[Fact]:
-        """Let a broker stay. Reassignments away from it that were started go on unless they are cancelled."""
+        """Stop draining a broker. Reassignments that were started continue unless they are cancelled."""
         return [BrokerDrainCancelled(node_id)] if self.broker(node_id).draining else []
 
     def remove_broker(self, node_id: NodeId) -> list[Fact]:
-        """Take a broker that keeps nothing any more out of the cluster."""
+        """Remove a broker that has no partitions left from the cluster."""
         broker = self.broker(node_id)
         kept = self.partitions_on(node_id)
         if not kept:
@@ -270,8 +271,8 @@ class Catalog:
     ) -> list[Fact]:
         """Create a topic. `internal` is set by the broker itself, never by a client.
 
-        The replicas are placed by the catalog, three of each partition or as many as there are brokers up where
-        `replication_factor` is -1; or they are given, one list for each partition.
+        The catalog places the replicas: `replication_factor` for each partition, or if that is -1 three, or as many as
+        there are brokers up. Alternatively the replicas are given, one list for each partition.
         """
         check_topic_name(name)
         if not internal:
@@ -304,7 +305,7 @@ class Catalog:
     def add_partitions(
         self, name: str, partition_count: int, replicas: Sequence[Sequence[NodeId]] | None = None
     ) -> list[Fact]:
-        """Raise a topic's partitions to `partition_count`. `replicas` has a list for each new one, if given."""
+        """Raise a topic's partition count to `partition_count`. `replicas`, if given, has a list for each new one."""
         topic = self.topic(name)
         if topic.is_internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is one of DRMQ's own topics")
@@ -332,7 +333,7 @@ class Catalog:
         return [TopicConfigsSet(topic.topic_id, _checked(configs))]
 
     def change_configs(self, name: str, changes: Mapping[str, str | None]) -> list[Fact]:
-        """Set single settings of a topic, or with None return them to their default."""
+        """Change single settings of a topic; None resets one to its default."""
         topic = self.topic(name)
         configs = dict(topic.configs)
         for key, value in changes.items():
@@ -348,15 +349,15 @@ class Catalog:
     # ---- operations on replicas -----------------------------------------------------------------
 
     def start_reassignment(self, topic: Topic, partition: int, replicas: Sequence[NodeId]) -> list[Fact]:
-        """Let a partition move to `replicas`, the preferred leader first; their number may differ from now.
+        """Start to move a partition to `replicas`, the preferred leader first; their number may change.
 
-        One that is under way for the partition is given up for this one, which takes its turn. Where only the order
-        differs nothing has to move, and it is done at once.
+        An earlier reassignment of the partition is replaced by this one and keeps its place in the queue. If only the
+        order differs, nothing has to move, and the reassignment is finished at once.
         """
         group, present = self._partition(topic, partition)
         wanted = list(replicas)
-        # A node that is to go keeps what it has until there is another place, but nothing may come to depend on it:
-        # with as many replicas as there are nodes it could never go.
+        # A draining node keeps its replicas until there is another place for them, but it must not become
+        # indispensable: with as many replicas as nodes it could never be removed.
         grows = len(wanted) > len(present.replicas)
         kept = [node for node in present.replicas if not (grows and self._is_draining(node))]
         check_replicas(self.brokers, f"{topic.name}-{partition}", wanted, kept)
@@ -370,19 +371,19 @@ class Catalog:
         return [started]
 
     def finish_reassignment(self, topic: Topic, partition: int) -> list[Fact]:
-        """The partition is where it was to go, as far as its replica group is concerned."""
+        """Finish a reassignment, once the replica group has exactly the new members."""
         group, _ = self._partition(topic, partition)
         return [ReassignmentFinished(topic.topic_id, partition, list(self._target(topic, group)))]
 
     def cancel_reassignment(self, topic: Topic, partition: int) -> list[Fact]:
-        """Let a partition stay where it is. One that is on its way has to return, and is finished when it has."""
+        """Keep a partition where it is. If its move has begun, it must first return, and is finished when it has."""
         group, present = self._partition(topic, partition)
         if self._target(topic, group) == present.replicas:
             return []
         return [ReassignmentCancelled(topic.topic_id, partition)]
 
     def lose_replica(self, topic: Topic, partition: int, node_id: NodeId, arrival: int) -> list[Fact]:
-        """Let a node whose copy is damaged or gone begin another one. `arrival` says which copy that was."""
+        """Let a node whose replica is damaged or lost create a new one. `arrival` identifies the lost replica."""
         _, present = self._partition(topic, partition)
         if node_id not in present.hosts or present.arrival(node_id) != arrival:
             return []
@@ -391,13 +392,13 @@ class Catalog:
     # ---- operations on producers ----------------------------------------------------------------
 
     def reserve_producer_ids(self, count: int) -> list[Fact]:
-        """Set aside the ids from `next_producer_id` on, so that a restart gives none of them out again."""
+        """Reserve the ids from `next_producer_id` on, so that none of them is assigned again after a restart."""
         return [ProducerIdsReserved(self.next_producer_id + count)]
 
     # ---- replicated state -----------------------------------------------------------------------
 
     def replay(self, fact: Fact) -> None:
-        """Make a fact true."""
+        """Apply a fact."""
         if isinstance(fact, ClusterCreated):
             self.cluster_id = self.cluster_id or fact.cluster_id
         elif isinstance(fact, ProducerIdsReserved):
@@ -410,7 +411,7 @@ class Catalog:
             self._begin_next()
 
     def snapshot(self) -> Iterable[Fact]:
-        """Facts that lead from an empty catalog to this one."""
+        """Facts that produce this catalog from an empty one."""
         if self.cluster_id is not None:
             yield ClusterCreated(self.cluster_id)
         yield ProducerIdsReserved(self.next_producer_id)
@@ -431,7 +432,7 @@ class Catalog:
                 topic.name,
                 [list(assignment.replicas) for assignment in topic.partitions],
                 dict(topic.configs),
-                # The brokers above may have had other incarnations when the topic was made.
+                # The brokers above may have had other incarnations when the topic was created.
                 [list(assignment.initial_members) for assignment in topic.partitions],
             )
         moved = {group: each for group, each in self.assignments().items() if each.moves and each.target is None}
@@ -448,7 +449,7 @@ class Catalog:
             )
 
     def described(self, fact: TopicCreated) -> Topic:
-        """The topic as it is when `fact` is true."""
+        """The topic that `fact` creates."""
         partitions = [self._first_assignment(nodes) for nodes in fact.replicas]
         for partition, members in enumerate(fact.initial_members or ()):
             partitions[partition] = replace(partitions[partition], initial_members=tuple(members))
@@ -494,7 +495,7 @@ class Catalog:
 
     def _replay_topic(self, fact: TopicFact) -> None:
         if isinstance(fact, TopicCreated):
-            # The first of a name and of an id is the one: what is there is never replaced by a repetition.
+            # The first topic with a name or an id stays: a repeated fact never replaces it.
             if fact.name not in self.topics and fact.topic_id not in self.topics_by_id:
                 self._put(self.described(fact))
             return
@@ -504,7 +505,7 @@ class Catalog:
         elif known is None:
             return
         elif isinstance(fact, PartitionsAdded):
-            # Of partitions that two facts add, the earlier one's are there already.
+            # If two facts add the same partitions, those of the earlier fact exist already.
             there = known.partition_count - (fact.partition_count - len(fact.replicas))
             if there >= 0:
                 added = map(self._first_assignment, fact.replicas[there:])
@@ -531,7 +532,7 @@ class Catalog:
             moved = _without_copy(present, fact.node_id)
         elif isinstance(fact, ReassignmentFinished):
             if present.target != tuple(fact.replicas):
-                # It finished while another target was asked for: the group has to go on from there.
+                # It finished after another target was requested: the group must continue towards that one.
                 return
             moved = _moved(present, present.target)
             del self.reassignments[group]
@@ -545,8 +546,8 @@ class Catalog:
         self._reassign(topic, fact.partition, moved)
 
     def _begin_next(self) -> None:
-        """Note whose turn has come. Every leader sees its turn in a catalog that says so, or has said so before:
-        of a partition that has not begun it is certain that no node has done anything to move it.
+        """Mark the active reassignment as begun. Leaders act only if the catalog says so, or has said so before:
+        if a partition is not marked, it is certain that no node has started to move it.
         """
         group = self.active_reassignment()
         if group is not None:
@@ -563,7 +564,7 @@ class Catalog:
         self._put(replace(topic, partitions=partitions), topic.partition_count)
 
     def _put(self, topic: Topic, indexed: int = 0) -> None:
-        """Take a topic in. Its first `indexed` partitions are in the index already."""
+        """Add or replace a topic. Its first `indexed` partitions are in the index already."""
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
         for partition in range(indexed, topic.partition_count):
@@ -636,34 +637,34 @@ class Catalog:
         return place(brokers, partition_count, replication_factor, self.loads())
 
     def _named(self, groups: Sequence[GroupId]) -> str:
-        """Some partitions as a person knows them."""
+        """Some partitions by name, for a message."""
         names = [f"{self.topics_by_id[group.topic_id].name}-{group.partition}" for group in groups[:_NAMED_MAX]]
         rest = len(groups) - len(names)
         return ", ".join(names) + (f" and {rest} more" if rest else "")
 
 
 def _moved(present: Assignment, replicas: tuple[NodeId, ...]) -> Assignment:
-    """The assignment when its group has no members but `replicas`."""
+    """The assignment once its group has exactly the members `replicas`."""
     stayed = set(replicas) == set(present.replicas)
     moved = Assignment(replicas, None, present.initial_members if stayed else (), moves=present.moves)
     return _with_arrivals(moved, present)
 
 
 def _retargeted(present: Assignment, target: tuple[NodeId, ...] | None) -> Assignment:
-    """The assignment on its way to another target than before, or to none."""
+    """The assignment with another target than before, or with none."""
     tried = present.given_up + (present.target or ()) if present.begun else ()
     given_up = tuple(node for node in dict.fromkeys(tried) if node not in present.replicas + (target or ()))
     return _with_arrivals(replace(present, target=target, given_up=given_up, moves=present.moves + 1), present)
 
 
 def _with_arrivals(moved: Assignment, before: Assignment) -> Assignment:
-    """Whoever is a host now and was none before has come with this move; whoever has gone is forgotten."""
+    """Record the present move as the arrival of each new host, and drop hosts that left."""
     arrivals = ((node, before.arrival(node) if node in before.hosts else moved.moves) for node in moved.hosts)
     return replace(moved, arrivals=tuple((node, move) for node, move in arrivals if move))
 
 
 def _without_copy(present: Assignment, node_id: NodeId) -> Assignment:
-    """The assignment when one of its hosts has come anew."""
+    """The assignment after one of its hosts lost its replica and starts a new one."""
     moves = present.moves + 1
     others = tuple((node, move) for node, move in present.arrivals if node != node_id)
     return replace(present, moves=moves, arrivals=(*others, (node_id, moves)))

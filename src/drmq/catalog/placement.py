@@ -1,24 +1,23 @@
-"""Where the replicas of new partitions go. Pure, and the same answer for the same question.
+"""Placement of the replicas of new partitions. Pure and deterministic.
 
-What is asked for, first things first:
+The goals, in order of priority:
 
-1. the replicas of a partition are on different brokers, and their racks as different as they can be:
-   one each where there are racks enough, else no rack has two more of a partition than another that
-   still had a broker to give. A broker without a rack is a rack of its own;
-2. each broker gets as many of the new replicas as the others, give or take one, as far as the racks
+1. the replicas of a partition are on different brokers, and in as many racks as possible: one each if
+   there are enough racks, otherwise no rack has two more replicas of a partition than another rack that
+   still had a free broker. A broker without a rack counts as a rack of its own;
+2. each broker gets the same number of the new replicas, plus or minus one, as far as the racks
    allow: small racks are full before large ones are used up;
-3. the first replicas, which will lead, are as even as they can be on these replicas;
-4. where any choice is left, the broker that has least so far gets the next one, so that many small
-   topics are even together.
+3. the first replicas, which will lead, are spread as evenly as these replicas allow;
+4. if there is still a choice, the broker with the lowest present load gets the next replica, so that many
+   small topics are balanced together.
 
-The new partitions are spread before the present load is looked at, and not only by it: else a broker
-that is added empty would get whole topics, and with them all of their traffic. Evening out what is
-there already is the business of `balance`.
+The new partitions are first spread among themselves; the present load only breaks ties. Otherwise a broker that was
+just added would get whole topics, and with them all their traffic. Moving existing replicas is done by `balance`.
 
-The way: first a quota for each broker, filled one by one, least first; then partition after
-partition takes from the largest quotas that are left. Taking from the largest is what makes it come
-out: a broker whose quota equals the partitions still to come is in every one of them (Gale and
-Ryser's condition for a matrix of zeros and ones with given sums, in its constructive form).
+The method: first compute a quota for each broker, assigned one by one to the broker with the lowest; then each
+partition in turn takes its replicas from the largest remaining quotas. Taking from the largest makes the quotas work
+out: a broker whose quota equals the number of remaining partitions is in every one of them (this is the constructive
+form of the Gale-Ryser condition for a matrix of zeros and ones with given sums).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from drmq.model import NodeId
 
 
 class Load(NamedTuple):
-    """What a broker has: replicas, and how many of them come first in their partition."""
+    """The load of a broker: its replicas, and how many of them are first in their partition."""
 
     replicas: int = 0
     firsts: int = 0
@@ -48,8 +47,8 @@ def place(
 ) -> list[list[NodeId]]:
     """The nodes of each of `partition_count` new partitions, the preferred leader first.
 
-    `counts` is what the brokers have already. Raises `ApiError` (INVALID_REPLICATION_FACTOR) where fewer
-    brokers than `replication_factor` may take replicas.
+    `counts` is the present load of the brokers. Raises `ApiError` (INVALID_REPLICATION_FACTOR) if fewer brokers than
+    `replication_factor` can take replicas.
     """
     everyone = sorted(brokers, key=lambda broker: broker.node_id)
     usable = [broker for broker in everyone if broker.takes_replicas]
@@ -66,12 +65,12 @@ def place(
 
 
 def rack_of(broker: Broker) -> tuple[str, int]:
-    """The rack, or for a broker that says none one that no other broker is in."""
+    """The rack; a broker without one is alone in a rack of its own."""
     return ("", broker.node_id) if broker.rack is None else (broker.rack, -1)
 
 
 def replicas_per_rack_max(rack_sizes: Iterable[int], replication_factor: int) -> int:
-    """How many replicas of one partition a rack takes at most, if every rack does its share."""
+    """The most replicas of one partition in a rack, if they are spread evenly over the racks."""
     sizes = list(rack_sizes)
     assert replication_factor <= sum(sizes), (replication_factor, sizes)
     most = 1
@@ -84,11 +83,11 @@ def replicas_per_rack_max(rack_sizes: Iterable[int], replication_factor: int) ->
 class _Rack:
     nodes: list[NodeId]
     always: int
-    """Replicas that every partition has here."""
+    """Replicas of every partition in this rack."""
     takes_more: bool
-    """Whether a partition may have one more."""
+    """Whether a partition may have one more here."""
     more: int = 0
-    """How many partitions, of those still to come, have one more."""
+    """How many of the remaining partitions have one more here."""
 
 
 def _racks(usable: Sequence[Broker], replication_factor: int) -> list[_Rack]:
@@ -102,16 +101,16 @@ def _racks(usable: Sequence[Broker], replication_factor: int) -> list[_Rack]:
 def _quotas(
     racks: Sequence[_Rack], partition_count: int, replication_factor: int, counts: Mapping[NodeId, Load]
 ) -> Counter[NodeId]:
-    """How many of the new replicas each broker gets; sets each rack's `more`."""
+    """How many of the new replicas each broker gets. Also sets each rack's `more`."""
     quotas: Counter[NodeId] = Counter()
 
     def hand_out(number: int, nodes: Iterable[NodeId], may_take: Callable[[NodeId], bool]) -> None:
-        """Give `number` replicas to `nodes`, each to the one with least that may take one."""
+        """Assign `number` replicas to `nodes`, each to the node with the fewest that may take one."""
         queue = [(quotas[node], counts.get(node, NO_LOAD), node) for node in nodes]
         heapify(queue)
         while number:
             quota, load, node = heappop(queue)
-            # Who is full stays full, so it need not come back to the queue.
+            # A node that is full stays full, so it need not return to the queue.
             if quota < partition_count and may_take(node):
                 quotas[node] += 1
                 number -= 1
@@ -136,12 +135,12 @@ def _quotas(
 def _take(
     racks: Sequence[_Rack], quotas: Counter[NodeId], partition_count: int, replication_factor: int
 ) -> Iterator[list[NodeId]]:
-    """The replicas of partition after partition, taken from the largest quotas that are left."""
+    """The replicas of each partition in turn, taken from the largest remaining quotas."""
     more = replication_factor - sum(rack.always for rack in racks)
     everyone = sorted(node for rack in racks for node in rack.nodes)
     for partition in range(partition_count):
-        # Equals come in another order each time, so that the partitions of a broker that fails have their other
-        # replicas on many: they share the work of standing in for it.
+        # Nodes with equal quotas are ordered differently for each partition. So if a broker fails, the other replicas
+        # of its partitions are on many brokers, which share its work.
         turn = {node: (-quotas[node], _shuffled(partition, place), node) for place, node in enumerate(everyone)}
         ordered = [(rack, sorted(rack.nodes, key=turn.__getitem__)) for rack in racks]
         ordered.sort(key=lambda entry: (-entry[0].more, turn[entry[1][0]]))
@@ -157,7 +156,7 @@ def _take(
 
 
 def _shuffled(partition: int, place: int) -> int:
-    """A number without a pattern, and always the same: multiples of odd numbers, their high bits folded down."""
+    """A fixed number without a visible pattern: multiples of odd numbers, with the high bits folded down."""
     mixed = (partition * 0x9E3779B1 + place * 0x85EBCA77) & 0xFFFFFFFF
     mixed = (mixed ^ mixed >> 15) * 0x2C1B3C6D & 0xFFFFFFFF
     return mixed ^ mixed >> 13
@@ -171,15 +170,15 @@ def spread_firsts(
     present: Mapping[NodeId, int],
     firsts: Sequence[NodeId | None] | None = None,
 ) -> list[NodeId]:
-    """Which replica of each partition comes first, so that each broker leads as many as the others.
+    """Which replica of each partition comes first, so that each broker leads the same number of partitions.
 
-    Only brokers in `present` count and are chosen; among equals the one with the lower number there is given the
-    next. With `firsts`, what is the case now, as few as possible change: a partition whose first is not in
-    `present` keeps it, and one without a first gets one.
+    Only brokers in `present` count and are chosen; on a tie, the one with the lower number there is chosen. With
+    `firsts`, the present choice, as few as possible change: a partition whose first replica is not in `present` keeps
+    it, and a partition without a first replica gets one.
 
-    A broker gives up a lead where somebody at the end of a chain has two fewer: each in the chain hands one lead to
-    the next. When no such chain is left, no assignment is more even (Harvey et al., "Semi-matchings for bipartite
-    graphs and load balancing", 2006).
+    A broker gives up a leadership if a broker at the end of a chain has at least two fewer: each broker in the chain
+    passes one leadership to the next. When no such chain is left, no assignment is more even (Harvey et al.,
+    "Semi-matchings for bipartite graphs and load balancing", 2006).
     """
     leads: list[NodeId | None] = [None] * len(partitions) if firsts is None else list(firsts)
     led: dict[NodeId, dict[int, None]] = {node: {} for node in sorted(present)}
@@ -212,7 +211,7 @@ def _chain(
     giver: NodeId,
     burden: Callable[[NodeId], tuple[int, int, NodeId]],
 ) -> list[tuple[NodeId, int, NodeId]]:
-    """The shortest way in which `giver` gets rid of a lead to whoever has least, or nothing if that is no gain."""
+    """The shortest chain that moves a leadership from `giver` to the least loaded broker; empty if that is no gain."""
     came_by: dict[NodeId, tuple[NodeId, int] | None] = {giver: None}
     queue = [giver]
     for node in queue:

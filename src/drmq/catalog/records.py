@@ -1,8 +1,8 @@
 """The catalog's facts, as values and as bytes.
 
-Each is one record of the metadata log: the key says what it is about, the value is a JSON object
-with the fact's `kind` and fields, so that `drmq log dump` shows a person what happened. A kind or a
-version that this DRMQ does not know is not passed over: better to stop than to run on half a truth.
+Each fact is one record of the metadata log: the key says what it is about, and the value is a JSON object with the
+fact's `kind` and fields, so that `drmq log dump` shows an operator what happened. A kind or a version that this DRMQ
+does not know is never skipped: it is better to stop than to run with an incomplete catalog.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from drmq.model import DrmqError, MemberId, NodeId, TopicId
 
 FACT_VERSION = 2
-"""Version 1 knew one node: its topics have no replicas, so there is nothing to go on with."""
+"""Version 1 supported a single node: its topics have no replicas, so they cannot be used further."""
 
 
 class UnknownFact(DrmqError):
@@ -26,19 +26,19 @@ class UnknownFact(DrmqError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterCreated:
-    """The first fact of a cluster: its name for ever."""
+    """The first fact of a cluster: its id, which never changes."""
 
     cluster_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A node came, came back with an empty disk (a higher `incarnation`), or changed its addresses."""
+    """A node joined, returned with an empty disk (a higher `incarnation`), or changed its addresses."""
 
     node_id: NodeId
     incarnation: int
     directory_id: str
-    """Hex digits that belong to one data directory: how a node with a new disk is told from the old one."""
+    """Hex digits that identify one data directory, so that a node with a new disk can be recognised."""
     host: str
     port: int
     peer_host: str
@@ -46,14 +46,14 @@ class BrokerRegistered:
     rack: str | None
     roles: list[str]
     starts: int = 0
-    """How often its directory has been opened: an older copy of it counts lower."""
+    """How many times its directory has been opened: an older copy has a lower number."""
     boot_id: str = ""
-    """Which process has opened it last."""
+    """The process that opened it last."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenced:
-    """The node was not heard of for too long: nothing new is placed on it."""
+    """The node was silent for too long: nothing new is placed on it."""
 
     node_id: NodeId
 
@@ -65,21 +65,21 @@ class BrokerUnfenced:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDraining:
-    """The node is to leave: its replicas move away, and nothing new is placed on it."""
+    """The node will be removed: its replicas are moved away, and nothing new is placed on it."""
 
     node_id: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDrainCancelled:
-    """The node is to stay after all."""
+    """The node stays in the cluster after all."""
 
     node_id: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRemoved:
-    """The node is no part of the cluster any more. If it comes again, it comes as a new one."""
+    """The node is no longer part of the cluster. If it registers again, it counts as a new node."""
 
     node_id: NodeId
 
@@ -92,15 +92,16 @@ class TopicCreated:
     topic_id: TopicId
     name: str
     replicas: list[list[NodeId]]
-    """For each partition the nodes that keep it, the preferred leader first."""
+    """For each partition the nodes of its replicas, the preferred leader first."""
     configs: dict[str, str] = field(default_factory=dict)
     initial_members: list[list[MemberId]] | None = None
-    """Only in snapshots: who the replicas were when the topic was made. Else they are who they are at this fact."""
+    """Only in snapshots: the members when the topic was created. Otherwise they follow from the present
+    incarnations."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """The topic is gone; each node removes the files it has of it."""
+    """The topic was deleted; each node removes its files of it."""
 
     topic_id: TopicId
     name: str
@@ -110,14 +111,14 @@ class TopicDeleted:
 class PartitionsAdded:
     topic_id: TopicId
     partition_count: int
-    """How many the topic has with the new ones, which are the last."""
+    """The new number of partitions. The added ones are the last."""
     replicas: list[list[NodeId]]
-    """Those of the new partitions."""
+    """The replicas of the added partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigsSet:
-    """All settings that the topic has of its own, replacing those it had."""
+    """All settings of the topic, replacing earlier ones."""
 
     topic_id: TopicId
     configs: dict[str, str]
@@ -125,7 +126,7 @@ class TopicConfigsSet:
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentStarted:
-    """The partition is to be on `replicas`. One that was under way for it is given up for this one."""
+    """The partition shall move to `replicas`. Replaces an earlier reassignment of it."""
 
     topic_id: TopicId
     partition: int
@@ -134,7 +135,7 @@ class ReassignmentStarted:
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentFinished:
-    """The partition is on `replicas`, and nowhere else."""
+    """The partition has its replicas on `replicas`, and nowhere else."""
 
     topic_id: TopicId
     partition: int
@@ -143,7 +144,7 @@ class ReassignmentFinished:
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentCancelled:
-    """The partition is to stay where it was; what was done for the move, if anything, is undone first."""
+    """The partition shall stay where it was; steps of the move that were already done are undone first."""
 
     topic_id: TopicId
     partition: int
@@ -151,24 +152,24 @@ class ReassignmentCancelled:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLost:
-    """A node cannot use its copy any more, and gets another one from the others, as another member."""
+    """A node lost its replica, and gets a new one from the others, as a new member."""
 
     topic_id: TopicId
     partition: int
     node_id: NodeId
     arrival: int
-    """Which copy it is about: that of the move with which the node came."""
+    """Identifies the replica that was lost: the move with which the node got it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentRestored:
-    """Only in snapshots: what moving has made of a partition, and where it is to go, if anywhere."""
+    """Only in snapshots: the results of earlier moves of a partition, and its target, if any."""
 
     topic_id: TopicId
     partition: int
     moves: int
     arrivals: list[list[int]]
-    """Pairs of a node and the move with which it came."""
+    """Pairs of a node and the move with which it got its replica."""
     target: list[NodeId] | None
     given_up: list[NodeId]
     begun: bool
@@ -179,7 +180,7 @@ class AssignmentRestored:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsReserved:
-    """Every producer id below `next_id` may have been given out."""
+    """Every producer id below `next_id` may have been assigned."""
 
     next_id: int
 
@@ -239,7 +240,7 @@ def encode_fact(fact: Fact) -> tuple[bytes, bytes]:
 
 
 def decode_fact(value: bytes) -> Fact:
-    """The fact in a record's value. Raises `UnknownFact` for what an older or newer version wrote."""
+    """The fact in a record's value. Raises `UnknownFact` if another version of DRMQ wrote it."""
     values = json.loads(value)
     kind, version = values.pop("kind", None), values.pop("version", None)
     if version == 1:

@@ -1,10 +1,10 @@
-"""The settings of a topic: what exists, what is allowed, what holds where nothing is set.
+"""The settings of a topic: their names, the allowed values, and the defaults.
 
-Names and meanings are Kafka's. Only what DRMQ honours is listed here: a setting that would be
-accepted and ignored is a lie that its user finds out about too late, so it is refused instead.
+Names and meanings are Kafka's. Only settings that DRMQ honours are listed here. Any other setting is refused: if it
+were accepted and ignored, its user would find out too late.
 
-A topic stores what was set on it, as text. `TopicConfig` is the effective result, typed, with
-the broker's defaults filled in.
+A topic stores the settings that were set on it, as text. `TopicConfig` is the effective result, typed, with the
+broker's defaults filled in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEGMENT_BYTES_MIN = 1_024
 
 
 class ConfigType(IntEnum):
-    """How a value is to be read, with the protocol's numbers."""
+    """The type of a setting, with the protocol's numbers."""
 
     BOOLEAN = 1
     STRING = 2
@@ -33,7 +33,7 @@ class ConfigType(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Whose clock the timestamps of a topic are from."""
+    """Which clock the timestamps of a topic come from."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -41,7 +41,7 @@ class TimestampType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """What a broker gives to topics that set nothing themselves."""
+    """The broker's defaults for topics."""
 
     max_message_bytes: int = 1_048_588
     retention_ms: int = 604_800_000
@@ -53,7 +53,7 @@ class TopicDefaults:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The settings in force for one topic."""
+    """The settings in effect for one topic."""
 
     max_message_bytes: int
     timestamp_type: TimestampType
@@ -67,7 +67,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigDefinition:
-    """One setting: its name, type, default and the names that Kafka's tools know its broker-wide form by."""
+    """One setting: its name, type and default, and the name of its broker-wide form in Kafka's tools."""
 
     name: str
     type: ConfigType
@@ -75,12 +75,12 @@ class ConfigDefinition:
     broker_name: str
     doc: str
     problem: Callable[[str], str | None]
-    """Says what is wrong with a value, or None."""
+    """Returns what is wrong with a value, or None."""
 
 
 def _whole_number(first: int, last: int) -> Callable[[str], str | None]:
     def problem(value: str) -> str | None:
-        # Not everything that `int` reads: "1_000" would be stored as text, and clients could not read it.
+        # Narrower than `int`: "1_000" would be stored as text, and clients could not read it.
         if not _WHOLE_NUMBER.fullmatch(value):
             return "is not a whole number"
         if not first <= int(value) <= last:
@@ -185,7 +185,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
 
 
 def check_config(name: str, value: str | None) -> None:
-    """Raise `ApiError` (INVALID_CONFIG) unless this is a setting and a value for it."""
+    """Raise `ApiError` (INVALID_CONFIG) unless the setting exists and the value is allowed."""
     definition = DEFINITIONS.get(name)
     if definition is None:
         known = ", ".join(DEFINITIONS)
@@ -198,7 +198,7 @@ def check_config(name: str, value: str | None) -> None:
 
 
 def default_texts(defaults: TopicDefaults) -> dict[str, str]:
-    """What a topic that sets nothing has, by name."""
+    """The settings of a topic that sets nothing itself, by name."""
     texts = {name: definition.default for name, definition in DEFINITIONS.items()}
     texts["max.message.bytes"] = str(defaults.max_message_bytes)
     texts["retention.ms"] = str(defaults.retention_ms)
@@ -210,7 +210,7 @@ def default_texts(defaults: TopicDefaults) -> dict[str, str]:
 
 
 def effective(configs: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
-    """The settings in force: what the topic set, over what the broker gives."""
+    """The settings in effect: those of the topic, and the broker's defaults for the rest."""
     texts = default_texts(defaults) | dict(configs)
     append_time = texts["message.timestamp.type"] == "LogAppendTime"
     return TopicConfig(

@@ -1,4 +1,4 @@
-"""A topic and the nodes that keep its partitions, and which nodes a partition can be given."""
+"""A topic, the nodes of its partitions' replicas, and the checks of a replica assignment."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ from drmq.model.names import is_internal
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which nodes keep a partition. Replaced, never changed."""
+    """The nodes of a partition's replicas. Replaced, never changed."""
 
     replicas: tuple[NodeId, ...]
     """The preferred leader first."""
     target: tuple[NodeId, ...] | None
-    """Where it is to be instead, while a reassignment is under way or waits for its turn."""
+    """The nodes that it is being reassigned to, while the reassignment is in progress or queued."""
     initial_members: tuple[MemberId, ...]
-    """Who the replicas were when the partition came to be: the first configuration of its group. Empty once the
-    partition has moved: a node that gave up its copy and gets it back has forgotten what it confirmed, so it must
-    not begin the group anew but wait until the leader speaks to it."""
+    """The members when the partition was created: the first configuration of its group. Empty once the partition has
+    moved: a node that gave up its replica and gets it again has lost what it confirmed, so it must not start the group
+    again but wait for messages from the leader."""
     given_up: tuple[NodeId, ...] = ()
-    """Nodes of targets that were replaced or cancelled while they were being carried out: the group may have
-    them as members still, and even depend on their copies."""
+    """Nodes of targets that were replaced or cancelled after their move had begun: they may still be members of the
+    group, which may even depend on their replicas."""
     begun: bool = False
-    """Whether its reassignment had its turn, so that its group may have changed. Else no node has done anything."""
+    """Whether its reassignment has begun, so that its group may have changed. If not, no node has done anything for
+    it."""
     moves: int = 0
-    """How often it was told to be elsewhere, or to return. Never falls."""
+    """How many times it was assigned to other nodes, or back. Never decreases."""
     arrivals: tuple[tuple[NodeId, int], ...] = ()
-    """With which move each of the hosts came; those that were there from the start are not named."""
+    """The move with which each host got its replica; hosts that had it from the start are not listed."""
 
     def arrival(self, node_id: NodeId) -> int:
-        """The move with which a host came. Higher each time it comes again, and so never the same twice."""
+        """The move with which a host got its replica. It is higher each time, so it is never the same twice."""
         return next((move for node, move in self.arrivals if node == node_id), 0)
 
     @property
     def planned(self) -> tuple[NodeId, ...]:
-        """Where the partition is when nothing is left to be done."""
+        """The replicas once nothing is left to be done."""
         return self.replicas if self.target is None else self.target
 
     @property
@@ -51,18 +52,18 @@ class Assignment:
 
     @property
     def hosts(self) -> tuple[NodeId, ...]:
-        """Every node that is to have a copy at present. Who is not among them any more may remove its own."""
+        """Every node that shall have a replica at present. A node that is not one of them may remove its files."""
         return tuple(dict.fromkeys(self.replicas + self.planned + self.given_up))
 
     @property
     def returns(self) -> bool:
-        """Whether it is to be where it was: nothing has to be copied, and nobody has to wait for it."""
+        """Whether it shall be where it already is: nothing has to be copied, and no other move has to wait for it."""
         return set(self.planned) == set(self.replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it is now. Replaced, never changed."""
+    """One topic in its present state. Replaced, never changed."""
 
     topic_id: TopicId
     name: str
@@ -81,9 +82,9 @@ class Topic:
 def check_replicas(
     brokers: Mapping[NodeId, Broker], partition: str, nodes: Sequence[NodeId], kept: Sequence[NodeId] = ()
 ) -> None:
-    """Raise `ApiError` (INVALID_REPLICA_ASSIGNMENT) unless `partition` can live on `nodes`.
+    """Raise `ApiError` (INVALID_REPLICA_ASSIGNMENT) unless the replicas of `partition` can be on `nodes`.
 
-    It lives on those `kept` already: they may be down or draining, as long as a majority is up.
+    Nodes in `kept` have a replica already: they may be down or draining, as long as a majority is up.
     """
     strangers = [node for node in nodes if node not in brokers]
     known = [brokers[node] for node in nodes if node in brokers]
@@ -115,7 +116,7 @@ def check_new_replicas(
 ) -> None:
     """Raise `ApiError` (INVALID_REPLICA_ASSIGNMENT) unless these can be the replicas of new partitions of a topic.
 
-    Each partition of a topic starts with as many replicas as the others; -1 leaves open how many.
+    All partitions of a topic start with the same number of replicas; -1 means any number.
     """
     if len(replicas) != len(partitions):
         raise ApiError(

@@ -1,10 +1,10 @@
-"""Columns as a `pyarrow.RecordBatch`, without copying: the shape in which Spark's Kafka source shows records.
+"""Columns as a `pyarrow.RecordBatch`, without copying, with the schema of Spark's Kafka source.
 
-Names, order, types and nullability are those of that source, because Spark compares the first batch of
-a reader with the schema it announced, and because a job that worked on one should work on the other.
+Names, order, types and nullability are those of that source, because Spark compares the first batch of a reader with
+the announced schema, and because a job that works with one source should work with the other.
 
-pyarrow is imported by the functions: it takes half a second and many megabytes, and whoever imports
-`drmq.columnar` may not have it.
+The functions import pyarrow themselves: it takes half a second and many megabytes, and a program that imports
+`drmq.columnar` may not have it installed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pyarrow
 
 NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-"""Every column there is, in the order of Spark's Kafka source."""
+"""All columns, in the order of Spark's Kafka source."""
 
 _NEVER_NULL = {"topic", "partition", "offset"}
 
 
 def schema(*, include_headers: bool = False, names: Sequence[str] | None = None) -> pyarrow.Schema:
-    """The schema of the record batches; `names` picks columns and their order."""
+    """The schema of the record batches; `names` selects columns and their order."""
     import pyarrow
 
     types = _types()
@@ -36,9 +36,9 @@ def schema(*, include_headers: bool = False, names: Sequence[str] | None = None)
 def record_batch(
     columns: Columns, *, topic: str, partition: int, names: Sequence[str] | None = None
 ) -> pyarrow.RecordBatch:
-    """`columns`, which are of this partition, as a record batch that shares their memory.
+    """A record batch that shares the memory of `columns`, which belong to this partition.
 
-    `names` picks columns and their order; one that was not decoded raises `ValueError`.
+    `names` selects columns and their order; a column that was not decoded raises `ValueError`.
     """
     import pyarrow
 

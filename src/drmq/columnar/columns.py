@@ -1,8 +1,8 @@
-"""The result: columns as runs of bytes in Arrow's layout, which pyarrow and numpy take as they are.
+"""The result: columns as buffers in Arrow's layout, which pyarrow and numpy can use without conversion.
 
-Numbers have the machine's byte order. A validity is a bitmap, lowest bit first, in which a one stands
-for a value; it is `None` where nothing is null, as Arrow allows. Offsets are 32 bit, one more than
-there are rows, and begin with 0. All views are read-only and keep their memory alive.
+Numbers have the machine's byte order. A validity buffer is a bitmap, lowest bit first, in which a one means a value; it
+is `None` if nothing is null, as Arrow allows. There is one more 32-bit offset than there are rows, and the first is 0.
+All views are read-only and keep their memory alive.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Parts: TypeAlias = tuple[
 
 @dataclass(frozen=True, slots=True)
 class BytesColumn:
-    """Arrow's `binary`, or `string` where the bytes are UTF-8."""
+    """Arrow's `binary`, or `string` if the bytes are UTF-8."""
 
     null_count: int
     validity: memoryview | None
@@ -46,16 +46,16 @@ class BytesColumn:
 
 @dataclass(frozen=True, slots=True)
 class HeadersColumn:
-    """Arrow's `list<struct<key: string, value: binary>>`: a null list where a record has no headers.
+    """Arrow's `list<struct<key: string, value: binary>>`: a null list if a record has no headers.
 
-    Spark's own Kafka source shows records without headers as null, so that jobs may test for it.
+    Spark's own Kafka source returns null for records without headers, and jobs may test for it.
     """
 
     null_count: int
     validity: memoryview | None
     offsets: memoryview
     count: int
-    """How many headers all rows have together: the length of `keys` and of `values`."""
+    """The number of headers of all rows together: the length of `keys` and of `values`."""
     keys: BytesColumn
     values: BytesColumn
 
@@ -70,24 +70,24 @@ class Columns:
 
     row_count: int
     next_offset: int
-    """Where reading goes on: behind the last row, and behind what was passed over after it."""
+    """Where to continue reading: after the last row, and after records that were skipped behind it."""
     offsets: memoryview
     """64 bit."""
     timestamps: memoryview
     """64 bit, in microseconds since 1970. "No timestamp", in Kafka -1 ms, is -1000."""
     timestamp_null_count: int
     timestamp_validity: memoryview | None
-    """Null is a time so far away that its microseconds do not fit into 64 bits."""
+    """Null means a time so far away that its microseconds do not fit into 64 bits."""
     timestamp_types: memoryview
-    """32 bit: 0 where the producer set the time, 1 where the broker did."""
+    """32 bit: 0 if the producer set the time, 1 if the broker did."""
     key: BytesColumn | None
-    """`None` if it was not asked for; so are `value` and `headers`."""
+    """`None` if it was not requested; the same holds for `value` and `headers`."""
     value: BytesColumn | None
     headers: HeadersColumn | None
 
     @property
     def nbytes(self) -> int:
-        """What the columns take in memory."""
+        """The size of the columns in memory."""
         fixed = self.offsets.nbytes + self.timestamps.nbytes + self.timestamp_types.nbytes
         varying = sum(column.nbytes for column in (self.key, self.value, self.headers) if column is not None)
         return fixed + _size(self.timestamp_validity) + varying
@@ -98,7 +98,7 @@ def _size(view: memoryview | None) -> int:
 
 
 def as_columns(parts: Parts, next_offset: int) -> Columns:
-    """The columns of what a builder handed over."""
+    """The columns made from the result of a builder."""
     row_count, offsets, timestamps, null_count, validity, types, key, value, headers = parts
     return Columns(
         row_count=row_count,
@@ -140,10 +140,10 @@ def _headers_column(parts: HeadersParts) -> HeadersColumn:
 
 
 def _with_valid_names(keys: BytesParts) -> BytesParts:
-    """Names of headers made UTF-8, as `drmq.records` and Java clients do, one by one.
+    """Convert header names to valid UTF-8 one by one, as `drmq.records` and Java clients do.
 
-    Nothing stops a producer from sending other bytes, and an Arrow string that is not UTF-8 makes its
-    readers fail, or worse. It is rare enough for Python.
+    A producer may send other bytes, and an Arrow string that is not UTF-8 makes its readers fail, or worse. This is
+    rare enough for Python.
     """
     null_count, validity, offsets, data = keys
     view = memoryview(data)
@@ -151,7 +151,7 @@ def _with_valid_names(keys: BytesParts) -> BytesParts:
         str(view[start:end], "utf-8", "replace").encode() for start, end in pairwise(memoryview(offsets).cast("i"))
     ]
     if sum(map(len, names)) > INT32_MAX:
-        # One byte may become three, so only a record of nearly a gigabyte gets here.
+        # One byte may become three, so this happens only for a record of nearly a gigabyte.
         raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "names of headers that are not UTF-8 do not fit into 2 GiB")
     ends = array("i", [0])
     for name in names:

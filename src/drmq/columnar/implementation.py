@@ -1,7 +1,7 @@
-"""Which builder serves: the compiled one if it was built for this interface, else the one in Python.
+"""Which builder is used: the compiled one if it was built for this interface, otherwise the one in Python.
 
-The environment variable DRMQ_COLUMNAR can force either: `pure` to rule the compiled code out when a
-result looks wrong, `compiled` to be told why it is missing instead of being slow in silence. It is read
+The environment variable DRMQ_COLUMNAR can force either: `pure` to exclude the compiled code when a result looks wrong,
+`compiled` to get an error that says why the compiled code is missing instead of silently using the slow one. It is read
 once, when the package is first imported.
 """
 
@@ -17,7 +17,7 @@ VARIABLE = "DRMQ_COLUMNAR"
 
 
 def choose(wanted: str | None) -> tuple[Literal["compiled", "pure"], type[Builder]]:
-    """Name and class of the builder, given the variable's value."""
+    """Name and class of the builder, for the given value of the variable."""
     if wanted not in (None, "", "pure", "compiled"):
         raise ImportError(f"{VARIABLE}={wanted}: it is `pure`, `compiled` or not set")
     if wanted == "pure":

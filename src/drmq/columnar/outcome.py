@@ -1,7 +1,7 @@
-"""What walk and builder tell each other, so that both builders say the same in the same words.
+"""The values that the walk and a builder exchange, so that both builders report errors in the same words.
 
-A builder never raises for bad bytes. It returns an `Outcome` with two numbers, and `describe` makes
-the sentence: the compiled builder need not format text, and cannot word an error differently.
+A builder never raises for bad bytes. It returns an `Outcome` with two numbers, and `describe` makes the sentence. So
+the compiled builder need not format text, and cannot word an error differently.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from drmq.columnar.columns import Parts
 from drmq.records import Buffer
 
 INTERFACE = 2
-"""Counted up when a builder's calls change: a compiled builder of another number is not used."""
+"""Increased when the builder interface changes: a compiled builder with another number is not used."""
 
 HEADER_COST = 8
-"""What a header counts against `bytes_max` beside its bytes: its two offsets. Without it, a record of a
+"""What a header counts against `bytes_max` in addition to its bytes: its two offsets. Without it, a record with a
 million empty headers would count as nothing."""
 
 
 class Outcome(IntEnum):
-    """Why a builder stopped reading a batch. The compiled builder knows these by number."""
+    """Why a builder stopped reading a batch. The compiled builder uses the numbers."""
 
     FINISHED = 0
     FULL = 1
@@ -39,7 +39,7 @@ class Outcome(IntEnum):
 
 
 class Place(NamedTuple):
-    """How far the records of a batch are read."""
+    """How far the records of a batch have been read."""
 
     position: int = 0
     done_count: int = 0
@@ -47,25 +47,25 @@ class Place(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What reading the records needs to know from their header."""
+    """The fields of a batch header that are needed to read its records."""
 
     record_count: int
     base_offset: int
     last_offset_delta: int
     base_timestamp: int
     is_log_append_time: bool
-    """Then `base_timestamp` is the time of every record."""
+    """If true, `base_timestamp` is the time of every record."""
 
 
 class Bounds(NamedTuple):
-    """Which records are wanted, and how many at most in one piece."""
+    """Which records are requested, and the limits of one piece."""
 
     start_offset: int
     end_offset: int
     rows_max: int
     bytes_max: int
     bytes_expected: int = 0
-    """How large the values of a piece will most likely be, if that is known: room that is made at once. No limit."""
+    """The likely size of the values of a piece, if known. Used to allocate memory in advance; not a limit."""
 
 
 Added: TypeAlias = tuple[int, int, int, int, int, int]
@@ -73,7 +73,7 @@ Added: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 class Builder(Protocol):
-    """Collects rows. Made for one piece, used by one thread, and thrown away after `finish` or an error."""
+    """Collects rows. Created for one piece, used by one thread, and discarded after `finish` or an error."""
 
     def __init__(self, want_key: bool, want_value: bool, include_headers: bool, /) -> None: ...
 
@@ -81,14 +81,14 @@ class Builder(Protocol):
     def row_count(self) -> int: ...
 
     def add(self, body: Buffer, place: Place, batch: Batch, bounds: Bounds, /) -> Added:
-        """Read on in the plain records `body` from `place`, and add those within bounds."""
+        """Continue to read the uncompressed records `body` at `place`, and add those within the bounds."""
 
     def finish(self) -> Parts:
-        """Hand over the columns."""
+        """Return the columns."""
 
 
 def describe(outcome: int, batch: Batch, place: Place, first: int, second: int) -> str:
-    """An error as a sentence, without its end: the caller says in which batch."""
+    """An error as the first part of a sentence: the caller adds the batch."""
     which = f"record {place.done_count + 1} of {batch.record_count}"
     if outcome == Outcome.NUMBER_CUT_OFF:
         return f"{which} ends in the middle of its numbers"

@@ -1,8 +1,8 @@
-"""The builder in Python: the same as `_decoder.c`, step for step, and the easier one to read.
+"""The builder in Python: the same as `_decoder.c`, step for step, and easier to read.
 
-It serves where nothing could be compiled, and in the tests as the word on what is right. A change here
-is a change there. Above all, both check in the same order, since a batch with two faults must fail with
-the same one.
+It is used if the C code could not be compiled, and it is the reference in the tests. Any change here must be made in
+`_decoder.c` too. In particular both must check in the same order, because a batch with two errors must fail with the
+same one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from drmq.records import Buffer
 _INT64_MIN = -INT64_MAX - 1
 _MICROSECONDS = 1000
 _VARINT_SHIFT_MAX = 63
-"""Where the tenth byte of a number belongs: one bit of it is left."""
+"""The shift of the tenth byte of a number, of which only one bit is left."""
 
 _ZERO, _ONE = b"01"
 
 
 class _Fault(Exception):
-    """Bad bytes, on the way from where they are noticed to `Builder.add`."""
+    """Bad bytes; raised where they are found and caught in `Builder.add`."""
 
     def __init__(self, outcome: Outcome, first: int = 0, second: int = 0) -> None:
         super().__init__(outcome)
@@ -30,7 +30,7 @@ class _Fault(Exception):
 
 
 class Builder:
-    """Collects rows. Made for one piece, used by one thread, and thrown away after `finish` or an error."""
+    """Collects rows. Created for one piece, used by one thread, and discarded after `finish` or an error."""
 
     def __init__(self, want_key: bool, want_value: bool, include_headers: bool, /) -> None:
         self.row_count = 0
@@ -44,7 +44,7 @@ class Builder:
         self._headers = _Headers() if include_headers else None
 
     def add(self, body: Buffer, place: Place, batch: Batch, bounds: Bounds, /) -> Added:
-        """Read on in the plain records `body` from `place`, and add those within bounds."""
+        """Continue to read the uncompressed records `body` at `place`, and add those within the bounds."""
         position, done_count, last_delta = place
         record_count = batch.record_count
         content = memoryview(body)
@@ -66,9 +66,9 @@ class Builder:
     def _add_record(
         self, body: memoryview, at: int, last_delta: int, batch: Batch, bounds: Bounds
     ) -> tuple[int, int, Outcome]:
-        """Read the record at `at`, and add it if it is wanted; its end and offset delta.
+        """Read the record at `at`, and add it if it is requested; returns its end and offset delta.
 
-        The outcomes that are no fault leave the builder as it was.
+        Outcomes that are not errors leave the builder unchanged.
         """
         size, at = _read_number(body, at, len(body))
         if not 0 <= size <= len(body) - at:
@@ -76,7 +76,7 @@ class Builder:
         end = at + size
         if size == 0:
             raise _Fault(Outcome.NUMBER_CUT_OFF)
-        time_delta, at = _read_number(body, at + 1, end)  # behind the attributes, which mean nothing yet
+        time_delta, at = _read_number(body, at + 1, end)  # after the attributes, which are unused
         offset_delta, at = _read_number(body, at, end)
         if not last_delta < offset_delta <= batch.last_offset_delta:
             raise _Fault(Outcome.OFFSET_DELTA, offset_delta, last_delta)
@@ -103,7 +103,7 @@ class Builder:
         if header_count < 0:
             raise _Fault(Outcome.HEADER_COUNT, header_count)
         headers: list[tuple[Buffer, Buffer | None]] = []
-        # Not a range over a promised count of unknown size: each turn eats two bytes or raises.
+        # Not a range over a claimed count of any size: each pass consumes two bytes or raises.
         while header_count > 0:
             name, at = _read_field(body, at, end)
             if name is None:
@@ -124,7 +124,7 @@ class Builder:
         return end, offset_delta, Outcome.FINISHED
 
     def _would_be_too_much(self, cost: int, bounds: Bounds) -> bool:
-        """Whether a row of this cost has to wait for the next piece. The first never has to."""
+        """Whether a row of this cost must go to the next piece. The first row of a piece never must."""
         return self.row_count > 0 and self._byte_count + cost > bounds.bytes_max
 
     def _append(
@@ -151,7 +151,7 @@ class Builder:
         self.row_count += 1
 
     def finish(self) -> Parts:
-        """Hand over the columns."""
+        """Return the columns."""
         return (
             self.row_count,
             self._offsets.tobytes(),
@@ -166,7 +166,7 @@ class Builder:
 
 
 def _read_number(body: memoryview, at: int, end: int) -> tuple[int, int]:
-    """The zigzag varint at `at`, and where it ends: at `end` at the latest."""
+    """The zigzag varint at `at`, and the position after it, which is at most `end`."""
     if at < end and (byte := body[at]) < 0x80:  # nearly always: a small delta, a short key
         return (byte >> 1) ^ -(byte & 1), at + 1
     value = shift = 0
@@ -192,7 +192,7 @@ def _read_field(body: memoryview, at: int, end: int) -> tuple[memoryview | None,
 
 
 class _Validity:
-    """A bitmap that grows by one bit at a time, kept as binary digits until it is taken."""
+    """A bitmap that grows one bit at a time, kept as binary digits until it is taken."""
 
     def __init__(self) -> None:
         self.null_count = 0

@@ -1,14 +1,14 @@
-"""From batch to batch: what is decided once per batch, before a builder sees the records.
+"""The walk from batch to batch: decisions that are made once per batch, before a builder reads the records.
 
-A Fetch answer holds whole batches as they were stored, so it may begin before the offset that was asked
-for, end in the middle of a batch, and contain what a reader must not see. Headers decide nearly all of
-it: a batch outside the range is stepped over, control batches and those of aborted transactions
-are dropped, and only the rest is decompressed, once each, even if a piece ends in the middle of it.
+A Fetch response contains whole batches as they were stored, so it may begin before the requested offset, end in the
+middle of a batch, and contain records that a reader must not see. The headers decide nearly all of this: a batch
+outside the range is skipped, control batches and those of aborted transactions are dropped, and only the rest is
+decompressed, once each, even if a piece ends in the middle of one.
 
-An abort is known from two sides. The broker lists the aborted transactions that begin at or before what
-it sent, each by its producer and first offset; the marker that ended a transaction stands in the log
-itself. Between the two, everything transactional of that producer is void. So the markers have to be
-read even in batches that lie before the range.
+Aborted transactions are known from two sources. The broker lists the aborted transactions that begin at or before the
+returned data, each by its producer and first offset; and the marker that ended a transaction is in the log itself.
+Between the two, every transactional batch of that producer is void. So the markers must be read even in batches before
+the range.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from drmq.records import (
 
 ROWS_MAX = 65_536
 BYTES_MAX = 4 * 2**20
-"""Large enough that the cost per piece vanishes, and small enough that malloc gives the memory of the last piece to
-the next. Larger pieces come fresh from the kernel, and with 1 KB records half the time goes into page faults."""
+"""Large enough that the cost per piece is negligible, and small enough that malloc reuses the memory of the last piece.
+Memory for larger pieces comes from the kernel each time, and with 1 KB records half of the time goes into page
+faults."""
 
 BYTES_MAX_LIMIT = 2**30
-"""Half of what 32-bit offsets reach."""
+"""Half of what 32-bit offsets can address."""
 
 _EXPECTED_STEP = 2**20
 
@@ -62,15 +63,14 @@ def iter_columns(
 ) -> Iterator[Columns]:
     """The records of `data` with `start_offset <= offset < end_offset`, piece by piece.
 
-    `data` is what a Fetch answer has for one partition; a batch cut off at its end is left for the next
-    Fetch. A piece has at most `rows_max` rows and `bytes_max` bytes of keys, values and headers, but a
-    row that is larger comes alone. There is always a last piece, if need be without rows: its
-    `next_offset`, from `start_offset` to `end_offset`, is where to fetch next. If that is `start_offset`,
-    no batch in `data` was whole.
+    `data` is what a Fetch response has for one partition; an incomplete batch at its end is left for the next Fetch. A
+    piece has at most `rows_max` rows and `bytes_max` bytes of keys, values and headers, but a larger row comes alone.
+    There is always a last piece, possibly without rows: its `next_offset`, from `start_offset` to `end_offset`, is
+    where to fetch next. If that is `start_offset`, no batch in `data` was complete.
 
-    `aborted` is the list of the Fetch answer, as pairs of producer id and first offset, and makes reading
-    committed. `decompressed_size_max` is per batch. Raises `InvalidBatch` where it meets bad bytes; the
-    rows since the last piece are then lost. `data` must not be changed until the last piece is out.
+    `aborted` is the list of the Fetch response, as pairs of producer id and first offset; with it, only committed
+    records are returned. `decompressed_size_max` is per batch. Raises `InvalidBatch` for bad bytes; the rows since the
+    last piece are then lost. `data` must not be changed until the last piece has been returned.
     """
     if not 0 <= start_offset <= end_offset <= INT64_MAX:
         raise ValueError(f"offsets from {start_offset} to {end_offset} are no range of offsets")
@@ -83,8 +83,8 @@ def iter_columns(
     view = memoryview(data)
     if view.nbytes and (view.format != "B" or view.ndim != 1):
         view = view.cast("B")
-    # Right where nothing is compressed, and a beginning where it is. Rounded, so that pieces of about the same size
-    # ask for the same, and are given the memory of the piece before.
+    # Exact if nothing is compressed, and a first guess otherwise. Rounded, so that pieces of about the same size
+    # request the same amount and reuse the memory of the piece before.
     bytes_expected = min(bytes_max, -(-view.nbytes // _EXPECTED_STEP) * _EXPECTED_STEP)
     bounds = Bounds(start_offset, end_offset, rows_max, bytes_max, bytes_expected)
     walk = _Walk(bounds, _Aborted(aborted) if aborted else None, decompressed_size_max)
@@ -105,10 +105,10 @@ def decode(
     bytes_max: int = BYTES_MAX_LIMIT,
     builder: type[Builder] = BUILDER,
 ) -> Columns:
-    """The first piece of `iter_columns`, which is nearly always all there is.
+    """The first piece of `iter_columns`, which is nearly always the only one.
 
-    Where the limits cut it short, call again with `start_offset` at its `next_offset`, on the same `data`
-    and with the same `aborted`, until `next_offset` stands still.
+    If the limits cut it short, call again with `start_offset` at its `next_offset`, on the same `data` and with the
+    same `aborted`, until `next_offset` no longer changes.
     """
     return next(
         iter_columns(
@@ -128,7 +128,7 @@ def decode(
 
 
 class _Walk:
-    """One pass over one Fetch answer; `next_offset` is how far it has come."""
+    """One pass over one Fetch response; `_next_offset` is how far it has come."""
 
     def __init__(self, bounds: Bounds, aborted: _Aborted | None, decompressed_size_max: int) -> None:
         self._bounds = bounds
@@ -138,7 +138,7 @@ class _Walk:
 
     def pieces(self, data: memoryview, new_builder: Callable[[], Builder]) -> Iterator[Columns]:
         builder = new_builder()
-        told_offset = None
+        reported_offset = None
         for batch, body in self._bodies(data):
             place = Place()
             while True:
@@ -148,17 +148,17 @@ class _Walk:
                     break
                 if outcome != Outcome.FULL:
                     raise _corrupt(batch.base_offset, describe(outcome, batch, place, first, second))
-                told_offset = max(self._next_offset, batch.base_offset + last_delta + 1)
-                yield as_columns(builder.finish(), told_offset)
+                reported_offset = max(self._next_offset, batch.base_offset + last_delta + 1)
+                yield as_columns(builder.finish(), reported_offset)
                 builder = new_builder()
-            del body  # before the next one is decompressed, or both would count against the memory
-        if builder.row_count or told_offset != self._next_offset:
+            del body  # Before the next one is decompressed, or both would take memory at once.
+        if builder.row_count or reported_offset != self._next_offset:
             yield as_columns(builder.finish(), self._next_offset)
 
     def _bodies(self, data: memoryview) -> Iterator[tuple[Batch, Buffer]]:
-        """The plain records of each batch that a reader may see and that reaches into the range.
+        """The uncompressed records of each batch that a reader may see and that overlaps the range.
 
-        When it is asked for the next one, the last one has been read.
+        When the next one is requested, the last one has been read.
         """
         start_offset, end_offset = self._bounds.start_offset, self._bounds.end_offset
         log_offset = None
@@ -182,8 +182,8 @@ class _Walk:
             self._next_offset = min(max(self._next_offset, header.next_offset), end_offset)
 
     def _open(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
-        """The plain records of `batch`, or `None` if nobody may see them."""
-        # Also of what is dropped: the reason to drop it stands in the bytes that the checksum covers.
+        """The uncompressed records of `batch`, or `None` if a reader must not see them."""
+        # Also checked for batches that are dropped: the reason to drop one is in the bytes that the checksum covers.
         if not batch_is_intact(batch):
             raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
         if self._aborted is not None and self._aborted.covers(header, batch):
@@ -194,7 +194,7 @@ class _Walk:
 
 
 class _Aborted:
-    """Which producers are in an aborted transaction, at the place where the walk is."""
+    """Which producers are in an aborted transaction, at the present position of the walk."""
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         self._to_come = deque(sorted((first_offset, producer_id) for producer_id, first_offset in aborted))
@@ -216,7 +216,7 @@ class _Aborted:
 
 
 def _is_abort_marker(batch: memoryview) -> bool:
-    # A marker is one record of a dozen bytes, and no broker compresses it.
+    # A marker is one record of a dozen bytes, and brokers do not compress it.
     records = decode_batch(batch, decompressed_size_max=0)
     key = records[0].key if records else None
     if key is None or len(key) < _CONTROL_KEY.size:
@@ -226,7 +226,7 @@ def _is_abort_marker(batch: memoryview) -> bool:
 
 
 def _check_range(header: BatchHeader, log_offset: int | None) -> None:
-    """Refuse a batch whose offsets cannot be. Base offsets are outside the checksum, so nothing else would."""
+    """Raise for a batch with impossible offsets. The checksum does not cover base offsets, so nothing else would."""
     if header.record_count < 0 or header.last_offset_delta < 0:
         reason = f"it has {header.record_count} records with last offset delta {header.last_offset_delta}"
         raise _corrupt(header.base_offset, reason)

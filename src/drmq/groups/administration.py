@@ -1,12 +1,12 @@
-"""Looking at groups and removing them: List, Describe and DeleteGroups, OffsetDelete, and expiry.
+"""Requests that inspect and remove groups: ListGroups, DescribeGroups, DeleteGroups, OffsetDelete; and expiry.
 
-A group exists if it is stored, or under way, or has offsets. A *simple* group is only the last: it
-has no type, is always Empty, and goes when its offsets go.
+A group exists if it is stored, is in memory, or has offsets. A *simple* group has only offsets: it has no type, is
+always Empty, and is removed with its last offset.
 
-Expiry (KIP-211). The offsets of a group with members stay, however old: its consumers may simply have
-nothing to do. A group without members keeps an offset for the retention time, counted from the
-moment it became empty or from the commit, whichever is later; a simple group counts from the commit.
-An empty group whose last offset is gone goes as well.
+Expiry (KIP-211). The offsets of a group with members are kept, however old they are: its consumers may simply have
+nothing to do. A group without members keeps an offset for the retention time, counted from the moment it became empty
+or from the commit, whichever is later; for a simple group it is counted from the commit. An empty group whose last
+offset expired is removed as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from drmq.model import ErrorCode
 
 
 class Administration:
-    """Handles the requests of tools rather than consumers, and removes what nobody uses."""
+    """Handles the requests of tools rather than consumers, and removes unused groups and offsets."""
 
     def __init__(self, replicated: ReplicatedState, rounds: Rounds, options: GroupOptions) -> None:
         self._replicated = replicated
@@ -68,7 +68,7 @@ class Administration:
         turn.answer(ticket, DeleteGroupsResponse(tuple(results.values())))
 
     def delete_offsets(self, ticket: int, request: OffsetDeleteRequest, turn: Turn) -> None:
-        """Forget offsets, but not of topics that a member is reading: it would commit them again."""
+        """Delete offsets, except those of topics that a member reads: it would commit them again."""
         group = self._rounds.groups.get(request.group_id)
         error = ErrorCode.NONE
         if not request.group_id:
@@ -76,7 +76,7 @@ class Administration:
         elif group is None and request.group_id not in self._replicated:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is not None and group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            error = ErrorCode.NON_EMPTY_GROUP  # what such a group reads cannot be known
+            error = ErrorCode.NON_EMPTY_GROUP  # The topics that such a group reads are unknown.
         if error is not ErrorCode.NONE:
             turn.answer(ticket, OffsetDeleteResponse(error))
             return
@@ -94,7 +94,7 @@ class Administration:
         turn.answer(ticket, OffsetDeleteResponse(ErrorCode.NONE, tuple(results)))
 
     def forget_topics(self, topics: Collection[str], turn: Turn) -> None:
-        """Drop all offsets of topics that were deleted, so that a topic of the same name starts clean."""
+        """Remove all offsets of deleted topics, so that a new topic of the same name starts without them."""
         turn.records.extend(_deletion(record) for record in self._replicated.offsets.of_topics(topics))
 
     def expire(self, turn: Turn, count_max: int) -> None:
@@ -146,7 +146,7 @@ class Administration:
         if group is None and group_id not in self._replicated:
             return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD.value)
         group = group or Group(group_id)
-        # Between generations the chosen protocol and the assignments are those of the past.
+        # Between generations, the chosen protocol and the assignments are those of the previous generation.
         is_stable = group.state is GroupState.STABLE
         protocol_name = (group.protocol_name or "") if is_stable else ""
         members = tuple(

@@ -1,14 +1,13 @@
 """OffsetCommit and OffsetFetch.
 
-Two kinds of clients commit. A *member* shows its generation: a consumer that lost its partitions in a
-rebalance it slept through must not move their offsets, and the generation is what gives it away. A
-client that *assigns itself* its partitions, or an administrator, shows nothing (generation -1, no
-member id), and may commit only while nobody is a member. Such a commit needs no group to exist: it
-makes a "simple" group, which consists of its offsets and nothing else.
+Two kinds of clients commit. A *member* sends its generation: a consumer that missed a rebalance and lost its partitions
+must not move their offsets, and its old generation reveals that. A client that *assigns itself* its partitions, or an
+administrator, sends none (generation -1, no member id), and may commit only while the group has no members. Such a
+commit does not need an existing group: it creates a "simple" group, which consists of its offsets only.
 
-An offset belongs to a topic and not to its name: that of a topic which was deleted is told to nobody,
-although it may still be stored. Only a deletion counts. An id that is merely unknown may be that of a
-topic so new that this node has not heard of it.
+An offset belongs to a topic and not to its name: the offsets of a deleted topic are never returned, although they may
+still be stored. Only a known deletion counts. An id that is merely unknown may belong to a topic so new that this node
+does not know it yet.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Commits:
         if group is not None and request.member_id in group.members and error is ErrorCode.NONE:
             self._rounds.renew_session(group, group.members[request.member_id], turn.now_ms)
         results: list[PartitionResult] = []
-        # By partition: of several offsets for one only the last counts, and only what counts is worth a record.
+        # By partition: of several offsets for one partition only the last counts, so only that is stored.
         stored: dict[TopicPartition, OffsetCommitted] = {}
         for offset in request.offsets:
             partition_error = error
@@ -69,7 +68,7 @@ class Commits:
         turn.answer(ticket, OffsetCommitResponse(tuple(results)))
 
     def fetch(self, ticket: int, request: OffsetFetchRequest, turn: Turn) -> None:
-        """A group that does not exist has committed nothing, which is no error: consumers start so."""
+        """Return committed offsets. A group that does not exist has none, which is no error: consumers start so."""
         if not request.group_id:
             turn.answer(ticket, OffsetFetchResponse(ErrorCode.INVALID_GROUP_ID))
             return
@@ -82,7 +81,7 @@ class Commits:
         turn.answer(ticket, OffsetFetchResponse(ErrorCode.NONE, tuple(fetched)))
 
     def forget_topics(self, topic_ids: Container[TopicId], turn: Turn) -> None:
-        """Drop the offsets of topics that were deleted."""
+        """Remove the offsets of deleted topics."""
         stale = self._replicated.offsets.of_topic_ids(topic_ids)
         turn.records.extend(OffsetDeleted(record.group_id, record.topic, record.partition) for record in stale)
 
@@ -101,11 +100,11 @@ class Commits:
 
 
 def _commit_error(group: Group | None, request: OffsetCommitRequest) -> ErrorCode:
-    """Whether this client may move the group's offsets now."""
+    """The error if this client may not move the group's offsets now."""
     if not is_group_id(request.group_id):
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
-        # A generation of a group that is gone: its member must join again.
+        # A generation of a group that no longer exists: its member must join again.
         return ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
     if request.generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
@@ -116,8 +115,8 @@ def _commit_error(group: Group | None, request: OffsetCommitRequest) -> ErrorCod
         return error
     if request.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    # In PreparingRebalance the old owners still own and commit before they join again. Afterwards the
-    # generation is new and nobody owns anything until the assignment is there.
+    # In PreparingRebalance the old owners still own their partitions, and commit before they join again. Afterwards the
+    # generation is new, and no member owns anything until the assignment arrives.
     if group.state is GroupState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE

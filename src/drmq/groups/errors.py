@@ -1,11 +1,11 @@
-"""What this package raises, as opposed to what it answers.
+"""The exceptions of this package. Failures of requests are not among them.
 
     GroupsError
     └── RecordUnreadable          a stored record that this version cannot read
         ├── UnknownRecordKind     written by a newer version
         └── RecordMalformed       damaged, or never one of ours
 
-Requests never raise: their failures are error codes in the answer.
+Requests never raise: their failures are error codes in the response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class GroupsError(DrmqError):
 
 
 class RecordUnreadable(GroupsError):
-    """A stored record that cannot be turned into a value. The replica must stop, not skip it."""
+    """A stored record that cannot be decoded. The replica must stop, not skip it."""
 
 
 class UnknownRecordKind(RecordUnreadable):

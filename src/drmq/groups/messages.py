@@ -1,8 +1,8 @@
-"""Requests to a shard and the answers it gives, one class for all wire versions of an API.
+"""Requests to a shard and its responses, one class for all wire versions of an API.
 
-What differs between versions and matters here is a field that the API layer fills in
-(`member_id_required`, `supports_skip_assignment`); what differs only in layout stays there. In the
-single-member LeaveGroup of versions 0 to 2 the member's own error is the error of the response.
+Differences between versions that matter here are fields that the API layer sets (`member_id_required`,
+`supports_skip_assignment`); the API layer handles differences of layout. In the single-member LeaveGroup of versions 0
+to 2, the member's own error is the error of the response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_OFFSET = Offset(-1)
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupRequest:
-    """A member wants to be part of the next generation, or asks for its place in the current one."""
+    """A member asks to be part of the next generation, or for its place in the current one."""
 
     group_id: str
     member_id: str
@@ -26,19 +26,19 @@ class JoinGroupRequest:
     protocols: tuple[Protocol, ...]
     session_timeout_ms: int
     rebalance_timeout_ms: int = 0
-    """0 or less where the version has none (v0): then it equals the session timeout."""
+    """0 or less if the version has none (v0): then the session timeout is used."""
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     member_id_required: bool = False
-    """v4+: a dynamic member without an id is first given one and must come back with it."""
+    """v4+: a dynamic member without an id is first given one and must join again with it."""
     supports_skip_assignment: bool = False
-    """v9+: a leader can be told that it leads and need not assign."""
+    """v9+: the response can tell a leader that it need not assign."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as its leader sees it, with the metadata for the chosen protocol."""
+    """A member as the group's leader sees it, with the metadata for the chosen protocol."""
 
     member_id: str
     instance_id: str | None
@@ -47,7 +47,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResponse:
-    """Your place in a generation. Only the leader gets `members`."""
+    """A member's place in a generation. Only the leader gets `members`."""
 
     error: ErrorCode
     member_id: str
@@ -61,7 +61,7 @@ class JoinGroupResponse:
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What the leader gives to one member."""
+    """The leader's assignment for one member."""
 
     member_id: str
     assignment: bytes
@@ -69,7 +69,7 @@ class MemberAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupRequest:
-    """A member asks for its assignment; the leader brings everybody's."""
+    """A member asks for its assignment; the leader sends the assignments of all members."""
 
     group_id: str
     generation: int
@@ -103,7 +103,7 @@ class HeartbeatResponse:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """Who leaves: by member id, or by instance id with an empty member id (an administrator)."""
+    """The member that leaves: by member id, or by instance id with an empty member id (an administrator)."""
 
     member_id: str
     instance_id: str | None = None
@@ -149,7 +149,7 @@ class OffsetCommitRequest:
     member_id: str = ""
     instance_id: str | None = None
     retention_ms: int | None = None
-    """v2 to v4 only: how long to keep these offsets, whatever the settings say."""
+    """v2 to v4 only: how long to keep these offsets, regardless of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class OffsetCommitResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """One group's offsets: of these partitions, or (None) of all it has committed."""
+    """One group's offsets: of these partitions or, if None, of all that it has committed."""
 
     group_id: str
     partitions: tuple[TopicPartition, ...] | None
@@ -202,7 +202,7 @@ class OffsetDeleteResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest:
-    """Empty filters let everything through. Filters ignore case."""
+    """An empty filter matches everything. Filters ignore case."""
 
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -239,8 +239,8 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A group as it is now. An unknown one is `Dead` with GROUP_ID_NOT_FOUND, which versions before 6
-    do not know: there the API layer sends `Dead` with no error."""
+    """A group in its present state. An unknown one is `Dead` with GROUP_ID_NOT_FOUND, which versions before 6
+    do not have: for them the API layer sends `Dead` without an error."""
 
     error: ErrorCode
     group_id: str

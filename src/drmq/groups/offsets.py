@@ -1,9 +1,8 @@
-"""The table of committed offsets: per group, per partition, the last commit.
+"""The table of committed offsets: per group and partition, the last commit.
 
-It holds the records themselves and nothing derived from them, so a snapshot of it is a list of its
-contents, but for an index of which groups have offsets of a topic: a topic that is deleted is of no
-concern to all the others. A group without offsets has no row: `groups()` names exactly the groups that
-have some.
+It holds the records themselves, so a snapshot is a list of its content. The only derived data is an index of the groups
+that have offsets of a topic, so that deleting a topic does not examine all groups. A group without offsets has no row:
+`groups()` returns exactly the groups that have some.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from drmq.model import TopicId, TopicPartition
 
 @dataclass(slots=True)
 class OffsetTable:
-    """Owned by the replicated state; only a replay writes it."""
+    """Owned by the replicated state; only a replay changes it."""
 
     _by_group: dict[str, dict[TopicPartition, OffsetCommitted]] = field(default_factory=dict)
     _counts: dict[str | TopicId, Counter[str]] = field(default_factory=dict)
-    """Of each topic, by its id or, where an offset has none, by its name: the groups with offsets, and how many."""
+    """For each topic, by its id or, if an offset has none, by its name: the groups with offsets, and how many each
+    has."""
 
     def put(self, record: OffsetCommitted) -> None:
         offsets = self._by_group.setdefault(record.group_id, {})
@@ -34,7 +34,7 @@ class OffsetTable:
         offsets[record.topic_partition] = record
 
     def remove(self, record: OffsetDeleted) -> None:
-        """Forget one offset; a tombstone for an offset that is not there changes nothing."""
+        """Remove one offset. A tombstone for an offset that does not exist changes nothing."""
         offsets = self._by_group.get(record.group_id, {})
         gone = offsets.pop(record.topic_partition, None)
         if gone is None:
@@ -60,15 +60,15 @@ class OffsetTable:
         return [offsets[partition] for partition in sorted(offsets)]
 
     def of_topics(self, topics: Collection[str]) -> list[OffsetCommitted]:
-        """The offsets that any group has committed for these topics, and that say no more than their topic's name."""
+        """The offsets of all groups for these topics, as far as they have only a topic name and no id."""
         return self._of([name for name in topics if name in self._counts])
 
     def of_topic_ids(self, topic_ids: Container[TopicId]) -> list[OffsetCommitted]:
-        """The offsets that any group has committed for one of these very topics."""
+        """The offsets of all groups for topics with these ids."""
         return self._of([key for key in self._counts if not isinstance(key, str) and key in topic_ids])
 
     def _of(self, topics: Collection[str | TopicId]) -> list[OffsetCommitted]:
-        """Looks at the groups that have such offsets, and no others."""
+        """Examines only the groups that have such offsets."""
         wanted = set(topics)
         groups = sorted({group_id for topic in wanted for group_id in self._counts[topic]})
         return [record for group_id in groups for record in self.of_group(group_id) if _topic(record) in wanted]

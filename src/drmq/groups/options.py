@@ -10,28 +10,30 @@ class GroupOptions:
     """Limits and delays of every group in a shard."""
 
     session_timeout_ms_min: int = 1_000
-    """Smallest session timeout a member may ask for. Too small a value lets pauses look like deaths."""
+    """Smallest session timeout that a member may request. If too small, a pause looks like a failure."""
 
     session_timeout_ms_max: int = 1_800_000
-    """Largest session timeout a member may ask for. Too large a value keeps the dead for that long."""
+    """Largest session timeout that a member may request. If too large, a failed member keeps its partitions that
+    long."""
 
     initial_rebalance_delay_ms: int = 0
-    """How long the first join of an empty group waits for company. Longer means fewer rebalances when
+    """How long the first join of an empty group waits for more members. A longer delay means fewer rebalances when
     many consumers start together, and a later first message."""
 
     group_size_max: int = 10_000
-    """Members per group, ids handed out but not used included. A join beyond it is refused."""
+    """Members per group, including ids that were assigned but not used. Further joins are refused."""
 
     group_bytes_max: int = 32 << 20
-    """What a group's members, as they are stored, may take together, without their assignments. A group is one record,
-    and the log takes none that is too large. A join beyond it is refused."""
+    """Size limit of all stored members of a group together, without their assignments. A group is one record, and the
+    log
+    has a limit for records. A join beyond it is refused."""
 
     offset_metadata_size_bytes_max: int = 4_096
-    """Largest text a client may attach to a committed offset."""
+    """Largest text that a client may attach to a committed offset."""
 
     offsets_retention_ms: int = 7 * 24 * 3_600 * 1_000
-    """How long the offsets of a group without members are kept. Too short, and a consumer that was
-    stopped over the holidays starts again from the beginning or the end."""
+    """How long the offsets of a group without members are kept. If too short, a consumer that was stopped for some
+    days starts again from the beginning or the end."""
 
     def __post_init__(self) -> None:
         if not 0 < self.session_timeout_ms_min <= self.session_timeout_ms_max:

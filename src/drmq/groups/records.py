@@ -1,16 +1,15 @@
-"""The replicated facts of a group, and how each is written into `__consumer_offsets`.
+"""The replicated facts of a group, and their encoding in `__consumer_offsets`.
 
-A fact is a key and a value. The key names what the fact is about (a group, or one partition's
-offset in a group), so keeping the last value per key keeps the state: the topic can be compacted.
-No value (a tombstone) says that the thing is gone.
+A fact is a key and a value. The key says what the fact is about (a group, or one partition's offset in a group), so the
+last value per key is the state, and the topic can be compacted. A fact without a value (a tombstone) means that the
+group or offset was removed.
 
     key    {"kind":"group","group":G}                             value: GroupMetadata, or none: GroupDeleted
     key    {"kind":"offset","group":G,"topic":T,"partition":P}    value: OffsetCommitted, or none: OffsetDeleted
 
-Both are JSON in ASCII, so that a dump of the log can be read; opaque bytes are base64. A key has no
-version, because two spellings of one key would survive compaction side by side; a value starts with
-`"v"`. A reader that meets a kind or version it does not know raises `UnknownRecordKind`, because
-passing over a fact would make its replica differ from the others.
+Both are JSON in ASCII, so that a dump of the log is readable; opaque bytes are base64. A key has no version, because
+two encodings of one key would both survive compaction; a value starts with `"v"`. An unknown kind or version raises
+`UnknownRecordKind`, because a replica that skipped a fact would differ from the others.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ VALUE_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One way of assigning that a member supports, with what it tells the group's leader about itself."""
+    """One assignment protocol that a member supports, with the metadata that it sends to the group's leader."""
 
     name: str
     metadata: bytes
@@ -38,7 +37,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """A member as it is stored. All its protocols are kept, so that a new coordinator can tell whether
+    """A member as it is stored. All its protocols are kept, so that a new coordinator can detect whether
     a member that joins again has changed."""
 
     member_id: str
@@ -53,7 +52,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """Everything that must survive the coordinator, in one value: the last one written is the group."""
+    """Everything about a group that must survive the coordinator. The last record of a group is its state."""
 
     group_id: str
     state: GroupState
@@ -62,7 +61,7 @@ class GroupMetadata:
     protocol_name: str | None
     leader: str | None
     state_since_ms: int
-    """Wall time of the last change of state. An empty group's offsets expire counting from here."""
+    """Wall time of the last change of state. The offsets of an empty group expire counted from here."""
     members: tuple[MemberMetadata, ...]
 
     def __post_init__(self) -> None:
@@ -88,7 +87,7 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupDeleted:
-    """The group is gone. Its offsets have records of their own."""
+    """The group was removed. Its offsets have records of their own."""
 
     group_id: str
 
@@ -111,9 +110,9 @@ class OffsetCommitted:
     metadata: str = ""
     commit_ms: int = field(default=0, kw_only=True)
     expire_ms: int | None = field(default=None, kw_only=True)
-    """Wall time after which the offset may go, where the (old) client said so; else the retention rules."""
+    """Wall time after which the offset may be removed, if the (old) client set it; otherwise retention decides."""
     topic_id: TopicId | None = field(default=None, kw_only=True)
-    """Of which topic, since another may have the name later. None where an older version wrote the record."""
+    """Identifies the topic, because another one may get its name later. None if an older version wrote the record."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -132,7 +131,8 @@ class OffsetCommitted:
             "expire_ms": self.expire_ms,
         }
         if self.topic_id is not None:
-            # Not in the key: one partition has one offset. Older versions pass over it, so the version stays.
+            # Not part of the key: one partition has one offset. Older versions ignore it, so the version does not
+            # change.
             content["topic_id"] = self.topic_id.hex()
         return _dump(content)
 
@@ -233,12 +233,12 @@ def _member_to_json(member: MemberMetadata) -> dict[str, Any]:
 
 
 def text_bytes(text: str | None) -> int:
-    """What a text takes in a record."""
+    """The size of a text in a record."""
     return len(json.dumps(text, ensure_ascii=True))
 
 
 def opaque_bytes(size_bytes: int) -> int:
-    """What so many opaque bytes take in a record."""
+    """The size of this many opaque bytes in a record."""
     return 2 + (size_bytes + 2) // 3 * 4
 
 

@@ -1,7 +1,7 @@
-"""What every replica of a shard agrees on: the stored groups and the committed offsets.
+"""The state that all replicas of a shard share: the stored groups and the committed offsets.
 
-`replay` is the only writer, and the order of the log the only input: two replicas that have replayed
-the same records are equal. `snapshot` is the shortest list of records that leads to the same state.
+Only `replay` changes it, and only the log determines it: two replicas that have replayed the same records are equal.
+`snapshot` returns the shortest list of records that produces the same state.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from drmq.groups.records import GroupDeleted, GroupMetadata, GroupRecord, Offset
 
 @dataclass(slots=True)
 class ReplicatedState:
-    """The last record per key. Knows nothing of time, tickets or who leads."""
+    """The last record per key. Does not depend on time, tickets or leadership."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     offsets: OffsetTable = field(default_factory=OffsetTable)
 
     def replay(self, record: GroupRecord) -> None:
-        """Take one record from the log. Total: whatever `record_from_bytes` returns can be replayed."""
+        """Apply one record from the log. Accepts anything that `record_from_bytes` returns."""
         match record:
             case GroupMetadata():
                 self.groups[record.group_id] = record

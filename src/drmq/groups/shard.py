@@ -1,8 +1,8 @@
-"""The coordinator of one shard of groups: the door to this package.
+"""The coordinator of one shard of groups: the interface of this package.
 
-It is two objects in one. The replicated state exists on every replica and is written by `replay`
-alone. The coordinator proper exists only while this replica leads: the requests, deadlines and
-parked answers, all soft. See the package docstring for the contract with the driver.
+It consists of two parts. The replicated state exists on every replica and is changed only by `replay`. The coordinator
+itself exists only while this replica is the leader: requests, deadlines and parked responses, all of them soft state.
+The package docstring has the contract with the driver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from drmq.model import ErrorCode, TopicId
 
 
 class _Coordinator:
-    """Everything that exists only while this replica leads."""
+    """Everything that exists only while this replica is the leader."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class _Coordinator:
 
 
 class GroupShard:
-    """One replica's share in a set of groups. Owned by one driver; not shared between threads."""
+    """One replica's copy of a set of groups. Owned by one driver; not shared between threads."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class GroupShard:
         new_member_id: Callable[[str], str],
         is_deleted: Callable[[TopicId], bool] = lambda topic_id: False,
     ) -> None:
-        """`is_deleted` says whether there was a topic of this id and is no more."""
+        """`is_deleted` says whether a topic with this id existed and was deleted."""
         self._options = options
         self._new_member_id = new_member_id
         self._is_deleted = is_deleted
@@ -68,7 +68,7 @@ class GroupShard:
     # On every replica
 
     def replay(self, record: GroupRecord) -> None:
-        """Take the next record of the log: a stored one, or one that a step has just asked to append."""
+        """Apply the next record of the log: a stored one, or one that the last step asked to append."""
         self.replicated.replay(record)
 
     def snapshot(self) -> list[GroupRecord]:
@@ -80,17 +80,17 @@ class GroupShard:
         return self._coordinator is not None
 
     def become_leader(self, now_ms: int) -> None:
-        """Begin to answer. The whole log must have been replayed; every member gets a fresh session."""
+        """Start to answer requests. The whole log must have been replayed; every member gets a new session."""
         coordinator = _Coordinator(self.replicated, self._options, self._new_member_id, self._is_deleted)
         for stored in self.replicated.groups.values():
             coordinator.rounds.adopt(stored, now_ms)
         self._coordinator = coordinator
 
     def resign(self) -> Step:
-        """Stop answering and forget all soft state. The step sends whoever waits to the new coordinator.
+        """Stop answering and drop all soft state. The step sends the clients of parked requests to the new coordinator.
 
-        Records that were replayed and then cut from the log make the replicated state worthless: in
-        that case build a new shard from the log.
+        If records were replayed and then truncated from the log, the replicated state is invalid: build a new shard
+        from the log.
         """
         turn = Turn(now_ms=0, wall_ms=0)
         coordinator, self._coordinator = self._coordinator, None
@@ -103,7 +103,7 @@ class GroupShard:
     # On the leader
 
     def handle(self, ticket: int, request: GroupRequest, now_ms: int, wall_ms: int) -> Step:
-        """Handle a request. Its answer, under its ticket, is in this step or in a later one."""
+        """Handle a request. Its response, with its ticket, is in this step or in a later one."""
         turn = Turn(now_ms, wall_ms)
         leading = self._leading
         match request:
@@ -130,7 +130,7 @@ class GroupShard:
         return turn.step()
 
     def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> Step:
-        """The connection behind these tickets is gone: none of them will be answered any more."""
+        """The connection of these tickets is closed: none of them will be answered any more."""
         turn = Turn(now_ms, wall_ms)
         for ticket in tickets:
             self._leading.rounds.on_disconnect(ticket, turn)
@@ -141,7 +141,7 @@ class GroupShard:
         return None if self._coordinator is None else self._coordinator.rounds.timers.next_ms()
 
     def on_deadline(self, now_ms: int, wall_ms: int) -> Step:
-        """Do all that is due: sessions, rounds and ids that ran out. Afterwards nothing is due."""
+        """Handle every deadline that is due: sessions, rounds and unused ids. Afterwards nothing is due."""
         turn = Turn(now_ms, wall_ms)
         self._leading.rounds.on_deadline(turn)
         return turn.step()
@@ -156,7 +156,7 @@ class GroupShard:
         return turn.step()
 
     def forget_topics(self, names: Collection[str], topic_ids: Container[TopicId] = ()) -> Step:
-        """Drop the offsets of topics that were deleted: by id, and where an offset has none, by names that are free."""
+        """Remove the offsets of deleted topics: by id and, for offsets without an id, by names that are free."""
         turn = Turn(now_ms=0, wall_ms=0)
         self._leading.administration.forget_topics(names, turn)
         self._leading.commits.forget_topics(topic_ids, turn)

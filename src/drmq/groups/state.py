@@ -4,18 +4,18 @@
     --------------------  ----------------------------------------  -------------------------------------------
     Empty                 no members; perhaps committed offsets     a member joins -> PreparingRebalance
     PreparingRebalance    members are (re)joining; joins are        all joined, or time is up -> CompletingRebalance
-                          parked                                    nobody is left -> Empty
-    CompletingRebalance   everybody knows the new generation;       the leader syncs -> Stable
-                          syncs are parked until the leader sends   a member joins anew, changes, leaves or
+                          parked                                    no member is left -> Empty
+    CompletingRebalance   all members know the new generation;      the leader syncs -> Stable
+                          syncs are parked until the leader sends   a member joins, changes, leaves or
                           the assignment                            expires -> PreparingRebalance
     Stable                every member can have its assignment      as above -> PreparingRebalance
-    Dead                  the group does not exist; what            (never stored)
-                          DescribeGroups says of an unknown name
+    Dead                  the group does not exist; DescribeGroups  (never stored)
+                          returns it for an unknown name
 
-The generation grows by one on the way out of PreparingRebalance, and at no other time.
+The generation increases by one when the group leaves PreparingRebalance, and at no other time.
 
-Deleting or expiring an Empty group removes it altogether. `PreparingRebalance` is never stored: a
-new leader starts from what was true before, and the members that were joining ask again.
+Deleting or expiring an Empty group removes it completely. `PreparingRebalance` is never stored: a new leader starts
+from the state before it, and the members that were joining ask again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Deadlines of many things, with the next one at hand.
+"""A set of deadlines with fast access to the next one.
 
-A heartbeat moves a deadline further away, and heartbeats are by far the most frequent event. So
-moving a deadline later touches only a dictionary; the heap keeps the old, earlier entry, and when
-that one surfaces it is put back with the true time. Only an earlier deadline costs a heap operation.
+A heartbeat postpones a deadline, and heartbeats are by far the most frequent event. So postponing a deadline changes
+only a dictionary; the heap keeps the old, earlier entry, and when that entry comes to the top it is put back with the
+true time. Only an earlier deadline costs a heap operation.
 
-Always true between calls: every key in `_deadlines` has a heap entry that is not later than its
-deadline, so nothing is ever found too late.
+Always true between calls: every key in `_deadlines` has a heap entry that is not later than its deadline, so no
+deadline is ever found too late.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class TimerKind(Enum):
-    """What is to happen when the time comes."""
+    """What a deadline is for."""
 
     SESSION = "session"
     PENDING_MEMBER = "pending member"
@@ -26,7 +26,7 @@ class TimerKind(Enum):
 
 
 class TimerKey(NamedTuple):
-    """The thing a deadline belongs to. It has one deadline at a time."""
+    """The subject of a deadline. It has one deadline at a time."""
 
     kind: TimerKind
     group_id: str
@@ -49,7 +49,7 @@ class Timers:
             self._push(key, deadline_ms)
 
     def cancel(self, key: TimerKey) -> None:
-        # The heap entry stays: it keeps the key cheap to set again (a member parks and returns).
+        # The heap entry stays, which makes it cheap to set the key again (a member is parked and returns).
         self._deadlines.pop(key, None)
 
     def get(self, key: TimerKey) -> int | None:
@@ -63,7 +63,7 @@ class Timers:
                 return queued_ms
             heapq.heappop(self._heap)
             if self._queued.get(key) != queued_ms:
-                continue  # an earlier entry of the same key has taken its place
+                continue  # An earlier entry of the same key has replaced it.
             del self._queued[key]
             deadline_ms = self._deadlines.get(key)
             if deadline_ms is not None:
@@ -71,7 +71,7 @@ class Timers:
         return None
 
     def take_due(self, now_ms: int) -> TimerKey | None:
-        """Remove and return the thing whose deadline is earliest, if it is due."""
+        """Remove and return the key with the earliest deadline, if that is due."""
         next_ms = self.next_ms()
         if next_ms is None or next_ms > now_ms:
             return None

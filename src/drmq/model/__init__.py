@@ -1,7 +1,6 @@
-"""The vocabulary: names for ids, error codes and the few values that every layer speaks of.
+"""The vocabulary: types for ids, error codes and the few values that every layer uses.
 
-Nothing here does anything. A word lives in this package when two packages that may not
-import each other both need it.
+This package has no behaviour. A type belongs here when two packages that may not import each other both need it.
 """
 
 from drmq.model.errors import ApiError, DrmqError, ErrorCode

@@ -1,4 +1,4 @@
-"""Addresses as people write them: `HOST`, `HOST:PORT`, `[::1]:PORT`, and lists of these."""
+"""Addresses as users write them: `HOST`, `HOST:PORT`, `[::1]:PORT`, and lists of these."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Kafka's error codes, and the exception that carries one.
 
-The codes are the protocol's vocabulary, so every layer may name them. Turning a failure
-into a code happens where the failure is understood: in `groups` and `catalog`, whose
-answers are codes by nature, and in `kafka` for everything else.
+Error codes belong to the protocol, so every layer may use them. A failure becomes a code where its meaning is known: in
+`groups` and `catalog`, whose answers are defined as codes, and in `kafka` for everything else.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class DrmqError(Exception):
 
 
 class ApiError(DrmqError):
-    """A request that cannot be served, with the code its sender gets and a sentence that says why."""
+    """A request that cannot be served: the code for the client, and a sentence that says why."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

@@ -10,12 +10,12 @@ Offset = NewType("Offset", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
 ProducerId = NewType("ProducerId", int)
 TopicId = NewType("TopicId", bytes)
-"""Sixteen bytes that belong to one incarnation of a topic: recreated under its old name, it gets new ones."""
+"""Sixteen bytes that identify one incarnation of a topic. A topic that is deleted and created again gets a new id."""
 
 MemberId = NewType("MemberId", NodeId)
-"""A node in one life of its data directory, and of its replica of a partition. Consensus counts members, not nodes:
-a node that comes back with an empty disk, or gets a partition back that it gave up, has forgotten its votes, so it
-must not be taken for the one that gave them."""
+"""One incarnation of a node's data directory and of its replica of a partition. Consensus counts members, not nodes: a
+node that returns with an empty disk, or is given a partition again after it gave it up, has lost its record of past
+votes. It must therefore count as a different member from the one that cast them."""
 
 NO_TOPIC_ID = TopicId(bytes(16))
 NO_PRODUCER_ID = ProducerId(-1)
@@ -47,17 +47,17 @@ _INCARNATION_SHIFT = 32
 
 
 def member_id(node_id: NodeId, incarnation: int) -> MemberId:
-    """The member that `node_id` is in its `incarnation`-th life. The first is called like the node itself."""
+    """The member id of incarnation `incarnation` of `node_id`. Incarnation 0 has the same number as the node."""
     return MemberId(NodeId(incarnation << _INCARNATION_SHIFT | node_id))
 
 
 def life_of(member: NodeId) -> int:
-    """Which of its lives the member is."""
+    """The incarnation number of a member."""
     return member >> _INCARNATION_SHIFT
 
 
 def node_of(member: NodeId) -> NodeId:
-    """The node that a member of a replica group is, or was."""
+    """The node that a member belongs to."""
     return NodeId(member & ((1 << _INCARNATION_SHIFT) - 1))
 
 

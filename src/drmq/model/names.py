@@ -1,4 +1,4 @@
-"""What topics and groups may be called."""
+"""Rules for the names of topics and groups."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from drmq.model.ids import GroupId, TopicId
 
 TOPIC_NAME_LENGTH_MAX = 249
 GROUP_ID_BYTES_MAX = 1_024
-"""In UTF-8. The key of every committed offset repeats the group's id, so its length multiplies."""
+"""In UTF-8. Every committed offset repeats the group id in its key, so a long id is stored many times."""
 INTERNAL_PREFIX = "__"
 """Names that begin so are reserved for topics of the broker's own."""
 CONSUMER_OFFSETS = "__consumer_offsets"
 CLUSTER_METADATA = "__cluster_metadata"
 METADATA_GROUP = GroupId(TopicId(bytes(15) + b"\x01"), 0)
-"""The replicas of the metadata log, which stands outside the catalog that is made from it."""
+"""The replica group of the metadata log. It is not in the catalog, because the catalog is built from that log."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise `ApiError` unless `name` is legal; a legal name is also harmless in a path."""
+    """Raise `ApiError` unless `name` is legal. A legal name is also safe as part of a path."""
     if not name:
         problem = "it is empty"
     elif name in (".", ".."):
@@ -36,7 +36,7 @@ def check_topic_name(name: str) -> None:
 
 
 def is_group_id(name: str) -> bool:
-    """Whether a group may be called so."""
+    """Whether `name` is allowed as a group id."""
     return 0 < len(name.encode("utf-8", "surrogatepass")) <= GROUP_ID_BYTES_MAX
 
 

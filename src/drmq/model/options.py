@@ -1,7 +1,7 @@
-"""Options as values that carry their own bounds: the types that the options classes of all packages use.
+"""Types for options that carry their own bounds, used by the options classes of all packages.
 
-An option is a field of a frozen dataclass. Its type says which values are allowed, its docstring what it
-is for; so code that holds the options need not check them, and the manual is made from them.
+An option is a field of a frozen dataclass. Its type says which values are allowed and its docstring says what it is
+for. Code that holds the options therefore does not check them again, and the reference manual is generated from them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INT64_MAX = 2**63 - 1
 
 
 class InvalidOption(DrmqError):
-    """An option that cannot be: which, and why with what is allowed."""
+    """An option has a value that is not allowed. Carries the option's name, and the reason with the allowed values."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -28,7 +28,7 @@ class InvalidOption(DrmqError):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values that an integer option may have, ends included. Stands in the option's type."""
+    """The values that an integer option may have, both ends included. Part of the option's type annotation."""
 
     minimum: int
     maximum: int = _INT64_MAX

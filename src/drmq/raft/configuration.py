@@ -1,12 +1,12 @@
-"""Configurations: who votes, who only listens, and which configuration holds at which index.
+"""Configurations: which nodes are voters and which are learners, and which configuration holds at which index.
 
-A configuration takes effect as soon as its entry is in the log, committed or not (Raft paper, section 6),
-so it goes again when that entry is truncated. `ConfigurationHistory` remembers which one holds from which
-index on; the oldest is the snapshot's.
+A configuration takes effect as soon as its entry is in the log, committed or not (Raft paper, section 6). So it is
+undone when that entry is truncated. `ConfigurationHistory` records which configuration holds from which index on; the
+oldest is the snapshot's.
 
-To change voters, a leader writes the *joint* configuration, which has the old voters and the new, and once
-that is committed the new one alone. Voters may be demoted to learners on the way: such a node is in
-`voters_before` and in `learners` until the change is complete.
+To change voters, a leader writes the *joint* configuration, which has the old and the new voters, and once that is
+committed, the new configuration. Voters may be demoted to learners on the way: such a node is in both `voters_before`
+and `learners` until the change is complete.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _HEADER = Struct(">BHHH")
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The members of a group. Empty only on a node that has not heard of its group yet."""
+    """The members of a group. Empty only on a node that has not received its group's configuration yet."""
 
     voters: frozenset[NodeId] = frozenset()
     learners: frozenset[NodeId] = frozenset()
     voters_before: frozenset[NodeId] = frozenset()
-    """The voters that the change under way replaces; empty when there is none."""
+    """The voters before the change in progress; empty if there is none."""
 
     @classmethod
     def of(
@@ -49,7 +49,7 @@ class Configuration:
 
     @property
     def members(self) -> frozenset[NodeId]:
-        """Everyone that gets the log."""
+        """All nodes that receive the log."""
         return self.voters | self.voters_before | self.learners
 
     def votes(self, node_id: NodeId) -> bool:
@@ -57,7 +57,7 @@ class Configuration:
         return node_id in self.voters or node_id in self.voters_before
 
     def settled(self) -> Configuration:
-        """What a joint configuration leads to."""
+        """The configuration that follows a joint one."""
         return replace(self, voters_before=frozenset())
 
     def towards(self, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> Configuration:
@@ -94,7 +94,7 @@ def configuration_from_bytes(payload: Payload) -> Configuration:
 
 
 class ConfigurationHistory:
-    """Which configuration holds from which index on. Follows the log: grows, and is cut, with it."""
+    """Records which configuration holds from which index on. Grows and is truncated together with the log."""
 
     def __init__(self, base_index: LogIndex, base: Configuration, entries: Iterable[Entry]) -> None:
         self._steps: list[tuple[LogIndex, Configuration]] = [(base_index, base)]
@@ -103,16 +103,16 @@ class ConfigurationHistory:
 
     @property
     def latest(self) -> Configuration:
-        """The one in effect: the last in the log, committed or not."""
+        """The configuration in effect: the last one in the log, committed or not."""
         return self._steps[-1][1]
 
     @property
     def latest_index(self) -> LogIndex:
-        """Where the one in effect was written."""
+        """The index at which the configuration in effect was written."""
         return self._steps[-1][0]
 
     def at(self, index: LogIndex) -> Configuration:
-        """The one that holds at `index`, as a snapshot of that index must record it."""
+        """The configuration at `index`, which a snapshot of that index must record."""
         for start, configuration in reversed(self._steps):
             if start <= index:
                 return configuration
@@ -128,7 +128,7 @@ class ConfigurationHistory:
         return False
 
     def on_append(self, entry: Entry) -> bool:
-        """Follow an entry that was appended; True if it changed the configuration."""
+        """Record an entry that was appended. Returns True if it changed the configuration."""
         if entry.kind is not EntryKind.CONFIGURATION:
             return False
         assert entry.index > self.latest_index, (entry.index, self.latest_index)
@@ -136,7 +136,7 @@ class ConfigurationHistory:
         return True
 
     def on_truncate(self, start: LogIndex) -> bool:
-        """Forget what was written from `start` on; True if that changed the configuration."""
+        """Forget configurations from `start` on. Returns True if that changed the configuration."""
         before = len(self._steps)
         while self._steps[-1][0] >= start:
             self._steps.pop()
@@ -144,6 +144,6 @@ class ConfigurationHistory:
         return len(self._steps) != before
 
     def on_compact(self, index: LogIndex) -> None:
-        """Forget what no snapshot from `index` on can need."""
+        """Forget the configurations that no snapshot at `index` or later can need."""
         while len(self._steps) > 1 and self._steps[1][0] <= index:
             del self._steps[0]

@@ -1,18 +1,18 @@
-"""Elections: waiting for a leader, asking whether one could win, and voting.
+"""Elections: waiting for a leader, asking for pre-votes, and voting.
 
-A follower that hears nothing for its timeout first asks for *pre-votes* (Raft thesis, section 9.6): would
-you vote for me, in the next term? Only with a quorum of yeses does it raise its term and ask for votes.
-A node that was cut off, or removed and not told, so never comes back with a high term that would depose a
-healthy leader.
+A follower that receives nothing from a leader for its timeout first asks for *pre-votes* (Raft thesis, section 9.6):
+would the other node vote for it in the next term? Only with a quorum of yes answers does it raise its term and ask for
+votes. So a node that was disconnected, or was removed without being notified, never returns with a high term that would
+depose a healthy leader.
 
-For the same reason a node that hears from a leader does not listen to vote requests at all (section
-4.2.3), unless that leader asked for the election.
+For the same reason a node that receives messages from a leader ignores vote requests (section 4.2.3), unless that
+leader requested the election.
 
 Always true:
 
 - a node votes once per term, for the first candidate that asks with a log at least as complete as its own;
-- a granted vote leaves, and the own vote counts, only once it is durable;
-- an election is decided at a majority of answers, not when all have come.
+- a granted vote is sent, and the node's own vote counts, only once it is durable;
+- an election is decided by a majority of answers, not when all have arrived.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drmq.raft.types import Role, Term
 
 
 class Election:
-    """The part of a replica that waits, asks and votes. Owned by its `Node`."""
+    """The part of a replica that waits for leaders, campaigns and votes. Owned by its `Node`."""
 
     def __init__(self, state: ReplicaState) -> None:
         self._state = state
@@ -33,7 +33,7 @@ class Election:
         self._transfer = False
 
     def tick(self) -> None:
-        """Time passes for one that does not lead."""
+        """Advance time by one tick on a node that is not the leader."""
         state = self._state
         state.elapsed_ticks += 1
         if state.elapsed_ticks >= state.timeout_ticks:
@@ -46,7 +46,7 @@ class Election:
             self._ask()
 
     def campaign(self, transfer: bool = False) -> None:
-        """Try to become leader; with `transfer`, at once and in the leader's name."""
+        """Try to become leader. With `transfer`, skip the pre-votes, because the leader requested the election."""
         state = self._state
         assert state.may_campaign
         self._transfer = transfer
@@ -60,7 +60,7 @@ class Election:
         self._count()
 
     def on_pre_vote_request(self, message: PreVoteRequest) -> None:
-        """Say whether one would vote for the sender, and change nothing."""
+        """Answer whether this node would vote for the sender. Changes no state."""
         state = self._state
         if state.hears_leader:
             return
@@ -72,14 +72,14 @@ class Election:
         state.send_in_term(PreVoteResponse(state.node_id, message.sender, state.term, message.campaign_term, granted))
 
     def on_pre_vote_response(self, message: PreVoteResponse) -> None:
-        """Count an answer to the question that is still open."""
+        """Count an answer to the current round of pre-votes. Answers to earlier rounds are ignored."""
         state = self._state
         if state.role is Role.PRE_CANDIDATE and message.campaign_term == state.term + 1:
             self._votes[message.sender] = message.granted
             self._count()
 
     def on_vote_request(self, message: VoteRequest) -> None:
-        """Vote, or say why not by one's term. The message is of this node's term or an older one."""
+        """Grant or refuse a vote. The message is of this node's term or an older one."""
         state = self._state
         granted = (
             state.knows_group
@@ -93,18 +93,18 @@ class Election:
             return
         state.vote = message.sender
         state.elapsed_ticks = 0
-        # The vote leaves only once it is on disk. Were it sent first, a crash here would bring us back with
-        # no memory of it, free to vote again in the same term: two leaders in one term (section 5.2).
+        # The vote is sent only once it is on disk. If it were sent first, a crash here could make this node forget it
+        # and vote again in the same term, which allows two leaders in one term (section 5.2).
         state.send_after_persist(response)
 
     def on_vote_response(self, message: VoteResponse) -> None:
-        """Count an answer. The message is of this node's term."""
+        """Count a vote. The message is of this node's term."""
         if self._state.role is Role.CANDIDATE:
             self._votes[message.sender] = message.granted
             self._count()
 
     def on_hard_state_durable(self) -> None:
-        """Term and vote are on the disk: the own vote counts from here on."""
+        """Count this node's own vote, now that term and vote are on disk."""
         state = self._state
         if state.role is Role.CANDIDATE and state.is_hard_state(state.durable_hard_state):
             self._votes[state.node_id] = True
@@ -127,7 +127,7 @@ class Election:
                 state.become_leader()
 
     def _ask(self) -> None:
-        """Ask those who have not answered. Repeated while the election lasts: messages get lost."""
+        """Ask the voters that have not answered. Repeated during the election, because messages can be lost."""
         state, log = self._state, self._state.log
         configuration = state.configuration
         for voter in sorted(configuration.voters | configuration.voters_before):
@@ -139,8 +139,8 @@ class Election:
                     PreVoteRequest(state.node_id, voter, state.term, campaign_term, log.last_index, log.last_term)
                 )
             else:
-                # Votes are given for the log that this message describes. Sent before that log is durable,
-                # they could reach a node that has crashed since and holds less.
+                # Votes are granted for the log that this message describes. If it were sent before that log is durable,
+                # this node could crash, come back with a shorter log and still receive these votes.
                 state.send_after_persist(
                     VoteRequest(state.node_id, voter, state.term, log.last_index, log.last_term, self._transfer)
                 )

@@ -1,19 +1,18 @@
-"""What this package raises.
+"""The exceptions of this package.
 
     RaftError
-    ├── ProtocolError              a peer sent what no peer of ours sends: close that connection
+    ├── ProtocolError              a peer sent an invalid message: close that connection
     └── Refusal                    a request that this replica cannot serve now; nothing has changed
         ├── NotLeader              ask `leader`, if it is known
-        ├── TransferInProgress     leadership is being handed over; ask again in a moment
+        ├── TransferInProgress     leadership is being transferred; retry shortly
         ├── TooMuchUncommitted     the followers do not keep up; slow down
         ├── TooManyReads           more unconfirmed reads than allowed
         ├── ChangeInProgress       one membership change at a time
         ├── NotCaughtUp            a learner is too far behind to become a voter
-        ├── InvalidConfiguration   a change that could never be right
-        └── InvalidTransfer        that node cannot lead
+        ├── InvalidConfiguration   a change that is never allowed
+        └── InvalidTransfer        that node cannot become leader
 
-All of them are raised before any state changes. Everything else that goes wrong in here is a bug, and an
-assertion.
+All of them are raised before any state changes. Any other failure in this package is a bug and raises an assertion.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ class RaftError(DrmqError):
 
 
 class ProtocolError(RaftError):
-    """A message that is wrong in itself, whatever the state of its receiver."""
+    """A message that is invalid by itself, whatever the state of its receiver."""
 
 
 class Refusal(RaftError):
-    """A request that is not served. Nothing was written, so nothing will appear later."""
+    """A request that is not served. Nothing was written, so it will not take effect later either."""
 
 
 class NotLeader(Refusal):
-    """Only the leader can do this. `leader` is the one that this replica follows, where it follows one."""
+    """Only the leader can do this. `leader` is the leader that this replica follows, if any."""
 
     def __init__(self, leader: NodeId | None) -> None:
         super().__init__("no leader is known" if leader is None else f"node {leader} leads")
@@ -43,7 +42,7 @@ class NotLeader(Refusal):
 
 
 class TransferInProgress(Refusal):
-    """Proposals wait while leadership moves, so that the target can catch up."""
+    """Proposals are refused while leadership is transferred, so that the target can catch up."""
 
     def __init__(self, target: NodeId) -> None:
         super().__init__(f"leadership is moving to node {target}")
@@ -51,7 +50,7 @@ class TransferInProgress(Refusal):
 
 
 class TooMuchUncommitted(Refusal):
-    """The bound on what is proposed but not committed is reached."""
+    """The limit on proposed but uncommitted entries is reached."""
 
     def __init__(self, size_bytes: int, entry_count: int) -> None:
         super().__init__(f"{entry_count} entries of {size_bytes} bytes wait to be committed")
@@ -60,15 +59,15 @@ class TooMuchUncommitted(Refusal):
 
 
 class TooManyReads(Refusal):
-    """The bound on reads that wait for their confirmation is reached."""
+    """The limit on unconfirmed reads is reached."""
 
 
 class ChangeInProgress(Refusal):
-    """The last configuration is not settled: uncommitted, joint, or older than this leader's first commit."""
+    """The latest configuration is uncommitted or joint, or this leader has not committed an entry of its term yet."""
 
 
 class NotCaughtUp(Refusal):
-    """A node that is to vote does not hold enough of the log yet, or does not answer."""
+    """A node that is to become a voter does not hold enough of the log yet, or does not respond."""
 
     def __init__(self, node_id: NodeId, match: LogIndex, commit: LogIndex) -> None:
         super().__init__(f"node {node_id} holds the log up to {match}, and {commit} is committed")
@@ -82,4 +81,4 @@ class InvalidConfiguration(Refusal):
 
 
 class InvalidTransfer(Refusal):
-    """The target does not vote, leads already, or does not answer."""
+    """The target is not a voter, is already the leader, or does not respond."""

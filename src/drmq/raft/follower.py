@@ -1,13 +1,13 @@
-"""Following: taking over a leader's log, its commit index, or its snapshot.
+"""The follower role: accepting a leader's entries, its commit index, or its snapshot.
 
 Always true:
 
-- an append is accepted only if the entry before it is here, so equal entries have equal histories (the
+- an append is accepted only if this log has the entry before it, so equal entries have equal histories (the
   log matching property);
-- acceptance leaves only once the entries are durable;
-- the commit index follows the leader only as far as the entries of *that message* reach: what lies behind
-  them here may be a dead leader's;
-- a snapshot replaces the log as a whole or not at all.
+- acceptance is sent only once the entries are durable;
+- the commit index follows the leader only as far as the entries of *that message* reach: entries after them may
+  come from an earlier leader and may never be committed;
+- a snapshot replaces the whole log or nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from drmq.raft.types import LogIndex, Role
 
 
 class Follower:
-    """The part of a replica that listens to a leader. Owned by its `Node`."""
+    """The part of a replica that follows a leader. Owned by its `Node`."""
 
     def __init__(self, state: ReplicaState, receiving: SnapshotReceiving | None) -> None:
         self._state = state
@@ -41,16 +41,16 @@ class Follower:
     # Entries
 
     def on_append(self, message: AppendRequest) -> None:
-        """Take over the entries that are new here, if they continue this log."""
+        """Append the entries that are new, if they continue this log."""
         state, log = self._state, self._state.log
         last_new = message.entries[-1].index if message.entries else message.previous_index
         if last_new <= log.commit_index:
-            # An old message, or a leader that does not know how far we are. All of it is here.
+            # An old message, or a leader that does not know how far this log reaches. All of it is here already.
             self._accept(message.sender, log.commit_index)
             return
         entries = message.entries
         if message.previous_index < log.commit_index:
-            # What is committed is the same everywhere: look only at the rest.
+            # Committed entries are the same on every node, so only the rest is compared.
             known = sum(entry.index <= log.commit_index for entry in entries)
             assert entries[known - 1].index == log.commit_index, "what is committed ends with an entry"
             assert entries[known - 1].term == log.term_at(log.commit_index), "a leader without a committed entry"
@@ -59,7 +59,7 @@ class Follower:
             self._reject(message)
             return
         for position, entry in enumerate(entries):
-            # Asked at its first index: an entry that conflicts may be shorter than this one.
+            # Compared at its first index: a conflicting entry in this log may be shorter than this one.
             term_here = log.term_at(entry.first)
             if term_here == entry.term:
                 continue
@@ -72,7 +72,7 @@ class Follower:
         self._accept(message.sender, last_new)
 
     def on_heartbeat(self, message: Heartbeat) -> None:
-        """Answer that the leader was heard, and learn what is committed."""
+        """Acknowledge the heartbeat and advance the commit index."""
         state = self._state
         state.log.commit_to(min(message.commit, state.log.last_index))
         state.send_in_term(HeartbeatResponse(state.node_id, message.sender, state.term, message.read_round))
@@ -93,7 +93,7 @@ class Follower:
     # Snapshots
 
     def on_snapshot_chunk(self, message: SnapshotChunk) -> None:
-        """Keep the bytes that come next, and tell the sender how many there are."""
+        """Save the next bytes of a snapshot, and report how many are here."""
         state, meta = self._state, message.meta
         if meta.index <= state.log.commit_index:
             self._accept(message.sender, state.log.commit_index)
@@ -101,7 +101,7 @@ class Follower:
         receiving = self._receiving
         if receiving is None or receiving.sender != message.sender or receiving.meta != meta:
             if receiving is not None and receiving.term == message.term and meta.index < receiving.meta.index:
-                return  # Late, of a snapshot that this leader has replaced by a newer one.
+                return  # Late: a chunk of a snapshot that this leader has replaced by a newer one.
             receiving = self._receiving = SnapshotReceiving(message.sender, meta)
         receiving.term = message.term
         if message.offset == receiving.received and not receiving.complete and (len(message.data) or message.done):
@@ -111,7 +111,7 @@ class Follower:
         self._answer(receiving)
 
     def on_snapshot_received(self, sender: NodeId, snapshot_id: SnapshotId, intact: bool) -> None:
-        """The driver has looked at the whole snapshot. If it is sound and still wanted, switch to it."""
+        """The driver has checked the complete snapshot. Install it if it is intact and still needed."""
         state, log, receiving = self._state, self._state.log, self._receiving
         if receiving is None or not receiving.complete:
             return
@@ -125,24 +125,24 @@ class Follower:
             self._answer(SnapshotReceiving(sender, meta))
             return
         if log.term_at(meta.index) == meta.term:
-            # The entries came on the usual way meanwhile. They are worth more than the snapshot: those
-            # behind it may be promised to the leader.
+            # Meanwhile the entries arrived by normal replication. They must be kept instead of the snapshot: this
+            # replica may have confirmed entries after the snapshot to the leader.
             log.commit_to(meta.index)
         else:
             if state.role is not Role.FOLLOWER:
-                state.become_follower(state.term, None)  # The campaign was for another log and other voters.
+                state.become_follower(state.term, None)  # The campaign was based on another log and other voters.
             state.restore(meta)
             self._snapshot_to_install = meta
         if state.leader_id is not None:
             self._accept(state.leader_id, meta.index)
 
     def take_chunks_to_save(self) -> tuple[ChunkToSave, ...]:
-        """Bytes for the driver to keep."""
+        """Chunks for the driver to save."""
         chunks, self._chunks_to_save = self._chunks_to_save, []
         return tuple(chunks)
 
     def take_snapshot_to_install(self) -> SnapshotMeta | None:
-        """The snapshot for the driver to switch to."""
+        """The snapshot for the driver to install."""
         meta, self._snapshot_to_install = self._snapshot_to_install, None
         return meta
 

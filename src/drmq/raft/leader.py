@@ -1,17 +1,17 @@
-"""Leading: replicating the log, committing it, proving that one still leads, and letting go.
+"""The leader role: replicating the log, committing entries, confirming leadership, and stepping down.
 
-The object exists for one reign: `node` makes it when an election is won and drops it when the role ends,
-so everything in here is soft and belongs to one term. Appends are made when the driver takes a `Ready`, not
-when something is proposed: all that came in between travels in one message.
+A `Leader` object exists for one term: `node` creates it when an election is won and drops it when the role ends. So all
+state in here is soft and belongs to one term. Appends are sent when the driver takes a `Ready`, not when something is
+proposed, so that all proposals since the last `Ready` are sent in one message.
 
 Always true:
 
-- a leader only appends; it never changes what it has;
-- an entry is committed when a quorum has it on disk, the leader among them only if its own append is
-  reported durable, and only through an entry of the current term: one of an earlier term is never counted
-  by itself (Raft paper, figure 8);
-- contact with a follower is proved by its messages, never by sending to it;
-- what is sent and not answered is bounded for each follower.
+- a leader only appends; it never changes the entries that it has;
+- an entry is committed when a quorum has it on disk. The leader counts itself only if its own append is
+  reported durable. Only an entry of the current term is counted; entries of earlier terms are committed with it
+  and never by themselves (Raft paper, figure 8);
+- a follower counts as reachable because of its messages, never because something was sent to it;
+- unanswered messages are limited for each follower.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from drmq.raft.transfer import Transfer
 from drmq.raft.types import NO_INDEX, Entry, EntryKind, LogIndex, Payload
 
 _KEEPS_UP_TIMEOUTS = 2
-"""How many election timeouts a follower that keeps up may be behind. What is known of it is late itself: one that is
-always behind by half of this is the slowest that counts."""
+"""A follower keeps up if it is less than this many election timeouts behind. The leader's knowledge of a follower is
+itself delayed: the slowest follower that counts is one that is always behind by half of this."""
 
 
 class Leader:
-    """One reign. Owned by the `Node` while its role is leader."""
+    """One term of leadership. Owned by the `Node` while its role is leader."""
 
     def __init__(self, state: ReplicaState, learners_take_turns: bool = False) -> None:
         self._state = state
@@ -71,8 +71,8 @@ class Leader:
         self.progress: dict[NodeId, Progress] = {}
         self._first_index_of_term = LogIndex(state.log.last_index + 1)
         if state.log.last_index == NO_INDEX:
-            # The first configuration of a group is nowhere but in the first nodes' empty snapshots. Written
-            # as the first entry, it also reaches nodes that join later and read the log from the start.
+            # The first configuration of a group is only in the empty snapshots of its first nodes. As the first entry
+            # of the log it also reaches nodes that join later and read the log from the start.
             self._append(EntryKind.CONFIGURATION, configuration_to_bytes(state.configuration))
         else:
             self._append(EntryKind.NOTHING, b"")
@@ -81,18 +81,18 @@ class Leader:
 
     @property
     def knows_commit(self) -> bool:
-        """Whether an entry of this term is committed, and with it everything inherited."""
+        """Whether an entry of this term is committed, and with it every entry of earlier terms."""
         return self._state.log.commit_index >= self._first_index_of_term
 
     # Time
 
     def tick(self) -> None:
-        """Time passes for one that leads."""
+        """Advance time by one tick."""
         state = self._state
         self._tick_count += 1
         if self._tick_count >= self._quorum_deadline_tick and not self._hears_quorum():
-            # Whoever is on the other side of the cut may have elected a leader. Clients waiting here would
-            # wait in vain, so it is time to stop pretending (Raft thesis, section 6.2).
+            # The nodes on the other side of a partition may have elected a leader. Clients that wait for this one would
+            # wait in vain, so it steps down (Raft thesis, section 6.2).
             state.become_follower(state.term, None)
             return
         if self.transfer is not None and self._tick_count >= self.transfer.deadline_tick:
@@ -106,7 +106,7 @@ class Leader:
             self._send_commit()
 
     def _hears_quorum(self) -> bool:
-        """Whether a quorum was heard within an election timeout; sets the next time to look."""
+        """Whether a quorum was heard within an election timeout. Also sets the next time to check."""
         state = self._state
         heard = {node_id: progress.heard_tick for node_id, progress in self.progress.items()}
         heard[state.node_id] = self._tick_count
@@ -131,7 +131,7 @@ class Leader:
         state.send(Heartbeat(state.node_id, node_id, state.term, commit, self.reads.last_round))
 
     def _send_commit(self) -> None:
-        """Tell those who would otherwise hear of the last commit only with the next heartbeat."""
+        """Send the commit index to followers that would otherwise get it only with the next heartbeat."""
         self._commit_unsent = False
         for node_id, progress in self.progress.items():
             if progress.commit_sent < min(self._state.log.commit_index, progress.match):
@@ -140,7 +140,7 @@ class Leader:
     # Proposals
 
     def propose(self, payloads: Sequence[Payload], spans: Sequence[int] | None) -> LogIndex:
-        """Append payloads and give the first index. Raises a `Refusal`."""
+        """Append payloads and return the first index. Raises a `Refusal`."""
         self.check_proposal(sum(map(len, payloads)), len(payloads))
         first = LogIndex(self._state.log.last_index + 1)
         for position, payload in enumerate(payloads):
@@ -155,13 +155,13 @@ class Leader:
         self._proposals.check(size_bytes, count)
 
     def propose_configuration(self, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> LogIndex:
-        """Begin to change the members. Raises a `Refusal`."""
+        """Start a membership change. Raises a `Refusal`."""
         state = self._state
         if self.transfer is not None:
             raise TransferInProgress(self.transfer.target)
         if not self.knows_commit:
-            # Without an entry of its own committed, a leader cannot know whether a change of an earlier
-            # reign is under way.
+            # Until it has committed an entry of its own term, a leader cannot know whether a change from an earlier
+            # term is in progress.
             raise ChangeInProgress("this leader has not committed anything yet")
         if state.configuration.is_joint or state.configurations.latest_index > state.log.commit_index:
             raise ChangeInProgress("the last change is not complete")
@@ -169,10 +169,11 @@ class Leader:
         return self._append_configuration(configuration)
 
     def keeps_up(self, progress: Progress) -> bool:
-        """Whether a follower answers, and had all that was committed not long ago.
+        """Whether a follower responds and recently had everything that was committed.
 
-        Both are asked of it: one whose disk hangs answers heartbeats, which need no disk, and may lack few entries. One
-        that needs a snapshot lacks what is gone, however lately it had everything.
+        Both are needed: a follower whose disk hangs still answers heartbeats, which need no disk, and may lack only few
+        entries. A follower that needs a snapshot lacks entries that the leader no longer has, even if it had everything
+        a moment ago.
         """
         timeout = self._state.options.election_timeout_ticks
         behind = self.ticks_since_caught_up(progress)
@@ -184,13 +185,14 @@ class Leader:
         )
 
     def ticks_since_caught_up(self, progress: Progress) -> int | None:
-        """How long ago a follower had all that was committed; None if it has never shown that."""
+        """How many ticks ago a follower had everything that was committed; None if it has never confirmed that."""
         tick = progress.caught_up_tick(self._state.log.commit_index, self._tick_count)
         return None if tick is None else self._tick_count - tick
 
     def _lacks_little(self, progress: Progress) -> bool:
-        """Whether a follower has nearly all that is committed, and the rest fits into its window: few entries can be
-        many bytes.
+        """Whether a follower lacks at most `promotion_lag_max` committed indexes, and these fit into its window.
+
+        The window limits bytes: few entries can be many bytes.
         """
         log, options = self._state.log, self._state.options
         if progress.match >= log.commit_index:
@@ -201,16 +203,17 @@ class Leader:
         if start < log.first_index:
             return False
         lacking = log.entries(start, options.in_flight_bytes_max, options.append_entries_max)
-        # Of what is not on our own disk yet, nothing may be at hand; it is little, or the majority had not got it.
+        # Entries that are not on this node's own disk yet may not be available here. They are few: a majority has them
+        # already.
         return bool(lacking) and lacking[-1].index >= min(log.commit_index, log.durable_index)
 
     def ticks_since_heard(self, progress: Progress) -> int:
-        """How long ago a follower was heard."""
+        """How many ticks ago a follower was heard."""
         return self._tick_count - progress.heard_tick
 
     @property
     def replicated_index(self) -> LogIndex:
-        """How far every follower has the log that answers."""
+        """The index up to which every follower that responds has the log."""
         heard_since = self._tick_count - self._state.options.election_timeout_ticks
         matches = [progress.match for progress in self.progress.values() if progress.heard_tick > heard_since]
         return min(matches, default=self._state.log.last_index)
@@ -235,13 +238,13 @@ class Leader:
         return index
 
     def _follow_configuration(self) -> None:
-        """Serve exactly the members of the configuration in effect."""
+        """Track exactly the members of the configuration in effect."""
         state = self._state
         members = state.configuration.members
         for node_id in [node_id for node_id in self.progress if node_id not in members]:
             del self.progress[node_id]
         for node_id in sorted(members - self.progress.keys() - {state.node_id}):
-            # From the last entry, not behind it: there must be something to send to find out what is there.
+            # Starts with the last entry, not after it: something must be sent to find out what the follower has.
             self.progress[node_id] = Progress(state.options, state.log.last_index, self._tick_count)
         if self.transfer is not None and self.transfer.target not in self.progress:
             self.transfer = None
@@ -252,7 +255,7 @@ class Leader:
 
     @property
     def has_work(self) -> bool:
-        """Whether the next `Ready` will hold something made by the leader."""
+        """Whether the next `Ready` will contain something from the leader."""
         return (
             self._replication_due
             or bool(self._chunks_wanted)
@@ -261,7 +264,7 @@ class Leader:
         )
 
     def prepare_ready(self) -> None:
-        """Send what may be sent: appends as far as each window goes, and one round for all new reads."""
+        """Send what may be sent: appends as far as each window allows, and one round for all new reads."""
         if self.reads.has_waiting and self.knows_commit:
             self.reads.begin_round(self._state.log.commit_index)
             self._send_heartbeats()
@@ -277,7 +280,7 @@ class Leader:
         return progress.may_send and progress.next <= self._state.log.last_index
 
     def _has_turn(self, node_id: NodeId, progress: Progress) -> bool:
-        """Whether one message with entries may go now, and only one where turns are taken; asks for the next turn."""
+        """Whether one message with entries may be sent now. A learner that takes turns asks for its next turn here."""
         if not self._learners_take_turns or node_id not in self._state.configuration.learners:
             return True
         if progress.turn is Turn.GIVEN:
@@ -289,19 +292,19 @@ class Leader:
         return False
 
     def give_turn(self, node_id: NodeId) -> None:
-        """It is a learner's turn. One that it cannot use now is over: it asks again when it can."""
+        """Give a learner its turn. A turn that it cannot use now expires, and it asks again when it can use one."""
         progress = self.progress.get(node_id)
         if progress is not None and progress.turn is Turn.ASKED:
             progress.turn = Turn.GIVEN if self._has_more_for(progress) else Turn.NONE
             self._replication_due = True
 
     def take_turns_wanted(self) -> tuple[NodeId, ...]:
-        """Learners that could be sent entries."""
+        """Learners that entries could be sent to."""
         wanted, self._turns_wanted = self._turns_wanted, []
         return tuple(wanted)
 
     def _send_append(self, node_id: NodeId, progress: Progress, with_entries: bool = True) -> bool:
-        """Send the next entries, or none but the question whether those before have come; True if sent."""
+        """Send the next entries, or with no entries a probe whether the earlier ones arrived. Returns True if sent."""
         state, log, options = self._state, self._state.log, self._state.options
         previous_index = LogIndex(progress.next - 1)
         previous_term = log.term_at(previous_index)
@@ -315,7 +318,7 @@ class Leader:
                 progress.paused = True
                 return False
             if entries[0].first != progress.next:
-                # Where to go on was found by term alone, inside an entry: send the whole of it.
+                # The position was found by term alone and lies inside an entry: send the whole entry.
                 progress.next = entries[0].first
                 previous_index = LogIndex(progress.next - 1)
                 previous_term = log.term_at(previous_index)
@@ -329,14 +332,14 @@ class Leader:
         return True
 
     def on_entries_read(self) -> None:
-        """Entries that were not at hand may be now."""
+        """Entries that were not in memory may be available now."""
         for progress in self.progress.values():
             if progress.state is ProgressState.REPLICATE:
                 progress.paused = False
         self._replication_due = True
 
     def on_append_accepted(self, message: AppendAccepted) -> None:
-        """A follower has more of the log on its disk."""
+        """A follower has more of the log on disk."""
         progress = self._heard(message.sender)
         if progress is None:
             return
@@ -349,7 +352,7 @@ class Leader:
             self._maybe_commit()
 
     def on_append_rejected(self, message: AppendRejected) -> None:
-        """A follower's log does not continue where we thought: go back to where both may agree."""
+        """A follower's log does not match at the expected index: go back to where both may agree."""
         progress = self._heard(message.sender)
         if progress is None:
             return
@@ -358,7 +361,7 @@ class Leader:
             self._replication_due = True
 
     def on_heartbeat_response(self, message: HeartbeatResponse) -> None:
-        """A follower is there, and takes us for the leader."""
+        """A follower responds and accepts this node as leader."""
         progress = self._heard(message.sender)
         if progress is None:
             return
@@ -376,14 +379,14 @@ class Leader:
                 self._send_append(message.sender, progress, with_entries=False)
 
     def on_member_lost(self, node_id: NodeId, ticks: int) -> None:
-        """A follower was last heard so many ticks ago, whatever this object has counted."""
+        """A follower was last heard `ticks` ticks ago, even if this object counted fewer."""
         progress = self.progress.get(node_id)
         if progress is not None:
             progress.heard_tick = min(progress.heard_tick, self._tick_count - ticks)
             self._quorum_deadline_tick = self._tick_count
 
     def on_member_restarted(self, node_id: NodeId) -> None:
-        """A follower's process is another one. Its disk may have less than it has said, if that lies."""
+        """A follower has a new process. Its disk may hold less than it confirmed, if the disk lost synced data."""
         progress = self.progress.get(node_id)
         if progress is None or progress.state is ProgressState.SNAPSHOT or progress.match == NO_INDEX:
             return
@@ -392,7 +395,7 @@ class Leader:
         self._replication_due = True
 
     def on_own_log_durable(self) -> None:
-        """More of our own log is on our own disk."""
+        """More of the leader's own log is on its own disk."""
         self._maybe_commit()
 
     def _heard(self, node_id: NodeId) -> Progress | None:
@@ -416,7 +419,7 @@ class Leader:
         self._on_commit()
 
     def _on_commit(self) -> None:
-        """Take the next step of a membership change, if the last one is committed."""
+        """Take the next step of a membership change if the previous one is committed."""
         state = self._state
         if state.configurations.latest_index > state.log.commit_index:
             return
@@ -426,7 +429,7 @@ class Leader:
             self._resign()
 
     def _resign(self) -> None:
-        """This node no longer votes. Tell the others what is committed, and the fittest to take over."""
+        """Step down because this node no longer votes; first send the commit, and ask the best voter to campaign."""
         state = self._state
         self._send_heartbeats()
         fittest = max(
@@ -439,7 +442,7 @@ class Leader:
     # Reads
 
     def read(self, context: object) -> None:
-        """Confirm that everything answered up to now will be seen. Raises `TooManyReads`."""
+        """Request confirmation that a read will see everything acknowledged so far. Raises `TooManyReads`."""
         if self.reads.count >= self._state.options.read_requests_max:
             raise TooManyReads(f"{self.reads.count} reads wait")
         self.reads.add(context)
@@ -450,10 +453,10 @@ class Leader:
         rounds[state.node_id] = self.reads.last_round
         self.reads.on_quorum(quorum_reached(state.configuration, rounds))
 
-    # Handing over
+    # Transfer of leadership
 
     def begin_transfer(self, target: NodeId) -> None:
-        """Hand leadership to `target`. Raises a `Refusal`."""
+        """Transfer leadership to `target`. Raises a `Refusal`."""
         state = self._state
         if self.transfer is not None:
             raise TransferInProgress(self.transfer.target)
@@ -484,7 +487,7 @@ class Leader:
         state.send(SnapshotChunk(state.node_id, node_id, state.term, sending.meta, 0, b"", False))
 
     def on_snapshot_answer(self, message: SnapshotAnswer) -> None:
-        """A follower says how much of a snapshot it has."""
+        """A follower reports how much of a snapshot it has."""
         progress = self._heard(message.sender)
         if progress is None or progress.sending is None:
             return
@@ -498,7 +501,7 @@ class Leader:
     def send_snapshot_chunk(
         self, target: NodeId, snapshot_id: SnapshotId, offset: int, data: bytes | bytearray | memoryview, done: bool
     ) -> None:
-        """The driver brings a chunk that was wanted; one that no longer is, is dropped."""
+        """Send a chunk that the driver has read. A chunk that is no longer wanted is dropped."""
         sending = self._wanted(target, snapshot_id)
         if sending is None or sending.received != offset:
             return
@@ -511,11 +514,11 @@ class Leader:
         state.send(SnapshotChunk(state.node_id, target, state.term, sending.meta, offset, data, done))
 
     def on_snapshot_unavailable(self, target: NodeId, snapshot_id: SnapshotId) -> None:
-        """The driver no longer has that snapshot: find out anew what the follower needs."""
+        """The driver no longer has that snapshot: find out again what the follower needs."""
         if self._wanted(target, snapshot_id) is not None:
             progress = self.progress[target]
             progress.become_probe()
-            progress.paused = True  # Until the next heartbeats are answered, not at once again.
+            progress.paused = True  # Until the next heartbeat is answered, instead of retrying at once.
 
     def _wanted(self, target: NodeId, snapshot_id: SnapshotId) -> SnapshotSending | None:
         progress = self.progress.get(target)
@@ -525,6 +528,6 @@ class Leader:
         return sending
 
     def take_chunks_wanted(self) -> tuple[ChunkWanted, ...]:
-        """Parts of snapshots for the driver to read."""
+        """Parts of snapshots that the driver must read."""
         wanted, self._chunks_wanted = self._chunks_wanted, []
         return tuple(wanted)

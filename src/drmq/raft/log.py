@@ -1,21 +1,21 @@
-"""The log as the core sees it: what storage holds, and a tail that storage does not hold yet.
+"""The log as the core sees it: the entries in storage, and a tail that is not in storage yet.
 
-Payloads live in storage. The core reads terms and entries through a `LogReader` and keeps only the
-*unstable* tail in memory: entries that were appended here and are not reported durable. Several batches of
-them may be on their way to the disk at once, and a new leader may replace entries while they are. So a
-report that batch 1 is durable must not be taken for its replacement in batch 2: each batch remembers how
-far the log reached when it was handed out, and truncation shortens that memory.
+Payloads are in storage. The core reads terms and entries through a `LogReader` and keeps only the *unstable* tail in
+memory: entries that were appended and are not reported durable. Several batches of them may be on their way to the disk
+at the same time, and a new leader may replace entries meanwhile. So a report that batch 1 is durable must not be taken
+for its replacement in batch 2: each batch records how far the log reached when it was handed out, and truncation lowers
+that index.
 
     1 ......... first_index ......... durable_index ......... last_index
        snapshot  |---------- storage ----------|---- unstable ----|
 
 Always true between calls:
 
-- appending continues at `last_index + 1`, and nowhere else is an index given out;
-- terms never fall from one entry to the next;
-- `commit_index` never falls, and nothing at or below it is truncated;
-- everything up to `durable_index` is on this node's disk as this log has it;
-- only entries that are committed and durable here are handed out to be applied.
+- entries are appended at `last_index + 1`, and indexes are assigned nowhere else;
+- terms never decrease from one entry to the next;
+- `commit_index` never decreases, and nothing at or below it is truncated;
+- everything up to `durable_index` is on this node's disk exactly as in this log;
+- only entries that are committed and durable on this node are handed out to be applied.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ _last_index = attrgetter("index")
 
 
 class LogReader(Protocol):
-    """Storage, read only. It holds what was handed out in a `Ready`, at the latest when that is reported.
+    """Read-only storage. It holds the content of a `Ready` at the latest when that `Ready` is reported persisted.
 
-    Entries may be removed from the front at any time, up to the snapshot's index, never beyond what is
-    applied.
+    Entries may be removed from the front at any time, up to the snapshot's index and never beyond the applied index.
     """
 
     @property
@@ -50,24 +49,24 @@ class LogReader(Protocol):
 
     @property
     def snapshot(self) -> SnapshotMeta:
-        """The latest snapshot. A new group's is at index 0 and holds its first configuration."""
+        """The latest snapshot. In a new group it is at index 0 and holds the first configuration."""
 
     def term_at(self, index: LogIndex) -> Term | None:
-        """The term of the entry at `index`. Also knows the one just before `first_index`; None for all others."""
+        """The term of the entry at `index`. Also known just before `first_index`; None for all other indexes."""
 
     def entries(self, start: LogIndex, end: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
-        """Entries from the one at `start` on, before `end`: at least one, however large, then as many as fit.
+        """Entries from the one at `start`, before `end`: at least one, however large, then as many as fit.
 
-        None at all means that they are not at hand; the driver fetches them and calls `on_entries_read`.
+        An empty result means that they are not in memory; the driver reads them and calls `on_entries_read`.
         """
 
     def configuration_entries(self) -> Sequence[Entry]:
-        """The configuration entries behind the snapshot, in order. Asked for once, at the start."""
+        """The configuration entries after the snapshot, in order. Called once, at the start."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What was handed out for persisting, and what that makes durable."""
+    """What was handed out for persisting, and what becomes durable with it."""
 
     number: int
     end_index: LogIndex
@@ -76,7 +75,7 @@ class _Batch:
 
 
 class RaftLog:
-    """The log of one replica. Owned by the replica; every index in it is given out here."""
+    """The log of one replica. Owned by the replica; every index in it is assigned here."""
 
     def __init__(self, reader: LogReader, commit_index: LogIndex, applied_index: LogIndex) -> None:
         self._reader = reader
@@ -106,11 +105,11 @@ class RaftLog:
 
     @property
     def snapshot(self) -> SnapshotMeta:
-        """The snapshot at the front of the log, the one being installed if there is one."""
+        """The snapshot at the front of the log; the one that is being installed if there is one."""
         return self._pending_snapshot or self._reader.snapshot
 
     def term_at(self, index: LogIndex) -> Term | None:
-        """The term of an entry, of the one just before the first as well; None for all others."""
+        """The term of an entry. Also known just before the first entry; None for all other indexes."""
         if index >= self._unstable_start:
             return self._unstable[self._position(index)].term if index <= self.last_index else None
         if self._pending_snapshot is not None:
@@ -118,7 +117,7 @@ class RaftLog:
         return self._reader.term_at(index) if index >= 0 else None
 
     def entries(self, start: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
-        """Some entries from the one at `start` on, at least one where there is one at hand."""
+        """Some entries from the one at `start` on; at least one if one is in memory."""
         if start > self.last_index:
             return ()
         if start < self._unstable_start:
@@ -134,14 +133,14 @@ class RaftLog:
         return self._unstable[position:end]
 
     def is_up_to_date(self, last_index: LogIndex, last_term: Term) -> bool:
-        """Whether a log that ends so holds at least as much as this one (Raft paper, section 5.4.1)."""
+        """Whether a log that ends there is at least as complete as this one (Raft paper, section 5.4.1)."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def last_at_most(self, index: LogIndex, term: Term) -> LogIndex:
-        """The last index up to `index` that is not of a later term than `term`; it may lie inside an entry.
+        """The last index up to `index` whose term is not later than `term`. It may lie inside an entry.
 
-        Terms never fall along a log, so this is a binary search, and a long conflict costs few reads. Where
-        that entry is gone into the snapshot, some index before it.
+        Terms never decrease along a log, so this is a binary search, and a long conflict costs few reads. If that entry
+        is covered by the snapshot, the result is some index before it.
         """
         low, high = LogIndex(self.first_index - 1), min(index, self.last_index)
         if high < low:
@@ -157,7 +156,7 @@ class RaftLog:
         return low
 
     def _position(self, index: LogIndex) -> int:
-        """Where in the unstable tail the entry at `index` is; past its end if it is not there yet."""
+        """The position of the entry at `index` in the unstable tail; past its end if it is not there yet."""
         return bisect_left(self._unstable, index, key=_last_index)
 
     def _must_term_at(self, index: LogIndex) -> Term:
@@ -168,7 +167,7 @@ class RaftLog:
     # Writing
 
     def append(self, entry: Entry) -> None:
-        """Put an entry at the end. The only place where the log grows."""
+        """Append an entry. The log grows only here."""
         assert entry.first == self.last_index + 1, (entry.first, self.last_index)
         assert entry.index >= entry.first, (entry.first, entry.index)
         assert entry.term >= self.last_term, (entry.term, self.last_term)
@@ -177,10 +176,10 @@ class RaftLog:
         self.last_term = entry.term
 
     def truncate_from(self, start: LogIndex) -> None:
-        """Forget the entries from `start` on, so that a new leader can replace them.
+        """Remove the entries from `start` on, so that a new leader can replace them.
 
-        Truncating into the committed prefix would break a promise made to a client. Only a bug asks for it,
-        so it stops the node.
+        Truncating committed entries would break a promise made to a client. Only a bug asks for that, so it stops the
+        node.
         """
         assert start > self.commit_index, (start, self.commit_index)
         assert start <= self.last_index, (start, self.last_index)
@@ -201,7 +200,7 @@ class RaftLog:
         self.last_term = self._must_term_at(end)
 
     def restore(self, meta: SnapshotMeta) -> None:
-        """Begin again behind a snapshot. What was here either is inside it or was never committed."""
+        """Start again after a snapshot. Earlier content is either part of the snapshot or was never committed."""
         assert meta.index > self.commit_index, (meta.index, self.commit_index)
         assert self.term_at(meta.index) != meta.term, "the log holds the snapshot's last entry and must be kept"
         self._unstable.clear()
@@ -215,7 +214,7 @@ class RaftLog:
         self.last_term = meta.term
 
     def commit_to(self, index: LogIndex) -> bool:
-        """Raise the commit index; True if it rose."""
+        """Raise the commit index. Returns True if it rose."""
         if index <= self.commit_index:
             return False
         assert index <= self.last_index, (index, self.last_index)
@@ -235,25 +234,26 @@ class RaftLog:
 
     @property
     def has_in_flight(self) -> bool:
-        """Whether something was handed out for persisting and is not reported yet."""
+        """Whether something was handed out for persisting and is not reported durable yet."""
         return bool(self._batches)
 
     def take_unpersisted(self) -> tuple[LogIndex | None, tuple[Entry, ...]]:
-        """What storage must remove, and append after that."""
+        """The index to truncate storage from, and the entries to append after that."""
         truncated_from, self._truncated_from = self._truncated_from, None
         entries = tuple(self._unstable[self._position(self._handed_end) :])
         if truncated_from is not None and entries:
-            # What was replaced may lie behind entries that storage never got. Those come now, so nothing may be there.
+            # The truncation may start after entries that storage never received. These are handed out now, so storage
+            # must hold nothing at their indexes.
             truncated_from = min(truncated_from, entries[0].first)
         self._handed_end = LogIndex(self.last_index + 1)
         return truncated_from, entries
 
     def on_handed_out(self, number: int, hard_state: HardState | None, snapshot: SnapshotMeta | None) -> None:
-        """Remember what a report of `number` will mean."""
+        """Record what a report of `number` will make durable."""
         self._batches.append(_Batch(number, self.last_index, hard_state, snapshot))
 
     def take_committed(self) -> IndexRange | None:
-        """What may be applied now and was not handed out before."""
+        """The committed entries that may be applied now and were not handed out before."""
         end = LogIndex(min(self.commit_index, self.durable_index) + 1)
         if end <= self._apply_start:
             return None
@@ -262,7 +262,7 @@ class RaftLog:
         return committed
 
     def on_persisted(self, number: int) -> HardState | None:
-        """Everything handed out up to `number` is durable; the hard state, where one was among it."""
+        """Everything handed out up to `number` is durable. Returns the hard state, if it was part of that."""
         hard_state = None
         while self._batches and self._batches[0].number <= number:
             batch = self._batches.popleft()

@@ -1,16 +1,16 @@
-"""Changing who belongs to a group, while it works.
+"""Changing the members of a group while it is in use.
 
-One change at a time, whatever its size: nodes may join, leave and swap roles together. The steps (Raft
-paper, section 6; `configuration` has the words):
+One change at a time, of any size: nodes may join, leave and swap roles together. The steps (Raft paper, section 6; the
+terms are explained in `configuration`):
 
-1. a newcomer is added as a learner, gets the log, and counts for nothing;
-2. when it is caught up, a change that makes it a voter is accepted. The leader writes the joint
-   configuration, in force at once: from here on both majorities decide;
-3. when the joint configuration is committed, by both, the leader writes the new one alone;
-4. when that is committed too, the change is complete. A leader that no longer votes steps down.
+1. a new node is added as a learner: it receives the log and is not counted;
+2. when it has caught up, a change that makes it a voter is accepted. The leader writes the joint
+   configuration, which takes effect at once: from now on both majorities are needed;
+3. when the joint configuration is committed by both majorities, the leader writes the new configuration;
+4. when that is committed too, the change is complete. A leader that is no longer a voter steps down.
 
-A leader that dies between the steps leaves a joint configuration behind, and its successor goes on with
-step 3: `Leader` looks for it whenever something is committed.
+If the leader fails between these steps, a joint configuration remains and the next leader continues with step 3:
+`Leader` checks for it whenever something is committed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_change(
     learners: frozenset[NodeId],
     check_caught_up: Callable[[NodeId], None],
 ) -> Configuration:
-    """The configuration to write next on the way to these members. Raises a `Refusal` if there is none."""
+    """The next configuration to write on the way to these members. Raises a `Refusal` if the change is not allowed."""
     if not voters:
         raise InvalidConfiguration("a group needs a voter")
     if voters & learners:

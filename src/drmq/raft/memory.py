@@ -1,4 +1,4 @@
-"""`MemoryStorage`: a log that a test can hold in its hand, with the contract of a real one."""
+"""`MemoryStorage`: a log in memory for tests, with the contract of the real storage."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _last_index = attrgetter("index")
 
 
 class MemoryStorage:
-    """What is durable, in memory. `write` does all that a `Ready` asks for, at once.
+    """Durable state, in memory. `write` does everything that a `Ready` asks for, at once.
 
-    A driver in a test decides when to call it, and throws the unwritten `Ready`s away where a real one
-    would crash.
+    The driver in a test decides when to call it, and discards `Ready`s that are not written where a real node would
+    crash.
     """
 
     def __init__(self, snapshot: SnapshotMeta) -> None:
@@ -78,13 +78,13 @@ class MemoryStorage:
         self.commit = max(self.commit, min(ready.commit, self.last_index))
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Put entries at the end."""
+        """Append entries."""
         for entry in entries:
             assert entry.first == self.last_index + 1, (entry.first, self.last_index)
             self._entries.append(entry)
 
     def truncate_from(self, start: LogIndex) -> None:
-        """Remove the entry that begins at `start` and all behind it, where there are any."""
+        """Remove the entry that begins at `start` and all after it, if there are any."""
         position = self._position(start)
         assert position == len(self._entries) or self._entries[position].first == start, (start, self._entries)
         del self._entries[position:]

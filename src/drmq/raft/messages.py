@@ -1,10 +1,10 @@
-"""What replicas of one group say to each other. One class per kind; all are values.
+"""The messages that replicas of one group exchange. One class per kind; all are values.
 
-Every message names its sender, its target and the sender's term. A receiver with a lower term takes over
-the higher one before anything else, with two exceptions that `node` explains: a pre-vote asks about a term
-nobody is in yet, and a vote request is not heard at all by those who hear from a leader.
+Every message has its sender, its target and the sender's term. A receiver with a lower term adopts the higher one
+first, with two exceptions that `node` explains: a pre-vote refers to a term that no node is in yet, and a vote request
+is ignored by nodes that receive messages from a leader.
 
-    asks                answers
+    requests            answers
     PreVoteRequest      PreVoteResponse
     VoteRequest         VoteResponse
     AppendRequest       AppendAccepted or AppendRejected
@@ -12,7 +12,7 @@ nobody is in yet, and a vote request is not heard at all by those who hear from 
     SnapshotChunk       SnapshotAnswer, and AppendAccepted once it is installed
     TimeoutNow          none: its target campaigns
 
-Heartbeats are three small numbers, so that a driver can put those of many groups into one message.
+A heartbeat is three small numbers, so that a driver can put the heartbeats of many groups into one message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drmq.raft.types import Entry, LogIndex, Term
 
 @value
 class PreVoteRequest:
-    """Would you vote for me in `campaign_term`? Asking and answering changes nobody's term or vote."""
+    """Asks whether the target would vote for the sender in `campaign_term`. Neither side changes its term or vote."""
 
     sender: NodeId
     target: NodeId
@@ -36,7 +36,7 @@ class PreVoteRequest:
 
 @value
 class PreVoteResponse:
-    """`term` is the answering node's own; `campaign_term` is the question's."""
+    """`term` is the answering node's own; `campaign_term` is the request's."""
 
     sender: NodeId
     target: NodeId
@@ -47,7 +47,7 @@ class PreVoteResponse:
 
 @value
 class VoteRequest:
-    """Vote for me in `term`. The sender's log ends with `last_index` of `last_term`, durably."""
+    """Asks for a vote in `term`. The sender's log ends with `last_index` of `last_term`, durably."""
 
     sender: NodeId
     target: NodeId
@@ -55,12 +55,12 @@ class VoteRequest:
     last_index: LogIndex
     last_term: Term
     transfer: bool
-    """The leader asked for this election, so hearing from that leader is no reason to ignore it."""
+    """The leader requested this election, so the receiver must not ignore it because it hears that leader."""
 
 
 @value
 class VoteResponse:
-    """A granted vote is on the voter's disk before this is sent."""
+    """The answer to a vote request. A granted vote is on the voter's disk before this is sent."""
 
     sender: NodeId
     target: NodeId
@@ -70,7 +70,7 @@ class VoteResponse:
 
 @value
 class AppendRequest:
-    """Append `entries` after the entry `previous_index` of `previous_term`, if you have that one."""
+    """Asks the target to append `entries` after entry `previous_index` of `previous_term`, if it has that entry."""
 
     sender: NodeId
     target: NodeId
@@ -83,7 +83,7 @@ class AppendRequest:
 
 @value
 class AppendAccepted:
-    """My log equals yours up to `match`, and is on my disk up to there."""
+    """The sender's log equals the leader's up to `match`, and is on its disk up to there."""
 
     sender: NodeId
     target: NodeId
@@ -93,10 +93,10 @@ class AppendAccepted:
 
 @value
 class AppendRejected:
-    """I do not have the entry before `rejected + 1`.
+    """The sender does not have the entry before `rejected + 1`.
 
-    Our logs can only agree up to `hint_index`, where mine has `hint_term`: everything behind it here is of
-    a later term than the entry you named, or not there at all.
+    The logs can agree only up to `hint_index`, where the sender's has `hint_term`: every entry after that in the
+    sender's log is of a later term than the entry that the leader named, or does not exist.
     """
 
     sender: NodeId
@@ -109,19 +109,19 @@ class AppendRejected:
 
 @value
 class Heartbeat:
-    """I lead `term`. `commit` never exceeds what the target has confirmed to hold."""
+    """The sender is the leader of `term`. `commit` never exceeds what the target has confirmed to hold."""
 
     sender: NodeId
     target: NodeId
     term: Term
     commit: LogIndex
     read_round: int
-    """Counts the leader's rounds of reads to confirm. The answer gives it back."""
+    """The number of the leader's latest round of reads to confirm. The answer returns it."""
 
 
 @value
 class HeartbeatResponse:
-    """I follow you in `term`. With a higher term: you lead no longer."""
+    """The sender follows the leader in `term`. A higher term means that the receiver is no longer the leader."""
 
     sender: NodeId
     target: NodeId
@@ -131,7 +131,7 @@ class HeartbeatResponse:
 
 @value
 class SnapshotChunk:
-    """Bytes of a snapshot from `offset` on. Without bytes and not `done`, an offer: how much do you have?"""
+    """Bytes of a snapshot from `offset` on. Without bytes and not `done`: an offer, which asks how much arrived."""
 
     sender: NodeId
     target: NodeId
@@ -144,7 +144,7 @@ class SnapshotChunk:
 
 @value
 class SnapshotAnswer:
-    """I have the first `received` bytes of that snapshot, durably. Go on from there."""
+    """The sender has the first `received` bytes of that snapshot, durably. The transfer continues from there."""
 
     sender: NodeId
     target: NodeId
@@ -155,7 +155,7 @@ class SnapshotAnswer:
 
 @value
 class TimeoutNow:
-    """You hold all of my log: campaign at once."""
+    """Asks the target, which holds the whole log, to campaign at once."""
 
     sender: NodeId
     target: NodeId

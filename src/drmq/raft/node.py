@@ -1,13 +1,13 @@
-"""`Node`: the door of the package. It settles terms, hands each message to the part that knows it, and
-collects what they want from the world into a `Ready`.
+"""`Node`: the interface of the package. It handles terms, passes each message to the role that handles it, and collects
+what they request into a `Ready`.
 
-Terms come first. A message of a higher term makes this node a follower of that term before anything else
-is done with it, and one of a lower term is not acted upon; its sender is told the higher term where it
-would otherwise go on leading. Two kinds of message are exempt:
+Terms come first. A message of a higher term makes this node a follower of that term before the message is handled. A
+message of a lower term is not handled; its sender is answered with the higher term if it would otherwise continue as
+leader. Two kinds of message are exceptions:
 
-- a pre-vote is about a term that nobody is in, so asking for one raises no term;
-- a vote request is ignored, term and all, by a node that hears from a leader: a node that was cut off, or
-  removed without knowing it, must not depose a leader that works.
+- a pre-vote refers to a term that no node is in yet, so a pre-vote request raises no term;
+- a vote request is ignored, including its term, by a node that receives messages from a leader: a node that was
+  disconnected, or was removed without being notified, must not depose a working leader.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ _FROM_LEADER = (AppendRequest, Heartbeat, SnapshotChunk, TimeoutNow)
 
 @dataclass(frozen=True, slots=True)
 class PeerProgress:
-    """How far a follower is, as its leader knows it."""
+    """How far a follower is, as far as its leader knows."""
 
     state: ProgressState
     match: LogIndex
     votes: bool
     caught_up: bool
-    """Heard of within an election timeout, and had all that was committed not long ago."""
+    """Heard within an election timeout, and recently had everything that was committed."""
     ticks_since_heard: int
     ticks_since_caught_up: int | None
-    """Since it had all that was committed; None if it has never shown that to this leader."""
+    """Since it had everything that was committed; None if it has never confirmed that to this leader."""
     in_flight_messages: int
     in_flight_bytes: int
     snapshot_received_bytes: int | None
-    """How much of a snapshot it has, while it is being sent one."""
+    """How many bytes of a snapshot it has, while one is sent to it."""
 
 
 class Node:
-    """One replica of one group. Belongs to one driver, which calls it from one task."""
+    """One replica of one group. Owned by one driver, which calls it from one task."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class Node:
         *,
         learners_take_turns: bool = False,
     ) -> None:
-        """A replica as its storage remembers it.
+        """Create a replica from its stored state.
 
-        `commit` is any commit index that was handed out before, `applied` what the state machine holds, and
-        `receiving` a partly received snapshot whose bytes were kept. With `learners_take_turns`, a leader sends
-        entries to a learner only when the driver gives it a turn: a message that the driver held back would lie in
-        memory, and its silence would be taken for a loss.
+        `commit` is any commit index that was handed out before, `applied` is what the state machine holds, and
+        `receiving` is a partly received snapshot whose bytes were kept. With `learners_take_turns`, a leader sends
+        entries to a learner only when the driver gives it a turn. If the driver held messages back instead, they would
+        take memory, and the missing answers would look like message loss.
         """
         hard_state = hard_state or HardState()
         log = RaftLog(reader, commit, applied)
@@ -114,7 +114,7 @@ class Node:
 
     @property
     def node_id(self) -> NodeId:
-        """Who this is."""
+        """The id of this replica's node."""
         return self._state.node_id
 
     @property
@@ -129,17 +129,17 @@ class Node:
 
     @property
     def leader_id(self) -> NodeId | None:
-        """Whom this node takes for the leader."""
+        """The node that this one considers the leader; None if unknown."""
         return self._state.leader_id
 
     @property
     def commit_index(self) -> LogIndex:
-        """How far the log is committed, as far as this node knows."""
+        """The commit index, as far as this node knows."""
         return self._state.log.commit_index
 
     @property
     def applied_index(self) -> LogIndex:
-        """How far the driver has applied it."""
+        """How far the driver has applied the log."""
         return self._state.log.applied_index
 
     @property
@@ -170,7 +170,7 @@ class Node:
 
     @property
     def transfer_target(self) -> NodeId | None:
-        """Whom leadership is being handed to."""
+        """The node that leadership is being transferred to; None if there is no transfer."""
         transfer = self._leader.transfer if self._leader is not None else None
         return transfer.target if transfer is not None else None
 
@@ -179,7 +179,7 @@ class Node:
         return self._state.log.term_at(index)
 
     def progress(self) -> dict[NodeId, PeerProgress]:
-        """What a leader knows about the others; empty on everyone else."""
+        """What a leader knows about its followers; empty on a node that is not the leader."""
         leader = self._leader
         if leader is None:
             return {}
@@ -200,18 +200,18 @@ class Node:
 
     @property
     def has_followers(self) -> bool:
-        """Whether this is a leader with someone to send its log to."""
+        """Whether this is a leader that has other members to send its log to."""
         return self._leader is not None and bool(self._leader.progress)
 
     @property
     def replicated_index(self) -> LogIndex:
-        """On a leader: how far everyone has the log who has been heard within an election timeout."""
+        """On a leader: the index up to which every follower that was heard within an election timeout has the log."""
         leader = self._leader
         assert leader is not None
         return leader.replicated_index
 
     def snapshot_meta(self, index: LogIndex, data: bytes = b"") -> SnapshotMeta:
-        """What a snapshot of the state at `index`, which must be applied, has to remember."""
+        """The metadata for a snapshot of the state at `index`, which must be applied."""
         state = self._state
         assert index <= state.log.applied_index, (index, state.log.applied_index)
         term = state.log.term_at(index)
@@ -221,7 +221,7 @@ class Node:
     # In
 
     def tick(self) -> None:
-        """Time passes: one tick."""
+        """Advance time by one tick."""
         if self._leader is not None:
             self._leader.tick()
         else:
@@ -229,22 +229,22 @@ class Node:
         self._follow_role()
 
     def receive(self, message: Message) -> None:
-        """Act upon a peer's message. Raises `ProtocolError` if it is wrong in itself."""
+        """Handle a peer's message. Raises `ProtocolError` if it is invalid by itself."""
         _check(message, self._state.node_id)
         if self._settle_term(message):
             self._dispatch(message)
             self._follow_role()
 
     def campaign(self) -> None:
-        """Try to become leader now, as if the timeout had passed. Does nothing where that makes no sense."""
+        """Try to become leader now, as if the timeout had passed. Does nothing if this node may not campaign."""
         if self._leader is None and self._state.may_campaign:
             self._election.campaign()
             self._follow_role()
 
     def on_leader_lost(self) -> None:
-        """The driver has reason to believe that the leader's process is gone: do not wait for its silence.
+        """The driver has reason to believe that the leader's process is gone: start an election soon.
 
-        A mistake does no harm: nothing is promised by it, and whoever still hears the leader grants no election.
+        A mistake does no harm: no promise depends on it, and nodes that still hear the leader do not grant pre-votes.
         """
         state = self._state
         if state.role is Role.FOLLOWER and state.leader_id is not None:
@@ -252,28 +252,28 @@ class Node:
             state.hasten_election()
 
     def on_member_lost(self, node_id: NodeId, ticks: int) -> None:
-        """The driver knows that a member is gone, or was not heard for so many ticks by any of its groups.
+        """The driver knows that a member is gone, or that none of its groups heard it for `ticks` ticks.
 
-        A leader that has lost its quorum by that steps down at its next tick. A mistake costs an election at worst.
+        A leader that lost its quorum by this steps down at its next tick. A mistake costs at most an election.
         """
         if self._leader is not None:
             self._leader.on_member_lost(node_id, ticks)
 
     def on_member_restarted(self, node_id: NodeId) -> None:
-        """The driver has seen that a member's process is another one than before: what it holds, it must show again.
+        """The driver has seen that a member runs a new process: verify again what it holds.
 
-        A disk that keeps its word has all of it. One that lies, or was put back to an earlier state, does not, and the
-        member would be sent nothing of that any more. A mistake costs one question.
+        A correct disk still has everything. A disk that lost synced data, or was restored to an earlier state, does
+        not, and without this check the leader would never send the missing entries again. A mistake costs one message.
         """
         if self._leader is not None:
             self._leader.on_member_restarted(node_id)
 
     def propose(self, payloads: Sequence[Payload], spans: Sequence[int] | None = None) -> LogIndex:
-        """Append payloads, in order, and give the first index. Raises a `Refusal`.
+        """Append payloads, in order, and return the first index. Raises a `Refusal`.
 
-        `spans` says how many indexes each covers; without it each covers one.
-        They are committed when a `Ready` says so, and lost when one says that they are truncated; until
-        then their fate is open, also if this replica stops leading.
+        `spans` says how many indexes each payload covers; without it each covers one. The entries are committed when a
+        `Ready` says so, and lost when one says that they are truncated. Until then their outcome is unknown, even if
+        this replica stops being the leader.
         """
         assert payloads, "nothing proposed"
         return self._must_lead().propose(payloads, spans)
@@ -283,27 +283,27 @@ class Node:
         self._must_lead().check_proposal(size_bytes)
 
     def propose_configuration(self, voters: Iterable[NodeId], learners: Iterable[NodeId] = ()) -> LogIndex:
-        """Begin to change the members to these. Raises a `Refusal`."""
+        """Start to change the members to these. Raises a `Refusal`."""
         index = self._must_lead().propose_configuration(frozenset(voters), frozenset(learners))
         self._follow_role()
         return index
 
     def read_index(self, context: object) -> None:
-        """Ask for an index that covers everything answered up to now. Raises a `Refusal`.
+        """Request an index that covers everything acknowledged so far. Raises a `Refusal`.
 
-        `context` comes back in a `Ready`, with the index or refused.
+        A later `Ready` returns `context`, either with the index or as refused.
         """
         self._must_lead().read(context)
 
     def transfer_leadership(self, target: NodeId) -> None:
-        """Hand leadership over. Raises a `Refusal`."""
+        """Transfer leadership to `target`. Raises a `Refusal`."""
         self._must_lead().begin_transfer(target)
 
     # Out
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take_ready` would hold anything."""
+        """Whether `take_ready` would return anything to do."""
         state = self._state
         return bool(
             state.messages
@@ -318,7 +318,7 @@ class Node:
         )
 
     def take_ready(self) -> Ready:
-        """Hand over everything that is to be done now, and forget it."""
+        """Return everything that is to be done now, and forget it."""
         state, leader = self._state, self._leader
         if leader is not None:
             leader.prepare_ready()
@@ -334,7 +334,7 @@ class Node:
         if hard_state or snapshot or chunks_to_save or truncate_from or entries:
             state.log.on_handed_out(self._ready_number, hard_state, snapshot)
         elif not state.log.has_in_flight:
-            # All that these messages rest upon is durable already.
+            # Everything that these messages depend on is durable already.
             state.messages += state.messages_after_persist
             state.messages_after_persist = []
         messages, state.messages = state.messages, []
@@ -362,7 +362,7 @@ class Node:
     # The driver reports
 
     def on_persisted(self, number: int) -> None:
-        """All that the `Ready`s up to `number` wanted to be durable is."""
+        """Everything that the `Ready`s up to `number` had to persist is durable."""
         assert self._persisted_number <= number <= self._ready_number, (number, self._ready_number)
         self._persisted_number = number
         state = self._state
@@ -379,29 +379,29 @@ class Node:
         self._state.log.on_applied(index)
 
     def on_entries_read(self) -> None:
-        """Entries that the `LogReader` did not have at hand may be there now."""
+        """Entries that the `LogReader` did not have in memory may be available now."""
         if self._leader is not None:
             self._leader.on_entries_read()
 
     def give_turn(self, target: NodeId) -> None:
-        """Let a learner that a `Ready` wanted a turn for have one message with entries, in the next `Ready`."""
+        """Grant a learner's turn: one message with entries may be sent to it in the next `Ready`."""
         if self._leader is not None:
             self._leader.give_turn(target)
 
     def send_snapshot_chunk(
         self, target: NodeId, snapshot_id: SnapshotId, offset: int, data: bytes | bytearray | memoryview, done: bool
     ) -> None:
-        """Bring a chunk that a `Ready` wanted; `done` if it ends the snapshot."""
+        """Pass in a chunk that a `Ready` asked for; `done` if it is the last one of the snapshot."""
         if self._leader is not None:
             self._leader.send_snapshot_chunk(target, snapshot_id, offset, data, done)
 
     def on_snapshot_unavailable(self, target: NodeId, snapshot_id: SnapshotId) -> None:
-        """A chunk that a `Ready` wanted cannot be had, for example because a newer snapshot replaced it."""
+        """A chunk that a `Ready` asked for is not available, for example because a newer snapshot replaced it."""
         if self._leader is not None:
             self._leader.on_snapshot_unavailable(target, snapshot_id)
 
     def on_snapshot_received(self, sender: NodeId, snapshot_id: SnapshotId, intact: bool) -> None:
-        """The snapshot whose last chunk was saved is complete and was checked."""
+        """The snapshot whose last chunk was saved is complete and has been checked."""
         self._follower.on_snapshot_received(sender, snapshot_id, intact)
 
     # Inside
@@ -412,7 +412,7 @@ class Node:
         return self._leader
 
     def _follow_role(self) -> None:
-        """Make or drop what belongs to a reign, after anything that may have changed the role."""
+        """Create or drop the `Leader` object after anything that may have changed the role."""
         leads = self._state.role is Role.LEADER
         if leads and self._leader is None:
             self._leader = Leader(self._state, self._learners_take_turns)
@@ -422,7 +422,7 @@ class Node:
             self._leader = None
 
     def _settle_term(self, message: Message) -> bool:
-        """Bring this node and the message into one term; True if the message is to be acted upon."""
+        """Bring this node and the message to one term. Returns True if the message is to be handled."""
         state = self._state
         if isinstance(message, PreVoteRequest):
             return True
@@ -435,8 +435,9 @@ class Node:
             return True
         if message.term < state.term:
             if isinstance(message, AppendRequest | Heartbeat | SnapshotChunk):
-                # It leads no longer, or we could never follow it: we have seen a later term, and ignoring it
-                # would leave us out for ever. Told, it steps down, and an election settles the matter.
+                # Its sender is no longer the leader, or this node could never follow it, because it has seen a later
+                # term. If the message were ignored, this node would be left out for ever. With this answer the sender
+                # steps down, and an election follows.
                 state.send_in_term(HeartbeatResponse(state.node_id, message.sender, state.term, 0))
             return isinstance(message, VoteRequest | PreVoteResponse)
         if isinstance(message, _FROM_LEADER):
@@ -446,7 +447,7 @@ class Node:
         return True
 
     def _dispatch(self, message: Message) -> None:
-        """Hand a message to the part that knows it; answers to a leader that is none any more to nobody."""
+        """Pass a message to the role that handles it. Answers for a leader are dropped if this node no longer leads."""
         leader = self._leader
         match message:
             case AppendRequest():
@@ -481,7 +482,7 @@ class Node:
 
 
 def _check(message: Message, node_id: NodeId) -> None:
-    """Refuse what no replica of ours sends."""
+    """Raise `ProtocolError` for a message that no correct replica sends."""
     if message.target != node_id or message.sender == node_id:
         raise ProtocolError(f"a message from {message.sender} to {message.target} came to {node_id}")
     if isinstance(message, AppendRequest):

@@ -1,24 +1,24 @@
-"""What a leader knows about one follower, and how much it may send it.
+"""What a leader knows about one follower, and how much it may send to it.
 
-    probe       where the logs meet is not known: one message at a time
-    replicate   known: messages follow each other without waiting, as far as the window goes
+    probe       it is not known where the logs match: one message at a time
+    replicate   known: messages are sent without waiting, as far as the window allows
     snapshot    the follower needs entries that are gone: no appends until it has a snapshot
 
     probe -> replicate    an append was accepted
-    replicate -> probe    an append was rejected: something was lost on the way
-    any -> snapshot       the next entry is in the snapshot
+    replicate -> probe    an append was rejected: a message was lost
+    any -> snapshot       the next entry is covered by the snapshot
     snapshot -> replicate the snapshot is installed
     snapshot -> probe     the driver could not read it
-    replicate -> probe    the follower's process is another one: what it holds, it must show again
+    replicate -> probe    the follower has a new process: verify again what it holds
 
-Where the driver has learners take turns (`Node`), `turn` says whether the next message may leave:
+If the driver makes learners take turns (see `Node`), `turn` says whether the next message may be sent:
 
     none -> asked    there is something to send
-    asked -> given   the driver's copies have come to this follower
-    given -> none    one message is sent, or its entries are not at hand: whoever reads them asks again
+    asked -> given   the driver's catch-up schedule has reached this follower
+    given -> none    one message was sent, or its entries are not in memory; a turn is asked for again once they are
 
-The *window* holds what was sent and not answered: the last index and the size of each message. It bounds
-messages and bytes, so a stuck follower costs its leader a known amount of memory and no more.
+The *window* holds the messages that were sent and not answered: the last index and the size of each. It limits messages
+and bytes, so a follower that hangs costs its leader a bounded amount of memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from drmq.raft.types import NO_INDEX, LogIndex
 
 
 class ProgressState(Enum):
-    """How a follower is being served."""
+    """How a follower is replicated to."""
 
     PROBE = "probe"
     REPLICATE = "replicate"
@@ -40,7 +40,7 @@ class ProgressState(Enum):
 
 
 class Turn(Enum):
-    """Whether a follower that takes turns may be sent entries."""
+    """Whether entries may be sent to a follower that takes turns."""
 
     NONE = "none"
     ASKED = "asked"
@@ -48,10 +48,10 @@ class Turn(Enum):
 
 
 class Progress:
-    """One follower in the eyes of its leader. Owned by the `Leader`; soft state.
+    """The leader's view of one follower. Owned by the `Leader`; soft state.
 
-    Always true: `match < next`; only `match` says what the follower holds, and while its process lives it never falls;
-    the window is empty except in `replicate`.
+    Always true: `match < next`; only `match` says what the follower holds, and as long as its process runs, it never
+    decreases; the window is empty except in `replicate`.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Progress:
         """The next entry to send."""
         self.state = ProgressState.PROBE
         self.paused = False
-        """A probe is out, or the next entries are not at hand."""
+        """An unanswered probe was sent, or the next entries are not in memory."""
         self.silent = False
         """A heartbeat was answered since the follower last accepted or rejected anything."""
         self.turn = Turn.NONE
@@ -116,10 +116,11 @@ class Progress:
         )
 
     def caught_up_tick(self, commit: LogIndex, tick: int) -> int | None:
-        """The last tick of which is known that the follower has all that was committed then; None if there is none.
+        """The last tick at which the follower is known to have had everything that was committed then; None if unknown.
 
-        Under load something more is committed whenever an answer comes, so whoever is a moment late would never be seen
-        to have it all. So `look` remembers what was committed at one tick, and that tick counts when it is reached.
+        Under load, something more is committed whenever an answer arrives, so a follower with a small delay would never
+        be seen to have everything. Therefore `look` records the commit index at one tick, and that tick counts once the
+        follower reaches the index.
         """
         if self.match == NO_INDEX:
             return None
@@ -128,13 +129,13 @@ class Progress:
         return self._goal_tick if self.match >= self._goal else self._caught_up_tick
 
     def look(self, commit: LogIndex, tick: int) -> None:
-        """A tick has passed, and so much is committed."""
+        """Record the commit index at this tick."""
         self._caught_up_tick = self.caught_up_tick(commit, tick)
         if self.match >= min(self._goal, commit):
             self._goal, self._goal_tick = commit, tick
 
     def on_sent(self, last_index: LogIndex, size_bytes: int) -> None:
-        """Entries up to `last_index` are on their way."""
+        """Entries up to `last_index` were sent."""
         assert self.state is not ProgressState.SNAPSHOT
         if self.state is ProgressState.PROBE:
             self.paused = True
@@ -145,7 +146,7 @@ class Progress:
         self._in_flight_bytes += size_bytes
 
     def on_accepted(self, match: LogIndex, first_index: LogIndex) -> bool:
-        """The follower holds the log up to `match`; True if that is news."""
+        """The follower holds the log up to `match`. Returns True if that is new."""
         self.silent = False
         rose = match > self.match
         self.match = max(self.match, match)
@@ -155,16 +156,16 @@ class Progress:
             self.next = max(self.next, LogIndex(match + 1))
             self.paused = False
         elif self.sending is None or self.match >= min(self.sending.meta.index, first_index - 1):
-            # Also where the leader's log begins later by now: what the follower needs next is then a newer
-            # snapshot, and the next append finds that out.
+            # Also if the leader's log now begins later than the snapshot: then the follower needs a newer snapshot,
+            # which the next append will find out.
             self._become(ProgressState.REPLICATE, LogIndex(self.match + 1))
         return rose
 
     def on_rejected(self, rejected: LogIndex, agreed_at_most: LogIndex) -> bool:
-        """An append behind `rejected` did not fit; True if this is news and the next try is set.
+        """An append after `rejected` did not match. Returns True if that is new and the next index to try is set.
 
-        An old rejection must not undo newer knowledge: of a probe only the answer to the last one counts,
-        and nothing at or below `match` can be missing.
+        An old rejection must not undo newer knowledge: of probes only the answer to the last one counts, and nothing at
+        or below `match` can be missing.
         """
         if self.state is ProgressState.SNAPSHOT or rejected <= self.match:
             return False
@@ -178,26 +179,26 @@ class Progress:
         return True
 
     def become_probe(self) -> None:
-        """Begin again to find out where the logs meet."""
+        """Start again to find out where the logs match."""
         self._become(ProgressState.PROBE, LogIndex(self.match + 1))
 
     def forget(self) -> None:
-        """Count nothing that the follower has shown so far, and ask first whether it still has all of that."""
+        """Discard everything that the follower has confirmed, and check first whether it still holds all of it."""
         next_index = LogIndex(self.match + 1)
         self.match = NO_INDEX
         self._caught_up_tick = None
         self._become(ProgressState.PROBE, next_index)
 
     def become_snapshot(self, sending: SnapshotSending) -> None:
-        """Send no entries until the follower has the snapshot."""
+        """Stop sending entries until the follower has the snapshot."""
         self._become(ProgressState.SNAPSHOT, self.next)
         self.sending = sending
 
     def on_silence(self) -> bool:
-        """A heartbeat was answered; True if it was the second since any append was.
+        """A heartbeat was answered. Returns True if it was the second one since the last answer to an append.
 
-        Then what was sent, or its answer, is lost, and something must be sent to find out. After the first
-        it may still be waiting for the follower's disk.
+        In that case a message or its answer is lost, and something must be sent to find out. After the first heartbeat,
+        the append may still be waiting for the follower's disk.
         """
         was_silent, self.silent = self.silent, True
         return was_silent

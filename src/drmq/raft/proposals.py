@@ -1,6 +1,6 @@
-"""What a leader has accepted and not committed, so that it can say no in time.
+"""The proposals that a leader has accepted and not committed, so that it can refuse further ones in time.
 
-Every entry that waits for a quorum is memory on the leader and on each follower. When they do not keep up,
+Every entry that waits for a quorum takes memory on the leader and on each follower. If the followers do not keep up,
 proposals are refused, and the refusal reaches the client as backpressure.
 """
 
@@ -14,7 +14,7 @@ from drmq.raft.types import LogIndex
 
 
 class UncommittedProposals:
-    """Sizes of the proposals of one reign that are not committed. Owned by the `Leader`."""
+    """Sizes of the uncommitted proposals of one term. Owned by the `Leader`."""
 
     def __init__(self, options: RaftOptions) -> None:
         self._options = options
@@ -22,7 +22,7 @@ class UncommittedProposals:
         self.size_bytes = 0
 
     def check(self, size_bytes: int, count: int) -> None:
-        """Raise `TooMuchUncommitted` if these are too much. With nothing waiting, nothing is too much."""
+        """Raise `TooMuchUncommitted` if these exceed a limit. If nothing is uncommitted, any size is accepted."""
         if not self._waiting:
             return
         options = self._options
@@ -33,11 +33,11 @@ class UncommittedProposals:
             raise TooMuchUncommitted(self.size_bytes, len(self._waiting))
 
     def add(self, index: LogIndex, size_bytes: int) -> None:
-        """One more waits."""
+        """Count one more proposal."""
         self._waiting.append((index, size_bytes))
         self.size_bytes += size_bytes
 
     def on_commit(self, commit: LogIndex) -> None:
-        """What is committed waits no longer."""
+        """Stop counting the proposals that are committed."""
         while self._waiting and self._waiting[0][0] <= commit:
             self.size_bytes -= self._waiting.popleft()[1]

@@ -1,11 +1,10 @@
 """Quorum arithmetic: what a majority has reached, and whether an election is decided.
 
-A configuration has one set of voters, or two while it changes (joint consensus). With two, everything
-needs a majority of *each*: any two quorums, of the old voters, the new or both, then share a node, and
-that node carries what was decided from one to the next.
+A configuration has one set of voters, or two while it changes (joint consensus). With two, everything needs a majority
+of *each*. Then any two quorums, of the old voters, the new or both, share a node, and through that node the later
+quorum knows what the earlier one decided.
 
-These functions know nothing but sets and numbers. The tests compare them with versions that count every
-possible case by hand.
+These functions use nothing but sets and numbers. The tests compare them with versions that enumerate every case.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class VoteResult(Enum):
 
 
 def majority_size(voter_count: int) -> int:
-    """The smallest number of voters of which any two choices overlap."""
+    """The smallest number of voters such that any two subsets of that size overlap."""
     return voter_count // 2 + 1
 
 

@@ -1,15 +1,15 @@
-"""ReadIndex: reads that see everything answered before them, without writing to the log.
+"""ReadIndex: reads that see everything acknowledged before them, without writing to the log.
 
-A leader may have been deposed without knowing it, so its word is not enough. It notes its commit index,
-asks everyone by heartbeat whether it still leads, and serves the read when a quorum has said yes: at the
+A leader may have been deposed without knowing it, so it must not serve a read on its own. It records its commit index,
+asks all members by heartbeat whether it is still the leader, and serves the read when a quorum has confirmed it. At the
 time of the request, then, no other leader can have committed anything (Raft thesis, section 6.4).
 
-Reads are confirmed in *rounds*. All that came in since the last `Ready` share one, and the answer to a
-later round confirms the earlier ones too, so a lost heartbeat delays a read and never loses it. A round
-belongs to one leader and one term, because messages carry the term and this object dies with the reign:
-an answer can never confirm a read of another time.
+Reads are confirmed in *rounds*. All reads since the last `Ready` share one round, and the answer to a later round
+confirms the earlier ones too, so a lost heartbeat delays a read and never loses it. A round belongs to one leader and
+one term, because messages carry the term and this object is dropped when the leadership ends. So an answer can never
+confirm a read of another term.
 
-A new leader does not know yet what is committed. Until its own first entry is, reads wait.
+A new leader does not know yet what is committed. Reads wait until its first own entry is committed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drmq.raft.types import LogIndex
 
 
 class ReadRounds:
-    """The reads of one reign that are not confirmed. Owned by the `Leader`."""
+    """The unconfirmed reads of one term. Owned by the `Leader`."""
 
     def __init__(self) -> None:
         self._waiting: list[object] = []
@@ -32,7 +32,7 @@ class ReadRounds:
 
     @property
     def count(self) -> int:
-        """Reads that wait for their confirmation."""
+        """Reads that wait for confirmation."""
         return self._count
 
     @property
@@ -42,16 +42,16 @@ class ReadRounds:
 
     @property
     def has_confirmed(self) -> bool:
-        """Whether there is something to take."""
+        """Whether `take_confirmed` would return anything."""
         return bool(self._confirmed)
 
     def add(self, context: object) -> None:
-        """A read that came in now. The next round is its own; one under way began too early for it."""
+        """Add a new read. It joins the next round, because a round in progress started too early for it."""
         self._waiting.append(context)
         self._count += 1
 
     def begin_round(self, commit: LogIndex) -> int:
-        """Put all waiting reads into a new round and give its number, to be sent to everyone."""
+        """Put all waiting reads into a new round and return its number, to be sent to all members."""
         self.last_round += 1
         self._rounds.append((self.last_round, commit, self._waiting))
         self._waiting = []
@@ -70,5 +70,5 @@ class ReadRounds:
         return tuple(confirmed)
 
     def unconfirmed(self) -> tuple[object, ...]:
-        """The contexts of all reads that were not confirmed, for the end of the reign."""
+        """The contexts of all reads that were not confirmed, to be refused when the leadership ends."""
         return tuple(context for _, _, contexts in self._rounds for context in contexts) + tuple(self._waiting)

@@ -1,4 +1,4 @@
-"""`Ready`: everything a replica wants from the world, in one value."""
+"""`Ready`: everything that a replica asks its driver to do, in one value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drmq.raft.types import Entry, HardState, IndexRange, LogIndex, Role, Term
 
 
 class Leadership(NamedTuple):
-    """What a replica is, in which term, and whom it takes for the leader."""
+    """A replica's role, its term, and the node that it considers the leader."""
 
     role: Role
     term: Term
@@ -28,51 +28,52 @@ class ReadConfirmed:
 
 @value
 class Ready:
-    """One batch of work for the driver. The package's essay says in which order it is done."""
+    """One batch of work for the driver. The package docstring says in which order it is done."""
 
     number: int
-    """Counts up. `on_persisted(number)` reports this one and all before it."""
+    """Increases by one. `on_persisted(number)` reports this `Ready` and all before it."""
 
     messages: tuple[Message, ...]
     """May be sent at once."""
 
     hard_state: HardState | None
-    """To make durable, first."""
+    """To make durable before everything else."""
 
     snapshot: SnapshotMeta | None
-    """To switch to: the log and the state become this snapshot, the one that was received, in one step."""
+    """To install: log and state are replaced by this snapshot, which was received before, in one step."""
 
     truncate_from: LogIndex | None
-    """To remove from the log: this entry and all behind it. Whoever waits for one of them to be committed
-    waits in vain."""
+    """To remove from the log: this entry and all after it. They will not be committed, so requests that wait for
+    them must fail."""
 
     entries: tuple[Entry, ...]
     """To append to the log, after truncating."""
 
     chunks_to_save: tuple[ChunkToSave, ...]
-    """Parts of a snapshot to keep beside the live state."""
+    """Parts of a snapshot to save beside the live state."""
 
     messages_after_persist: tuple[Message, ...]
     """May be sent once this `Ready` and all before it are durable, not earlier."""
 
     committed: IndexRange | None
-    """To apply, in order: committed, and durable here. Never handed out twice in one life."""
+    """To apply, in order: committed, and durable on this node. Never handed out twice by one `Node` object."""
 
     commit: LogIndex
-    """How far the log is committed. Kept anywhere, without hurry, it saves time after a restart."""
+    """The commit index. Storing it is optional and not urgent; it saves time after a restart."""
 
     chunks_wanted: tuple[ChunkWanted, ...]
-    """Parts of a snapshot to read and hand back."""
+    """Parts of a snapshot to read and pass to `Node.send_snapshot_chunk`."""
 
     turns_wanted: tuple[NodeId, ...]
-    """Learners that entries could be sent to, each when `Node.give_turn` says so. Empty unless they take turns."""
+    """Learners that entries could be sent to, each after `Node.give_turn`. Empty unless learners take turns."""
 
     reads_confirmed: tuple[ReadConfirmed, ...]
     reads_refused: tuple[object, ...]
-    """Contexts of reads that will not be confirmed: this replica leads no longer. Ask the new leader."""
+    """Contexts of reads that will not be confirmed, because this replica is no longer the leader. Retry at the new
+    one."""
 
     leadership: Leadership | None
-    """Set when it changed."""
+    """Set if it changed."""
 
     @property
     def persists(self) -> bool:

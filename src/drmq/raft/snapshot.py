@@ -1,22 +1,21 @@
-"""Snapshots on their way: what describes one, and how far its sender and its receiver are.
+"""Snapshot transfer: the description of a snapshot, and how far its sender and its receiver are.
 
-A follower that needs entries which its leader no longer has gets the leader's snapshot instead. The core
-moves no files. It decides what is asked for, and in which order:
+A follower that needs entries which its leader no longer has gets the leader's snapshot instead. The core moves no
+files. It decides what is requested, and in which order:
 
     leader                                  follower
-    offers: a chunk without bytes      ->   tells how much of this snapshot it has
+    offers: a chunk without bytes      ->   reports how much of this snapshot it has
     asks its driver for a chunk        <-
     sends it                           ->   has its driver save it beside the live state
-                                       <-   tells how much it has, once that is durable
+                                       <-   reports how much it has, once that is durable
     ... and so on, one chunk at a time, until the last one is marked `done`
                                             has its driver check the whole
                                             replaces log and state in one step of the `Ready` stream
-                                       <-   AppendAccepted: goes on from there as after any append
+                                       <-   AppendAccepted: continues from there as after any append
 
-An answer is the only sign of life that counts: a follower that is being sent to may be long dead. An
-answer that does not come is asked for again by a new offer, so a lost chunk costs one chunk. What has been
-received belongs to one snapshot of one sender, because two nodes need not write the same state as the same
-bytes; a newer snapshot starts over.
+Only an answer shows that the receiver is alive; that chunks are sent to it shows nothing. If an answer is missing, a
+new offer asks for it, so a lost chunk costs one chunk. Received bytes belong to one snapshot of one sender, because two
+nodes need not encode the same state as the same bytes; a newer snapshot starts from the beginning.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from drmq.raft.types import NO_TERM, LogIndex, Term
 
 @dataclass(frozen=True, slots=True)
 class SnapshotId:
-    """The entry that a snapshot reaches up to."""
+    """The last entry that a snapshot covers."""
 
     index: LogIndex
     term: Term
@@ -40,37 +39,37 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMeta:
-    """What stands in for the log up to `index`: its last entry's term, its configuration, its state."""
+    """Replaces the log up to `index`: the term of its last entry, its configuration, and its state."""
 
     index: LogIndex
     term: Term
     configuration: Configuration
     data: bytes = b""
-    """Anything the driver needs beside the state, such as the next offset. Small: it travels with every
+    """Anything that the driver needs in addition to the state, such as the next offset. Small: it is sent with every
     chunk."""
 
     @property
     def snapshot_id(self) -> SnapshotId:
-        """Which snapshot this is."""
+        """The id of this snapshot."""
         return SnapshotId(self.index, self.term)
 
 
 class Stage(Enum):
-    """What the sender of a snapshot waits for."""
+    """What the sender of a snapshot is waiting for."""
 
     OFFERED = "offered"
-    """The receiver, to say how much it has."""
+    """For the receiver to report how much it has."""
     WANTED = "wanted"
-    """The driver, to bring the next chunk."""
+    """For the driver to bring the next chunk."""
     SENT = "sent"
-    """The receiver, to say that it has the chunk."""
+    """For the receiver to confirm the chunk."""
     COMPLETE = "complete"
-    """The receiver, to install what it has."""
+    """For the receiver to install the snapshot."""
 
 
 @dataclass(slots=True)
 class SnapshotSending:
-    """How far the transfer to one follower is. Owned by the leader's progress for that follower."""
+    """How far the transfer to one follower is. Owned by the leader's `Progress` for that follower."""
 
     meta: SnapshotMeta
     asked_tick: int
@@ -80,10 +79,10 @@ class SnapshotSending:
     """Known once the last chunk has been sent."""
 
     def on_answer(self, received: int, tick: int) -> bool:
-        """The receiver has `received` bytes; True if it is time to fetch the next chunk.
+        """The receiver has `received` bytes. Returns True if the next chunk must be read.
 
-        An answer that tells nothing new, such as a duplicate, is no reason to send a chunk again: were it,
-        every duplicate would start a second stream of chunks.
+        An answer with no new information, such as a duplicate, must not cause a chunk to be sent again. Otherwise every
+        duplicate would start a second stream of chunks.
         """
         if self.stage is Stage.WANTED or (self.stage is Stage.SENT and received <= self.received):
             return False
@@ -96,18 +95,18 @@ class SnapshotSending:
         return True
 
     def is_overdue(self, tick: int, ticks_max: int) -> bool:
-        """Whether the receiver owes an answer for too long. A driver that reads slowly is no reason to ask."""
+        """Whether the receiver's answer is overdue. A driver that reads slowly does not count."""
         return self.stage is not Stage.WANTED and tick - self.asked_tick >= ticks_max
 
     def offer_again(self, tick: int) -> None:
-        """Nothing was heard for too long."""
+        """Offer the snapshot again, because no answer came for too long."""
         self.stage = Stage.OFFERED
         self.asked_tick = tick
 
 
 @dataclass(slots=True)
 class SnapshotReceiving:
-    """How far the transfer from a leader is. A driver that kept the bytes over a restart hands this in."""
+    """How far the transfer from a leader is. A driver that kept the bytes over a restart passes this in."""
 
     sender: NodeId
     meta: SnapshotMeta
@@ -118,7 +117,7 @@ class SnapshotReceiving:
 
 
 class ChunkWanted(NamedTuple):
-    """Read this part of that snapshot and hand it to `send_snapshot_chunk`."""
+    """A request to read this part of that snapshot and pass it to `send_snapshot_chunk`."""
 
     target: NodeId
     meta: SnapshotMeta
@@ -127,8 +126,10 @@ class ChunkWanted(NamedTuple):
 
 
 class ChunkToSave(NamedTuple):
-    """Write these bytes beside the live state. Offset 0 begins a new file; `done` ends it: check the whole
-    and report to `on_snapshot_received`. What reaches no further than the commit index is of no use any more.
+    """A request to write these bytes beside the live state.
+
+    Offset 0 begins a new file; `done` ends it: check the whole file and report to `on_snapshot_received`. A snapshot
+    that does not reach beyond the commit index is no longer needed.
     """
 
     sender: NodeId

@@ -1,8 +1,8 @@
-"""What every role shares: identity, term and vote, the log, the configurations, and what waits to be sent.
+"""The state that all roles share: identity, term and vote, the log, the configurations, and messages to be sent.
 
-Changing role is a change of these fields and nothing else. What a leader needs beyond them is the `Leader`
-object, which `node` makes when the role becomes leader and drops when it ends: nothing of one reign can
-leak into the next.
+A change of role changes these fields and nothing else. Further state of a leader is in the `Leader` object, which
+`node` creates when the role becomes leader and drops when it ends. So no state of one term of leadership can leak into
+the next.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReplicaState:
         self.role = Role.FOLLOWER
         self.leader_id: NodeId | None = None
         self.elapsed_ticks = 0
-        """Since the leader was heard, a vote given, or an election begun."""
+        """Since the leader was last heard, a vote was granted, or an election began."""
         self.timeout_ticks = 0
         self.messages: list[Message] = []
         self.messages_after_persist: list[Message] = []
@@ -56,7 +56,7 @@ class ReplicaState:
         return HardState(self.term, self.vote)
 
     def is_hard_state(self, hard_state: HardState) -> bool:
-        """Whether this is the term and vote as they are now. Asked for often, so it builds nothing."""
+        """Whether term and vote are currently these. Called often, so it creates no object."""
         return hard_state.term == self.term and hard_state.vote == self.vote
 
     @property
@@ -66,24 +66,26 @@ class ReplicaState:
 
     @property
     def knows_group(self) -> bool:
-        """Whether this node has heard of its group at all. Before that it has no say: it may have been here
-        before and have forgotten what it confirmed, and an empty log would be content with any candidate.
+        """Whether this node knows the members of its group.
+
+        Before that it must not vote: it may have been a member before and have lost what it confirmed, and with an
+        empty log it would accept any candidate.
         """
         return bool(self.configuration.voters)
 
     @property
     def may_campaign(self) -> bool:
-        """Whether this node votes, or did until a change that may not be committed.
+        """Whether this node is a voter, or was one before a change that may not be committed.
 
-        A leader that has removed itself can be the only one with the longest log when it falls. Nobody
-        could be elected without its vote, nor with it, if it did not stand itself (Raft thesis, section
-        4.2.2). Its own vote counts only where its configuration says so.
+        A leader that has removed itself can be the only node with the longest log when it fails. Then no other node
+        could be elected, with or without its vote, so it must be able to campaign itself (Raft thesis, section 4.2.2).
+        Its own vote counts only if its configuration says so.
         """
         return self.configurations.voted_since(self.log.commit_index, self.node_id)
 
     @property
     def hears_leader(self) -> bool:
-        """Whether a leader was heard within the shortest election timeout, or this is one."""
+        """Whether this node is the leader, or heard one within the shortest election timeout."""
         if self.role is Role.LEADER:
             return True
         return self.leader_id is not None and self.elapsed_ticks < self.options.election_timeout_ticks
@@ -91,17 +93,17 @@ class ReplicaState:
     # Sending
 
     def send(self, message: Message) -> None:
-        """A message that promises nothing about this node's disk."""
+        """Queue a message that promises nothing about this node's disk."""
         self.messages.append(message)
 
     def send_after_persist(self, message: Message) -> None:
-        """A message that is true only once all that was decided up to now is durable."""
+        """Queue a message that is true only once everything decided so far is durable."""
         self.messages_after_persist.append(message)
 
     def send_in_term(self, message: Message) -> None:
-        """A message that is true once this node's term and vote are durable, as they mostly are.
+        """Queue a message that is true once this node's term and vote are durable, as they usually are already.
 
-        It need not wait for entries on their way to the disk: a slow disk must not look like a dead node.
+        It need not wait for entries that are being written: a slow disk must not look like a failed node.
         """
         if self.is_hard_state(self.durable_hard_state):
             self.messages.append(message)
@@ -111,7 +113,7 @@ class ReplicaState:
     # Roles
 
     def become_follower(self, term: Term, leader_id: NodeId | None) -> None:
-        """Follow `leader_id`, or wait for one. A vote is given up only together with its term."""
+        """Follow `leader_id`, or wait for a leader. The vote is reset only together with the term."""
         assert term >= self.term, (term, self.term)
         if term > self.term:
             self.term = term
@@ -122,14 +124,14 @@ class ReplicaState:
         self.leader_id = leader_id
 
     def become_pre_candidate(self) -> None:
-        """Ask whether an election could be won. Term and vote stay."""
+        """Ask whether an election could be won. Term and vote do not change."""
         assert self.role is not Role.LEADER
         self.role = Role.PRE_CANDIDATE
         self.leader_id = None
         self.reset_election_timer()
 
     def become_candidate(self) -> None:
-        """Begin an election: a new term, and the first vote in it for oneself."""
+        """Start an election: a new term, and a vote for this node."""
         assert self.role is not Role.LEADER
         self.role = Role.CANDIDATE
         self.term = Term(self.term + 1)
@@ -138,26 +140,26 @@ class ReplicaState:
         self.reset_election_timer()
 
     def become_leader(self) -> None:
-        """An election is won."""
+        """Become leader after a won election."""
         assert self.role is Role.CANDIDATE, self.role
         self.role = Role.LEADER
         self.leader_id = self.node_id
 
     def reset_election_timer(self) -> None:
-        """Begin to wait anew, for a time that differs from node to node so that votes rarely split."""
+        """Start a new election timeout. It is random, so that nodes rarely campaign at once and split the vote."""
         self.elapsed_ticks = 0
         timeout = self.options.election_timeout_ticks
         self.timeout_ticks = timeout + int(self._random.random() * timeout)
 
     def hasten_election(self) -> None:
-        """Wait for a leader only a little longer, for a time that still differs from node to node."""
+        """Shorten the election timeout to a few ticks, still random."""
         spread = max(1, self.options.election_timeout_ticks // 3)
         self.timeout_ticks = min(self.timeout_ticks, self.elapsed_ticks + 1 + int(self._random.random() * spread))
 
     # Log and configurations, which change together
 
     def append(self, entry: Entry) -> bool:
-        """Put an entry at the end of the log; True if it changed the configuration."""
+        """Append an entry to the log. Returns True if it changed the configuration."""
         self.log.append(entry)
         if not self.configurations.on_append(entry):
             return False
@@ -165,11 +167,11 @@ class ReplicaState:
         return True
 
     def truncate_from(self, start: LogIndex) -> None:
-        """Forget the entries from `start` on, and the configurations in them."""
+        """Remove the entries from `start` on, and the configurations in them."""
         self.log.truncate_from(start)
         self.configurations.on_truncate(start)
 
     def restore(self, meta: SnapshotMeta) -> None:
-        """Begin again behind a snapshot, with its configuration."""
+        """Start again after a snapshot, with its configuration."""
         self.log.restore(meta)
         self.configurations = ConfigurationHistory(meta.index, meta.configuration, ())

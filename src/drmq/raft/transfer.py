@@ -1,8 +1,8 @@
-"""Handing leadership over, to a node of one's choice, without waiting for a timeout.
+"""Transferring leadership to a chosen node without waiting for a timeout.
 
-The leader stops taking proposals, brings the target's log up to its own, and sends `TimeoutNow`; the target
-campaigns at once and wins, because nobody's log is longer than its own (Raft thesis, section 3.10). If no
-new leader has appeared at the deadline, the old one goes on: a target that died must not stop the group.
+The leader refuses new proposals, brings the target's log up to its own, and sends `TimeoutNow`. The target campaigns at
+once and wins, because no other log is longer than its own (Raft thesis, section 3.10). If no new leader has appeared by
+the deadline, the old one continues: a target that fails must not block the group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drmq.model import NodeId
 
 @dataclass(slots=True)
 class Transfer:
-    """A handover under way. Owned by the `Leader`."""
+    """A transfer in progress. Owned by the `Leader`."""
 
     target: NodeId
     deadline_tick: int

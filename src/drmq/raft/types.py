@@ -1,9 +1,9 @@
-"""The words of consensus: terms, indexes, entries, and the little that must outlive a crash.
+"""The basic types of consensus: terms, indexes, entries, and the state that must survive a crash.
 
-An index is a place in the log, counted from 1; index 0 is the empty log's end and has term 0. An entry takes
-one place or several: one with five records of a message log takes five, so that indexes and offsets differ only
-by the entries that are Raft's own. It is appended, sent, committed and removed as a whole. A term is a reign: it
-has at most one leader, and every entry carries the term of the leader that first wrote it.
+An index is a position in the log, counted from 1; index 0 is the end of the empty log and has term 0. An entry covers
+one index or several: an entry with five records covers five, so that indexes and offsets differ only by the internal
+entries of Raft. An entry is appended, sent, committed and removed as a whole. A term has at most one leader, and every
+entry carries the term of the leader that first wrote it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NO_INDEX = LogIndex(0)
 
 
 class Payload(Protocol):
-    """What an entry carries: bytes, or any handle for bytes that knows how many there are.
+    """The content of an entry: bytes, or any handle for bytes that knows their number.
 
-    The core never looks inside. It only adds up sizes, to keep messages and windows bounded.
+    The core never reads it. It only adds up sizes, to keep messages and windows bounded.
     """
 
     def __len__(self) -> int: ...
@@ -34,18 +34,18 @@ class EntryKind(IntEnum):
 
     PAYLOAD = 0
     NOTHING = 1
-    """A new leader's first entry, without which it could commit nothing that it inherited."""
+    """A new leader's first entry. Without it the leader could not commit entries of earlier terms."""
     CONFIGURATION = 2
 
 
 @value
 class Entry:
-    """One step of the log. Where two nodes have the same term at the same index, they have the same entry there."""
+    """One entry of the log. If two nodes have the same term at the same index, they have the same entry there."""
 
     first: LogIndex
-    """The first index that it covers."""
+    """The first index that the entry covers."""
     index: LogIndex
-    """The last index that it covers, and its name."""
+    """The last index that the entry covers, which also identifies it."""
     term: Term
     kind: EntryKind
     payload: Payload
@@ -54,7 +54,7 @@ class Entry:
 
 @value
 class HardState:
-    """What a replica must not forget, or it might vote twice in one term."""
+    """The state that a replica must not lose, or it might vote twice in one term."""
 
     term: Term = NO_TERM
     vote: NodeId | None = None
@@ -72,10 +72,10 @@ class IndexRange:
 
 
 class Role(Enum):
-    """What a replica is at the moment."""
+    """The current role of a replica."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
-    """Asking whether it could win, without disturbing anyone's term."""
+    """Asking for pre-votes, without changing any node's term."""
     CANDIDATE = "candidate"
     LEADER = "leader"

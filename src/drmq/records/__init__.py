@@ -1,9 +1,9 @@
-"""Record batches as bytes: header, checksum, and where it must be, the records inside.
+"""Record batches as bytes: the header, the checksum and, where it cannot be avoided, the records inside.
 
-A batch is the unit everywhere in DRMQ: on the wire, in the log and between replicas. The hot
-path reads the header and never what follows. `header` is that path. The modules that look
-inside a batch (`record`, `compression`) serve what must see records: looking up a time inside a
-batch, the internal topics, dumps and previews. They bound what they decompress.
+A batch is the unit everywhere in DRMQ: on the wire, in the log and between replicas. The hot path reads only the
+header, which is the module `header`. The modules that look inside a batch (`record`, `compression`) serve code that
+needs single records: looking up a time inside a batch, the internal topics, dumps and previews. They limit how much
+they decompress.
 """
 
 from drmq.records.compression import compress, decompress

@@ -1,20 +1,19 @@
 """The four codecs of Kafka, with a hard limit on what comes out.
 
-A few kilobytes can decompress to gigabytes, and a broker opens batches that strangers packed.
-So every decompression writes into a buffer whose size is decided here, never by the data: what
-the data claims about its own size is at most a reason to give up early. Whatever does not fit
-into `size_max`, or is not what the codec expects, raises `InvalidBatch` and nothing else.
+A few kilobytes can decompress to gigabytes, and a broker opens batches that untrusted clients compressed. So every
+decompression writes into a buffer whose size is decided here and never by the data. A size that the data claims is used
+only to give up early. Data that does not fit into `size_max`, or that the codec cannot read, raises `InvalidBatch` and
+no other exception.
 
-The formats are those that Java clients read and write, which for two codecs is less than the
-codec's name allows:
+The formats are those that Java clients read and write. For two codecs these are narrower than the codec's own format:
 
 - snappy: the block framing of the library `xerial`, and raw snappy, which librdkafka sends;
 - lz4: the frame format with *independent* blocks. Java refuses linked blocks (KIP-57), and
   linked is what `cramjam.lz4.compress` makes.
 
-Memory: about `size_max`, and a few megabytes for the codec. Only zstd may take twice the limit,
-for it keeps a window of what it wrote last: as large as the producer asked for, which is a few
-megabytes up to level 19 and up to 128 MiB beyond.
+Memory: about `size_max`, and a few megabytes for the codec. Only zstd may take twice the limit, because it keeps a
+window of its latest output. The producer chooses the size of that window: a few megabytes up to level 19, and up to 128
+MiB above.
 
 `cramjam` is imported on first use: a broker starts faster without it, and most never need it.
 """
@@ -29,20 +28,20 @@ from drmq.model import ErrorCode
 from drmq.records.header import Buffer, Codec, InvalidBatch
 
 _GZIP_WBITS = 31
-"""zlib's way to say: a gzip header and trailer around the deflate stream."""
+"""zlib's code for a gzip header and trailer around the deflate stream."""
 
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
 _STEP_SIZE = 64 * 1024
-"""How much gzip reads and writes at a time, and so how far it can overshoot the limit."""
+"""How much gzip reads and writes at a time, which is also how far it can exceed the limit."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_SIZE = 32 * 1024
 _XERIAL_LENGTH = Struct(">i")
 _SNAPPY_RATIO_MAX = 22
-"""Snappy's densest element makes 64 bytes out of 3. A block that promises more is lying."""
+"""The densest element of snappy expands 3 bytes to 64. A block that claims a higher ratio is invalid."""
 
 _GUESS_SIZE_MIN = 64 * 1024
 _GUESS_RATIO = 4
@@ -50,7 +49,7 @@ _GUESS_GROWTH = 8
 
 
 def compress(codec: int, data: Buffer) -> Buffer:
-    """`data` as a batch carries it under `codec`."""
+    """Compress `data` with `codec`."""
     if codec == Codec.NONE:
         return data
     if codec == Codec.GZIP:
@@ -72,9 +71,9 @@ def compress(codec: int, data: Buffer) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, size_max: int) -> Buffer:
-    """What `data` holds under `codec`, if that is at most `size_max` bytes; else `InvalidBatch`.
+    """Decompress `data`. Raises `InvalidBatch` if it is not valid or yields more than `size_max` bytes.
 
-    Data without a codec comes back as it is, whatever its size: it already is in memory.
+    Data without a codec is returned unchanged, whatever its size: it is in memory already.
     """
     if codec == Codec.NONE:
         return data
@@ -110,8 +109,8 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytearray:
     out = bytearray()
     view = memoryview(data)
     try:
-        # The input goes in by the piece, because zlib copies the rest of it on every call that
-        # stops at its output limit: given everything at once, the time would be quadratic.
+        # The input is passed in pieces. On every call that stops at its output limit zlib copies the rest of its input,
+        # so passing everything at once would take quadratic time.
         for start in range(0, len(view), _STEP_SIZE):
             piece: Buffer = view[start : start + _STEP_SIZE]
             while len(piece) > 0:
@@ -149,8 +148,8 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytearray:
     import cramjam
 
     try:
-        # Sizes first: they stand at the head of each block, so the output is allocated once and
-        # nothing is decompressed that will not fit.
+        # Read the sizes first. Each block starts with its size, so the output is allocated once and nothing is
+        # decompressed that does not fit.
         blocks: list[tuple[memoryview, int]] = []
         total = 0
         for block in _snappy_blocks(memoryview(data)):
@@ -165,7 +164,7 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytearray:
         position = 0
         room = memoryview(out)
         for block, size in blocks:
-            # Fails unless it writes exactly what the block promised.
+            # Fails unless it writes exactly the size that the block claims.
             cramjam.snappy.decompress_raw_into(block, room[position : position + size])
             position += size
     except cramjam.DecompressionError as error:
@@ -177,8 +176,8 @@ def _snappy_blocks(data: memoryview) -> list[memoryview]:
     """The raw snappy blocks in `data`: the chunks of a xerial stream, or `data` itself."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return [data]
-    # The two version numbers after the magic are not looked at. There is one version of the
-    # format, and some writers have put the numbers down in the wrong byte order.
+    # The two version numbers after the magic are ignored. The format has only one version, and some writers store the
+    # numbers in the wrong byte order.
     blocks = []
     position, end = len(_XERIAL_HEADER), len(data)
     if position > end:
@@ -198,10 +197,11 @@ def _snappy_blocks(data: memoryview) -> list[memoryview]:
 def _decompress_guessing(
     decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, size_max: int
 ) -> memoryview:
-    """Decompress into a buffer of guessed size, and into larger ones until `size_max` if it fails.
+    """Decompress into a buffer of a guessed size, and retry with larger buffers up to `size_max`.
 
-    A frame need not tell its size, and one that does may lie. Nor do we tell "no room" from "bad
-    data" by the words of an error message: bad data just fails again, at most a few times.
+    A frame need not state its size, and the size that it states may be wrong. A failure may mean a full buffer or bad
+    data. Only the text of the error would tell these apart, and we do not depend on it: bad data simply fails a few
+    more times.
     """
     import cramjam
 
@@ -215,5 +215,5 @@ def _decompress_guessing(
                 raise _corrupt(f"the records do not decompress into {size_max} bytes: {error}") from None
         else:
             return memoryview(out)[:written]
-        del out  # before the next one is made, or both would count against the limit
+        del out  # Before the next buffer is allocated, or both would count against the limit.
         size = min(size_max, size * _GUESS_GROWTH)

@@ -1,9 +1,8 @@
-"""The 61-byte header of a record batch (magic 2): all that a broker reads of a batch.
+"""The 61-byte header of a record batch (magic 2), which is all that a broker reads of a batch.
 
-The records behind the header stay opaque. Base offset and leader epoch lie outside the
-checksum, so that a broker can stamp both into a batch it was sent without touching, or
-even understanding, a single record. Everything from the attributes on is covered by the
-CRC-32C.
+The records after the header stay opaque. The checksum (CRC-32C) covers everything from the attributes on, but neither
+the base offset nor the leader epoch. So a broker can write these two into a received batch without reading or changing
+any record.
 
     bytes   0-7   8-11    12-15   16     17-20  21-22  23-26   27-34  35-42  43-50  51-52  53-56  57-60
     field   base  length  leader  magic  crc    attri- last    base   max    prod.  prod.  base   record
@@ -33,7 +32,7 @@ LENGTH_OVERHEAD = 12
 CRC_START = 21
 MAGIC = 2
 RECORD_SIZE_MIN = 7
-"""A record with nothing in it: length, attributes, two deltas, null key, null value, no headers."""
+"""The size of an empty record: length, attributes, two deltas, null key, null value, no headers."""
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -64,7 +63,7 @@ class Codec(IntEnum):
 
 
 class InvalidBatch(DrmqError):
-    """A batch that must not enter a log, with the code its producer gets."""
+    """A batch that must not be appended to a log, with the error code for its producer."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -72,7 +71,7 @@ class InvalidBatch(DrmqError):
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields, in the order of the wire."""
+    """The header's fields, in wire order."""
 
     base_offset: Offset
     length: int
@@ -116,21 +115,21 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header that starts at `position`; the caller knows that 61 bytes are there."""
+    """The header that starts at `position`. The caller has checked that 61 bytes are there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def check_batch(batch: Buffer) -> BatchHeader:
-    """The header of the one batch that fills `batch`, after every check that needs no decompression.
+    """Make every check that needs no decompression on the one batch that fills `batch`, and return its header.
 
-    Raises `InvalidBatch`. What the sender put into base offset and leader epoch is ignored:
-    clients differ there, and the broker overwrites both.
+    Raises `InvalidBatch`. Base offset and leader epoch are not checked: clients send different values there, and the
+    broker overwrites both.
     """
     if len(batch) == 0:
         raise InvalidBatch(ErrorCode.INVALID_RECORD, "no batch at all")
     if len(batch) > _MAGIC_AT and batch[_MAGIC_AT] in (0, 1):
-        # The magic has the same place in all formats, and an old message may be shorter than our
-        # header. Clients retry CORRUPT_MESSAGE; this one is final, as in Kafka from Produce 3 on.
+        # The magic has the same position in all formats, and an old message may be shorter than our header. Clients
+        # retry CORRUPT_MESSAGE, so this case has a code that they do not retry, as in Kafka from Produce 3 on.
         raise InvalidBatch(
             ErrorCode.INVALID_RECORD,
             f"message format {batch[_MAGIC_AT]} was retired; send record batches (format 2)",
@@ -141,7 +140,7 @@ def check_batch(batch: Buffer) -> BatchHeader:
     if header.magic != MAGIC:
         raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"unknown message format {header.magic}")
     if header.size != len(batch):
-        # Corruption is worth a retry. A second batch is how the client was written, and final.
+        # A corrupt batch may arrive intact at the next attempt. A client that sends two batches will do so again.
         two_batches = HEADER_SIZE <= header.size < len(batch)
         raise InvalidBatch(
             ErrorCode.INVALID_RECORD if two_batches else ErrorCode.CORRUPT_MESSAGE,
@@ -158,8 +157,8 @@ def check_batch(batch: Buffer) -> BatchHeader:
     if header.codec > Codec.ZSTD:
         raise InvalidBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
     if header.codec == Codec.NONE and header.record_count * RECORD_SIZE_MIN > len(batch) - HEADER_SIZE:
-        # The count decides how many offsets the batch takes, so a lie would leave a hole in the
-        # log. Of a compressed batch only decompression could tell.
+        # The count decides how many offsets the batch takes, so a false count would leave a gap in the log. In a
+        # compressed batch it cannot be checked without decompression.
         raise InvalidBatch(
             ErrorCode.INVALID_RECORD, f"{header.record_count} records do not fit into {len(batch)} bytes"
         )
@@ -176,13 +175,13 @@ def check_batch(batch: Buffer) -> BatchHeader:
 
 
 def stamp(batch: bytearray | memoryview, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-    """Write the broker's two fields into a batch in place."""
+    """Write base offset and leader epoch, the two fields that the broker sets, into a batch in place."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
-    """Turn a batch into one with log-append time `now_ms`: two fields and the checksum, no record."""
+    """Switch a batch to log-append time with the value `now_ms`. Changes two fields and the checksum, no record."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
@@ -195,14 +194,14 @@ def stamp_crc(batch: bytearray | memoryview) -> None:
 
 
 def check_replicated_batch(batch: Buffer) -> BatchHeader:
-    """The header of the one stamped batch that fills `batch`, as another replica sent it. Raises `InvalidBatch`."""
+    """The header of the one stamped batch that fills `batch`, received from another replica. Raises `InvalidBatch`."""
     if not batch_is_intact(batch):
         raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes that are no intact batch")
     return read_header(batch)
 
 
 def batch_is_intact(batch: Buffer) -> bool:
-    """Whether `batch` is exactly one batch of format 2 whose checksum holds; works for control batches too."""
+    """Whether `batch` is exactly one batch of format 2 with a valid checksum. Control batches are accepted too."""
     if len(batch) < HEADER_SIZE:
         return False
     header = BatchHeader._make(HEADER.unpack_from(batch))
@@ -214,13 +213,13 @@ def batch_is_intact(batch: Buffer) -> bool:
 
 
 def read_prefix(buffer: Buffer, position: int) -> tuple[Offset, int]:
-    """Base offset and size in bytes of the batch at `position`: enough to step from batch to batch."""
+    """Base offset and size in bytes of the batch at `position`: enough to find the next batch."""
     base_offset, length = _PREFIX.unpack_from(buffer, position)
     return base_offset, length + LENGTH_OVERHEAD
 
 
 def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch in `buffer`; stops at a partial one, raises at nonsense."""
+    """Position and header of each whole batch in `buffer`. Stops at a partial one; raises where there is no batch."""
     position, end = 0, len(buffer)
     while end - position >= HEADER_SIZE:
         header = BatchHeader._make(HEADER.unpack_from(buffer, position))

@@ -1,19 +1,19 @@
-"""The records inside a batch: written by those who make batches, read by those who must look inside.
+"""The records inside a batch: encoding them, and reading them where the header is not enough.
 
-Behind the header stand the records, one after the other, compressed together if at all. Every
-number in them is a zigzag varint, and times and offsets count from the header's:
+The records follow the header, one after the other, all compressed together or not at all. Every number in them is a
+zigzag varint. Times and offsets are relative to those in the header:
 
     record   length, attributes (1 byte, unused), time delta, offset delta, key, value, header count, headers
     key      length (-1 is null), bytes; so are a value and a header's value
     header   key length, key (UTF-8), value
 
-Reading trusts no number. A count only ends a loop, and a length must fit into what is left, so
-time and memory follow from the bytes that are there. These are bounded in turn by the size of
-the batch and `decompressed_size_max`. A record takes seven bytes at least, and a `Record` a
-good hundred, so whoever can work on one at a time uses `iter_records`.
+The reader trusts no number. A count only ends a loop, and a length must fit into the bytes that are left. So time and
+memory are bounded by the size of the data, which in turn is bounded by the size of the batch and by
+`decompressed_size_max`. A record takes at least seven bytes and a `Record` object more than a hundred, so code that can
+work on one record at a time should use `iter_records`.
 
-Always true of what reading yields: offsets increase and lie within the header's range, and
-offsets and times fit into 64 bits. Anything else raises `InvalidBatch`, and only that.
+For all records that the reader returns: offsets increase and lie within the header's range, and offsets and times fit
+into 64 bits. Any other input raises `InvalidBatch`, and no other exception.
 
 Checks that a broker does without looking inside are in `header`.
 """
@@ -47,12 +47,12 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _VARINT_SIZE_MAX = 10
 
 Body: TypeAlias = bytes | memoryview
-"""The plain records of a batch, in memory that nobody else writes to."""
+"""The uncompressed records of a batch, in memory that no other code writes to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, at home in a partition: its offset is the partition's, its time in milliseconds."""
+    """One record of a partition, with its absolute offset and its time in milliseconds."""
 
     offset: Offset
     timestamp: int
@@ -77,9 +77,9 @@ def encode_batch(
 ) -> bytearray:
     """One batch of `records`, whose offsets must increase from `base_offset` or later.
 
-    With `log_append_time_ms` that is the time of every record, whatever its own says. The batch
-    ends with its last record unless `last_offset_delta` says otherwise: one that lost records to
-    compaction keeps its range, and may even be empty.
+    With `log_append_time_ms`, that is the time of every record, whatever the record itself says. The batch ends with
+    its last record unless `last_offset_delta` says otherwise: a batch that lost records to compaction keeps its offset
+    range and may even be empty.
     """
     body = bytearray()
     base_timestamp = max_timestamp = NO_TIMESTAMP
@@ -128,23 +128,24 @@ def encode_batch(
 
 
 def decode_batch(batch: Buffer, *, decompressed_size_max: int) -> list[Record]:
-    """All records of the one batch that fills `batch`; control batches have records too."""
+    """All records of the one batch that fills `batch`. Works for control batches too."""
     return list(iter_records(batch, decompressed_size_max=decompressed_size_max))
 
 
 def iter_records(batch: Buffer, *, decompressed_size_max: int) -> Iterator[Record]:
     """The records of `batch`, parsed one by one.
 
-    Header, checksum and decompression fail here and now; a bad record fails when it is reached.
+    Header, checksum and decompression errors are raised by this call; an error in a record is raised when it is
+    reached.
     """
     header, body = _open(batch, decompressed_size_max)
     return _records(header, body)
 
 
 def find_timestamp(batch: Buffer, timestamp: int, decompressed_size_max: int) -> tuple[Offset, int] | None:
-    """Offset and time of the first record in `batch` that is not older than `timestamp`.
+    """Offset and time of the first record in `batch` whose time is `timestamp` or later.
 
-    Looks at the records, not at the header's maximum: the caller has used that to pick the batch.
+    Reads the records, not the header's maximum, which the caller has already used to choose the batch.
     """
     header, body = _open(batch, decompressed_size_max)
     for offset, record_timestamp, _, _ in _frames(header, body):
@@ -159,8 +160,8 @@ def _corrupt(reason: str) -> InvalidBatch:
 
 def _open(batch: Buffer, decompressed_size_max: int) -> tuple[BatchHeader, Body]:
     """Header and plain records of an intact batch."""
-    # The checksum costs next to nothing beside the parsing, and without it a rotten disk would
-    # show up as wrong records rather than as an error.
+    # Compared with the parsing, the checksum costs almost nothing. Without it, a failing disk would show up as wrong
+    # records instead of an error.
     if not batch_is_intact(batch):
         raise _corrupt("not one whole batch with a matching checksum")
     header = read_header(batch)
@@ -170,8 +171,8 @@ def _open(batch: Buffer, decompressed_size_max: int) -> tuple[BatchHeader, Body]
         raise _corrupt(f"offsets from {header.base_offset} on do not fit into 64 bits")
     packed = memoryview(batch)[HEADER_SIZE:]
     if header.codec == Codec.NONE:
-        # A copy, so that an iterator half way through neither sees the caller's buffer change
-        # nor keeps it from being resized.
+        # A copy, so that an iterator that is not finished neither sees changes in the caller's buffer nor prevents its
+        # owner from resizing it.
         return header, bytes(packed)
     return header, memoryview(decompress(header.codec, packed, decompressed_size_max))
 
@@ -207,16 +208,16 @@ def _records(header: BatchHeader, body: Body) -> Iterator[Record]:
         header_count, position = _read_varint(body, position)
         if header_count < 0:
             raise _corrupt(f"{header_count} headers")
-        # A loop and not a comprehension over a promised count: each turn eats at least two
-        # bytes or raises, so the promise costs nothing.
+        # A loop, not a comprehension over the claimed count: each pass consumes at least two bytes or raises, so a
+        # false count costs nothing.
         headers: list[tuple[str, bytes | None]] = []
         for _ in range(header_count):
             name, position = _read_nullable(body, position, end)
             if name is None:
                 raise _corrupt("a header without a key")
             content, position = _read_nullable(body, position, end)
-            # As Java clients do. Nothing stops a producer from sending a name that is not
-            # UTF-8, and one odd name must not hide a batch from whoever looks for the cause.
+            # As Java clients do. A producer may send a name that is not UTF-8, and one such name must not make the
+            # whole batch unreadable for an operator who looks for the cause.
             headers.append((name.decode("utf-8", "replace"), content))
         if position != end:
             raise _corrupt(f"a record is {position - end} bytes longer than it says")
@@ -233,9 +234,9 @@ def _read_nullable(body: Body, position: int, end: int) -> tuple[bytes | None, i
 
 
 def _read_varint(body: Body, position: int) -> tuple[int, int]:
-    """The zigzag number at `position`, and where it ends: at the end of `body` at the latest.
+    """The zigzag number at `position`, and the position after it, which is at most the end of `body`.
 
-    Ten bytes hold 70 bits, so the caller checks that the number is one it can use.
+    Ten bytes hold 70 bits, so the caller must check the range of the number.
     """
     try:
         byte = body[position]

@@ -1,17 +1,15 @@
-"""Storage: record batches on disk, so that what was acknowledged is there after any crash.
+"""Storage: record batches on disk, so that acknowledged records survive any crash.
 
-**The problem.** A queue's promise is kept or broken here: an acknowledged record must survive the
-loss of power, and a read must never return anything but what was written. Disks lie in known ways:
-a write is not durable until it is synced, a new file's name not until its directory is, a
-failed sync cannot be repeated, and old bytes decay.
+**The problem.** Here a queue keeps or breaks its promise: an acknowledged record must survive the loss of power, and a
+read must never return anything but what was written. Disks fail in known ways: a write is not durable until it is
+synced, the name of a new file not until its directory is synced, a failed sync cannot be repeated, and old bytes decay.
 
-**The idea.** A log (`log`) is a row of batches. On disk (`segment_log`) it is a row of append-only
-files (`segment`) with sparse indexes (`index`) that are hints and never the truth. One thread
-(`writer`) makes every change and syncs once for everything that is waiting; what is small and goes to many
-logs is made durable by one file that they share (`journal`). Readers of any
-thread read below `flushed_offset`, without locks. All file operations go through `Files`
-(`files`), so that a test can cut the power at any step (`drmq.testing.FakeFiles`). What a replica must
-not forget beside its batches, its vote above all, is in a small file of its own (`ledger`).
+**The idea.** A log (`log`) is a sequence of batches. On disk (`segment_log`) it is a sequence of append-only files
+(`segment`) with sparse indexes (`index`), which are hints: the files alone are authoritative. One thread (`writer`)
+makes every change and syncs once for everything that is waiting. Small appends to many logs become durable through one
+file that these logs share (`journal`). Any thread may read below `flushed_offset`, without locks. All file operations
+go through `Files` (`files`), so that a test can cut the power at any step (`drmq.testing.FakeFiles`). State that a
+replica must not lose beside its batches, above all its vote, is in a small file of its own (`ledger`).
 
 **How it is used.**
 
@@ -20,7 +18,7 @@ not forget beside its batches, its vote above all, is in a small file of its own
     log = SegmentLog(directory.log_path("orders", topic_id, 0), LogOptions(...))     # LogCorrupt
     log = MemoryLog("orders-0")                         # the same in memory
 
-    class Events:                                       # called on the writer thread: hand over, return
+    class Events:                                       # called on the writer thread: pass on and return
         def on_written(self, results): ...              # [(log, end_offset)], only if wants_written
         def on_flushed(self, results): ...              # [(log, flushed_offset)]
         def on_failed(self, log, error, end_offset): ...
@@ -39,7 +37,7 @@ not forget beside its batches, its vote above all, is in a small file of its own
     log.latest_time()                                   # LatestTime(timestamp, base_offset)
     log.headers(start, end)                             # (header, size in bytes) each
     log.epochs, log.end_of_epoch(epoch)                 # EpochStart(epoch, offset)
-    log.epoch_at(offset)                                # who wrote the batch there
+    log.epoch_at(offset)                                # the leader epoch of the batch there
     log.start_offset, log.flushed_offset, log.end_offset, log.size_bytes, log.segment_count, log.is_fenced
     log.truncate_suffix(offset), log.drop_prefix(offset), log.roll(), log.maybe_roll(now_ms)
     log.flush(), log.close(clean), log.delete()         # writer thread, or when there is none
@@ -60,21 +58,21 @@ not forget beside its batches, its vote above all, is in a small file of its own
     incoming.keep(description, position, part)          # durable when it returns; OSError: no longer kept
     incoming.remove()
 
-**What always holds.**
+**Always true.**
 
-- `start_offset <= flushed_offset <= end_offset`; `flushed_offset` never names what a crash can take.
+- `start_offset <= flushed_offset <= end_offset`; nothing below `flushed_offset` can be lost in a crash.
 - Offsets in a log are dense; a batch never changes its offset or its bytes.
-- After a failed write nothing of it remains; after a failed sync the log takes no more appends.
-- A torn tail is cut; a bad batch below the flushed offset is `LogCorrupt` and changes nothing.
-- Nothing is removed but by a decision that was made durable before.
+- After a failed write nothing of it remains; after a failed sync the log accepts no more appends.
+- A torn tail is cut off; a bad batch below the flushed offset is `LogCorrupt` and changes nothing.
+- Nothing is removed except by a decision that was made durable before.
 
-**What is not here.** Compaction by key and tiering will work on sealed segments. When to apply
-retention, and how much memory the queue may take, is the broker's business; turning errors into codes
-that of `kafka`. No batch's records are ever looked at.
+**What is not here.** Compaction by key and tiering will work on sealed segments. The broker decides when to apply
+retention and how much memory the queue may take; `kafka` turns errors into codes. The records inside a batch are never
+read.
 
-**What that costs.** After a power cut the `flushed` file may be some seconds old: damage to what was
-acknowledged in these last seconds looks like a torn tail, and is cut; if sound batches follow it,
-they are kept in a `.cut` file and reported. The leader epoch of a batch lies outside its checksum.
+**What that costs.** After a power cut the `flushed` file may be some seconds old. Damage to batches that were
+acknowledged in these last seconds looks like a torn tail, and is cut off; if intact batches follow it, they are kept in
+a `.cut` file and reported. The leader epoch of a batch is not covered by its checksum.
 """
 
 from drmq.storage.directory import DataDirectory, LogLocation, check_name

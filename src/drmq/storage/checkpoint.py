@@ -1,18 +1,18 @@
-"""Two small files beside a log's segments: how far it is durable, and where it starts.
+"""Two small files beside a log's segments: how far the log is durable, and where it starts.
 
-`flushed` is overwritten in place after every successful sync of the log, and not synced itself.
-What only the journal has made durable is not in it: a start puts that back first, and notes it here.
-Then it is exact after `kill -9`. After a power cut it may be old, but it can never name more than was
-durable, because it is written after the sync. So it is a lower bound of what was promised: a bad
-batch below is corruption, a bad batch above is what a crash leaves. When it is unreadable, the
-bound is where the last segment begins, since a segment begins only after the one before was synced.
+`flushed` is overwritten in place after every successful sync of the log, and is not synced itself. Appends that only
+the journal has made durable are not recorded in it: the next start first writes them to the log, and then records them
+here. The file is therefore exact after `kill -9`. After a power cut it may be old, but it never claims more than was
+durable, because it is written after the sync. So it is a lower bound of what was acknowledged: a bad batch below it is
+corruption, and a bad batch above it is the result of a crash. If the file is unreadable, the bound is the start of the
+last segment, because a segment is created only after the one before it was synced.
 
-It also carries the mark of a clean shutdown, which is taken back durably before anything in the log changes. After a
-power cut it may be there again all the same, if a start that found no index for it has walked the log; then what was
-appended since is behind the position that it names.
+It also holds the mark of a clean shutdown, which is removed durably before anything in the log changes. After a power
+cut the mark may still be there if the previous start found no index for it and walked the log instead; in that case
+everything appended since is after the position that the file names.
 
-`start` is replaced atomically when records below an offset are removed, before they are. Files
-left below it are thus known to be unwanted, whichever of them a crash brought back.
+`start` is replaced atomically before records below an offset are removed. Files below that offset are therefore known
+to be unwanted, whichever of them reappear after a crash.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FlushedFile:
         self._file = OpenFile(files, files.open(path, create=True))
 
     def read(self) -> Flushed | None:
-        """What was last written, or None if that cannot be known."""
+        """The last written value, or None if it cannot be read."""
         data = self._files.read(self._file.handle, _FLUSHED.size + _CHECKSUM.size, 0)
         if len(data) != _FLUSHED.size + _CHECKSUM.size:
             return None
@@ -76,7 +76,7 @@ class FlushedFile:
 
 
 def read_start(files: Files, path: str) -> Offset | None:
-    """The start offset in the file at `path`, or None if there is no such file; a damaged one is an error."""
+    """The start offset in the file at `path`, or None if there is no file. Raises `LogCorrupt` if it is damaged."""
     if not files.exists(path):
         return None
     file = OpenFile(files, files.open(path))

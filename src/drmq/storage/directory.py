@@ -1,16 +1,16 @@
-"""The data directory of a node: who owns it, whose it is, and where each log lives in it.
+"""The data directory of a node: its lock, its identity, and the location of each log in it.
 
     lock                 flock while a broker runs; holds its process id
     drmq.json            format version, node id, directory id, the journal's secret; cluster id and incarnation once
                          they are known
-    journal-0, -1        what was appended last, for all logs (`journal`)
-    topics/<name>.<id>/<partition>/     a log each; <name> is shortened to 80 characters, <id> tells
+    journal-0, -1        the latest appends of all logs (`journal`)
+    topics/<name>.<id>/<partition>/     one log each; <name> is shortened to 80 characters, <id> identifies the topic
     internal/<name>/<partition>/        logs that belong to no topic
     *.deleted            logs whose removal was decided and not finished
 
-A directory whose description cannot be read is refused, never taken for a new one: a node that
-forgot who it is would vote and answer under a false name. Nothing is removed
-because it is unknown: what goes is what someone renamed to `.deleted` by a decision.
+A directory whose description cannot be read is refused and never treated as new: a node that lost its identity would
+vote and answer under a wrong one. Nothing is removed because it is unknown. Only files that were renamed to `.deleted`
+by a decision are removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from drmq.storage.errors import (
 from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remove_tree, replace_file, sync_ancestors
 
 FORMAT_VERSION = 3
-"""3 has a journal. A DRMQ that does not know of it would leave out what is in there and nowhere else."""
+"""Version 3 added the journal. A DRMQ that does not know it would ignore appends that are only there."""
 _OLDEST_VERSION = 2
 DELETED_SUFFIX = ".deleted"
 LOST_SUFFIX = ".lost"
@@ -49,7 +49,7 @@ _TOPIC_DIRECTORY = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,80})\.(?P<id>[0-9a-f]{
 
 
 class LogLocation(NamedTuple):
-    """A log found in the data directory. The id tells which topic; the name may be shortened."""
+    """A log found in the data directory. The id identifies the topic; the name may be shortened."""
 
     shown_name: str
     topic_id: TopicId
@@ -60,7 +60,7 @@ class LogLocation(NamedTuple):
 def check_name(name: str) -> str:
     """Return `name` if it may become part of a path, else raise `InvalidName`."""
     if not _NAME_PATTERN.fullmatch(name) or name in (".", ".."):
-        raise InvalidName(f"{name!r} is no valid name: use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'")
+        raise InvalidName(f"{name!r} is not a valid name: use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'")
     return name
 
 
@@ -76,11 +76,11 @@ class DataDirectory:
         new_id: Callable[[], str] = lambda: secrets.token_hex(16),
         new_secret: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
-        """Lock the directory and check that it is ours, or make it ours if it is new and empty.
+        """Lock the directory and check that it belongs to this node, or initialise it if it is new and empty.
 
-        A new directory belongs to no cluster until `identify`, unless `cluster_id` is given; an old one is
-        refused if it belongs to another. `new_id` names a new directory, and `new_secret` makes its secret.
-        Raises a `DirectoryRefused`.
+        A new directory belongs to no cluster until `identify` is called, unless `cluster_id` is given. An existing one
+        is refused if it belongs to another cluster. `new_id` creates the id of a new directory, and `new_secret` its
+        secret. Raises a `DirectoryRefused`.
         """
         self.path = path.rstrip("/") or "/"
         self.node_id = node_id
@@ -89,11 +89,12 @@ class DataDirectory:
         self._new_secret = new_secret
         self.directory_id = ""
         self.journal_secret = ""
-        """Known to nobody else. The id is told to clients, who could make records of a journal with it."""
+        """Never leaves this node. Clients know the directory id, so with that alone they could forge journal
+        records."""
         self.cluster_id: str | None = None
         self.incarnation = 0
         self.starts = 0
-        """How often a process has begun to use the directory, this one included."""
+        """How many processes have used the directory, including this one."""
         make_directories(files, self.path)
         self._lock = self._take_lock()
         try:
@@ -104,7 +105,7 @@ class DataDirectory:
             raise
 
     def close(self) -> None:
-        """Give the directory back to whoever wants it next."""
+        """Release the lock, so that another process can use the directory."""
         self._lock = None
 
     def _take_lock(self) -> OpenFile | None:
@@ -121,10 +122,10 @@ class DataDirectory:
         self._files.write(lock.handle, (b"%d\n" % os.getpid(),), 0)
         return lock
 
-    # Whose it is
+    # Identity
 
     def identify(self, cluster_id: str, incarnation: int) -> None:
-        """Durably note the cluster that the directory belongs to from now on, and which life of its node it is."""
+        """Durably record the cluster that the directory belongs to, and the incarnation of its node."""
         assert self.cluster_id in (None, cluster_id), (self.cluster_id, cluster_id)
         if (self.cluster_id, self.incarnation) != (cluster_id, incarnation):
             self.cluster_id, self.incarnation = cluster_id, incarnation
@@ -147,10 +148,14 @@ class DataDirectory:
         handle = OpenFile(self._files, self._files.open(path))
         found = _decode_description(path, self._files.read(handle.handle, 1 << 16, 0))
         if found["node_id"] != self.node_id:
-            raise DirectoryMismatch(f"{self.path} belongs to node {found['node_id']}, and this is node {self.node_id}")
+            raise DirectoryMismatch(
+                f"{self.path} belongs to node {found['node_id']}, and this is node {self.node_id}; start this node "
+                f"with node id {found['node_id']}, or choose another data directory"
+            )
         if cluster_id is not None and found["cluster_id"] not in (None, cluster_id):
             raise DirectoryMismatch(
-                f"{self.path} belongs to cluster {found['cluster_id']}, and this node to {cluster_id}"
+                f"{self.path} belongs to cluster {found['cluster_id']}, and this node to {cluster_id}; choose another "
+                "data directory"
             )
         self.cluster_id = None if found["cluster_id"] is None else str(found["cluster_id"])
         self.directory_id = str(found["directory_id"])
@@ -161,8 +166,10 @@ class DataDirectory:
             self._describe(path)
 
     def _count_start(self) -> int:
-        """One more than at the last start, durably. Two places in turn are overwritten, so that a write which is cut
-        short leaves the other one, and a full disk keeps nobody from starting.
+        """Durably increase the number of starts by one, and return it.
+
+        Two slots are overwritten in turn, so that an interrupted write leaves the other one intact, and a full disk
+        does not prevent a start.
         """
         path = f"{self.path}/starts"
         is_new = not self._files.exists(path)
@@ -189,7 +196,7 @@ class DataDirectory:
         fields["checksum"] = _checksum(fields)
         replace_file(self._files, path, json.dumps(fields, indent=2).encode() + b"\n")
 
-    # Where things are
+    # Locations
 
     def topic_path(self, topic: str, topic_id: TopicId) -> str:
         """The directory of a topic's partitions."""
@@ -207,7 +214,7 @@ class DataDirectory:
         return f"{self.path}/internal/{check_name(name)}/{partition}"
 
     def scan(self) -> list[LogLocation]:
-        """Every topic log that is here. What does not look like one is left alone and not listed."""
+        """Every topic log in the directory. Anything that does not look like one is neither touched nor listed."""
         found = []
         topics = f"{self.path}/topics"
         for name in self._files.list(topics) if self._files.is_directory(topics) else []:
@@ -218,7 +225,7 @@ class DataDirectory:
             try:
                 partitions = self._files.list(f"{topics}/{name}")
             except FileNotFoundError:
-                continue  # removed just now, by whoever deletes its topic
+                continue  # Its topic is being deleted right now.
             for partition in partitions:
                 path = f"{topics}/{name}/{partition}"
                 if partition.isascii() and partition.isdigit() and self._files.is_directory(path):
@@ -226,7 +233,7 @@ class DataDirectory:
         return sorted(found)
 
     def delete_topic(self, topic: str, topic_id: TopicId) -> None:
-        """Remove a topic whose logs are closed, in one step that a crash cannot halve; then free the space."""
+        """Remove a topic whose logs are closed: rename it in one atomic step, then free the space."""
         path = self.topic_path(topic, topic_id)
         if not self._files.is_directory(path):
             return
@@ -238,7 +245,7 @@ class DataDirectory:
         remove_tree(self._files, aside)
 
     def set_log_aside(self, topic: str, topic_id: TopicId, partition: int) -> str:
-        """Put a closed log out of the way, in one step; it goes with its topic, or when the next one follows it."""
+        """Rename a closed log out of the way, in one step. It is removed with its topic, or by the next call."""
         path = self.log_path(topic, topic_id, partition)
         aside = path + LOST_SUFFIX
         if self._files.exists(aside):
@@ -248,7 +255,7 @@ class DataDirectory:
         return aside
 
     def remove_deleted(self) -> int:
-        """Finish deletions that a crash interrupted; returns how many."""
+        """Finish deletions that a crash interrupted. Returns how many there were."""
         return sum(self._remove_deleted(f"{self.path}/{name}", depth=2) for name in ("topics", "internal"))
 
     def _remove_deleted(self, path: str, depth: int) -> int:
@@ -265,7 +272,7 @@ class DataDirectory:
         return count
 
     def free_bytes(self) -> int:
-        """Space left on this file system."""
+        """Free space on this file system."""
         return self._files.free_bytes(self.path)
 
 
@@ -274,7 +281,7 @@ def _start_checksum(count: int) -> int:
 
 
 def _checksum(fields: dict[str, object]) -> int:
-    """Of the fields themselves, so that spaces and their order do not matter."""
+    """The checksum of the fields, independent of their order and of white space in the file."""
     return crc32c(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
 
@@ -293,8 +300,8 @@ def _decode_description(path: str, data: bytes) -> dict[str, object]:
         )
     if fields["format_version"] < _OLDEST_VERSION:
         raise DirectoryUnreadable(
-            f"{path} has format version {fields['format_version']}, of a DRMQ before it had clusters, which cannot be "
-            "read any more; start with an empty directory"
+            f"{path} has format version {fields['format_version']}, of a DRMQ before it had clusters, which is no "
+            "longer supported; start with an empty directory"
         )
     checksum = fields.pop("checksum", None)
     has_secret = "journal_secret" in fields or fields["format_version"] < FORMAT_VERSION

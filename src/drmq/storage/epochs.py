@@ -1,11 +1,11 @@
-"""Which leader wrote which part of a log: leader epochs and their first offsets.
+"""Which leader epoch wrote which part of a log: epochs and their first offsets.
 
-Replicas and consumers that were cut off ask "where did epoch 5 end?" to find out whether what
-they hold was overwritten (KIP-101, KIP-320). The answer needs only the offset at which each
-epoch began. The table follows from the batches; it is stored beside the index of each sealed
-segment as a hint, and counted out of the log again when that is lost.
+Replicas and consumers that were disconnected ask where an epoch ended, to find out whether the records that they hold
+were overwritten (KIP-101, KIP-320). The answer needs only the offset at which each epoch began. The table can be
+computed from the batches. It is stored beside the index of each sealed segment as a hint, and computed again from the
+log if that is lost.
 
-A table never changes: a writer replaces it, so that readers on other threads see one or the other.
+A table never changes: a writer replaces it, so that readers on other threads see either the old or the new one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drmq.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
 
 
 class EpochStart(NamedTuple):
-    """A leader epoch and an offset that goes with it: where it starts, or where it ends."""
+    """A leader epoch with an offset: where it starts or, as the result of `end_of`, where it ends."""
 
     epoch: LeaderEpoch
     offset: Offset

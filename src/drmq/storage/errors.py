@@ -1,24 +1,24 @@
-"""What can go wrong in storage, as a small tree.
+"""The exceptions of storage.
 
     StorageError
     ├── OffsetOutOfRange     the offset is not in the log (any more, or yet)
-    ├── AppendFailed         a write failed; what it left was cut; the log goes on
-    │   └── DiskFull         ... because no space was left; goes on once there is space
-    ├── LogFenced            a sync failed earlier: the log takes no more appends until it is reopened
+    ├── AppendFailed         a write failed and was undone; the log can be used further
+    │   └── DiskFull         ... because the disk is full; works again once there is space
+    ├── LogFenced            a sync failed earlier: the log accepts no more appends until it is reopened
     ├── LogCorrupt           bytes that were acknowledged do not read back
     ├── LogClosed            the log was closed or deleted
     ├── LedgerMissing        there is no ledger (in `ledger_format`)
-    ├── LedgerCorrupt        a ledger that does not read back (in `ledger_format`)
+    ├── LedgerCorrupt        a ledger that cannot be read back (in `ledger_format`)
     ├── LedgerTooNew         a ledger of a later version (in `ledger_format`)
-    ├── WriterStopped        the writer thread takes no more work
+    ├── WriterStopped        the writer thread accepts no more work
     ├── InvalidName          a name that may not become part of a path
     └── DirectoryRefused     the data directory must not be used
-        ├── DirectoryLocked      another process uses it
-        ├── DirectoryUnreadable  its description is damaged or missing
-        ├── DirectoryTooNew      it was written by a later version
+    ├── DirectoryLocked      another process uses it
+    ├── DirectoryUnreadable  its description is damaged or missing
+    ├── DirectoryTooNew      it was written by a later version
         └── DirectoryMismatch    it belongs to another node or cluster
 
-Turning one into a Kafka code happens in `drmq.kafka`.
+`drmq.kafka` turns these into Kafka error codes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OffsetOutOfRange(StorageError):
 
 
 class AppendFailed(StorageError):
-    """A write failed. Nothing at or after the log's `end_offset` is in the log, and it accepts new appends."""
+    """A write failed. Nothing at or after the log's `end_offset` is in the log, which still accepts appends."""
 
     def __init__(self, path: str, cause: OSError) -> None:
         super().__init__(f"{path}: append failed: {cause.strerror or cause}")
@@ -54,10 +54,10 @@ class DiskFull(AppendFailed):
 
 
 class LogFenced(StorageError):
-    """A sync failed, so nobody knows what of the unsynced part reached the disk.
+    """A sync failed, so it is unknown which of the unsynced bytes reached the disk.
 
-    The kernel marks pages clean after a failed sync: a second sync that succeeds proves
-    nothing. The log stays readable up to `flushed_offset`; reopening finds out what is there.
+    After a failed sync the kernel marks the pages as clean, so a second sync that succeeds proves nothing. The log
+    stays readable up to `flushed_offset`. Reopening it determines what is on the disk.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -71,7 +71,7 @@ class LogCorrupt(StorageError):
     def __init__(self, path: str, position: int, offset: int, problem: str, advice: str | None = None) -> None:
         advice = advice or "restore this file from a backup or a replica, or delete the partition; nothing was changed"
         self.finding = f"{path}, position {position}, offset {offset}: {problem}"
-        """The message without the advice, for whoever has a better one."""
+        """The message without the advice, for callers that give better advice."""
         super().__init__(f"{self.finding}; {advice}")
         self.path = path
         self.position = position
@@ -88,7 +88,7 @@ class LogClosed(StorageError):
 
 
 class WriterStopped(StorageError):
-    """The writer thread was stopped, or died of the exception that is this one's cause."""
+    """The writer thread was stopped, or was ended by the exception that is the cause of this one."""
 
 
 class InvalidName(StorageError):

@@ -1,11 +1,11 @@
-"""The few file operations that storage is built from, so that a test can hand in a disk that fails.
+"""The few file operations that storage is built on, so that a test can pass in a disk that fails.
 
-Storage calls nothing of `os` but through `Files`. `OsFiles` is the real one.
-`drmq.testing.FakeFiles` is a disk in memory that forgets what was not synced; both pass
-`tests/unit/storage/test_files.py`. Errors are `OSError` everywhere, as the kernel reports them.
+Storage uses `os` only through `Files`. `OsFiles` is the real implementation. `drmq.testing.FakeFiles` is a disk in
+memory that loses whatever was not synced. Both pass `tests/unit/storage/test_files.py`. Errors are `OSError`
+everywhere, as the kernel reports them.
 
-Handles are plain integers. Writes name their position: there is no file cursor that two
-threads could move, and a failed write can be repeated or cut where it began.
+Handles are plain integers. Every write states its position: there is no file cursor that two threads could move, and a
+failed write can be repeated or cut off where it began.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from drmq.records import Buffer
 
 IOV_MAX = 1024
-"""Buffers that one vectored write takes (Linux: UIO_MAXIOV)."""
+"""The maximum number of buffers in one vectored write (Linux: UIO_MAXIOV)."""
 
 JOIN_BYTES_MAX = 4096
 """Buffers smaller than this on average are joined before they are written.
@@ -31,32 +31,32 @@ Measured with 1000 of 150 bytes: 16 us joined, 65 us as a vector.
 
 
 class FileStatus(NamedTuple):
-    """What is known of a file without opening it."""
+    """Properties of a file that can be read without opening it."""
 
     size_bytes: int
     modified_ms: int
 
 
 class Files(Protocol):
-    """A file system, as far as storage needs one."""
+    """The file system operations that storage needs."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """A handle to read and write; `create` makes an empty file if there is none."""
+        """A handle for reading and writing; with `create`, an empty file is created if there is none."""
 
     def close(self, handle: int) -> None:
-        """Give the handle back."""
+        """Close the handle."""
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
     def read_cached(self, handle: int, size: int, position: int) -> Buffer:
-        """As `read`, but only what needs no disk: possibly less, possibly nothing."""
+        """Like `read`, but only bytes that need no disk access: possibly fewer, possibly none."""
 
     def write(self, handle: int, buffers: Sequence[Buffer], position: int) -> None:
         """Write all buffers one after the other; after an error, any part of them may be written."""
 
     def truncate(self, handle: int, size: int) -> None:
-        """Cut the file, or extend it by zeros."""
+        """Cut the file, or extend it with zeros."""
 
     def sync(self, handle: int) -> None:
         """Make the file's bytes and its size durable (fdatasync)."""
@@ -83,19 +83,19 @@ class Files(Protocol):
         """Create one directory; it may exist already."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically give a file or directory another name, replacing a file that had it."""
+        """Atomically rename a file or directory, replacing a file that has the new name."""
 
     def remove(self, path: str) -> None:
-        """Remove a file's name; open handles go on working."""
+        """Remove a file's name; open handles stay usable."""
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
 
     def free_bytes(self, path: str) -> int:
-        """Space left for us on the file system that holds `path`."""
+        """Free space for this process on the file system that holds `path`."""
 
     def lock(self, path: str) -> int:
-        """Open and lock a file for this process, or raise `BlockingIOError`; closing the handle unlocks."""
+        """Open and lock a file for this process, or raise `BlockingIOError`. Closing the handle unlocks it."""
 
 
 class OsFiles:
@@ -123,8 +123,8 @@ class OsFiles:
         except BlockingIOError:
             return b""
         except OSError as error:
-            # Some file systems cannot promise not to wait. Those that matter (tmpfs on older
-            # kernels) have no disk to wait for.
+            # Some file systems cannot guarantee a read without waiting. Those that matter (tmpfs on older kernels) have
+            # no disk to wait for.
             if error.errno != errno.EOPNOTSUPP:
                 raise
             return self.read(handle, size, position)
@@ -143,7 +143,7 @@ class OsFiles:
                 position += size - written
 
     def _write_rest(self, handle: int, buffers: Sequence[Buffer], skip: int, position: int) -> None:
-        """Go on after a short write; the next call either makes progress or says what is wrong."""
+        """Continue after a short write. The next call either makes progress or raises the error."""
         rest = memoryview(b"".join(buffers))[skip:]
         while rest:
             written = os.pwrite(handle, rest, position)
@@ -213,11 +213,10 @@ OS_FILES: Files = OsFiles()
 
 
 class OpenFile:
-    """A handle that closes itself when the last one who holds it lets go.
+    """A handle that is closed when the last reference to it is dropped.
 
-    A reader on another thread may be in the middle of a read when retention removes the
-    segment. It holds a reference to this object, so the handle cannot be closed, or worse,
-    be reused for another file, under its hands.
+    A reader on another thread may be in the middle of a read when retention removes the segment. It holds a reference
+    to this object, so the handle cannot be closed, or even reused for another file, during the read.
     """
 
     __slots__ = ("_files", "handle")
@@ -231,7 +230,7 @@ class OpenFile:
 
 
 class BackgroundSync:
-    """A sync of a file that one thread begins and another one does (`run`), unless somebody cannot wait for it."""
+    """A sync of a file that one thread requests and another performs (`run`), unless a caller must wait for it."""
 
     __slots__ = ("_claim", "_done", "_error", "_file", "_files")
 
@@ -243,12 +242,12 @@ class BackgroundSync:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Do it, if nobody else does."""
+        """Perform the sync, unless another thread has started it."""
         if not self._claim.acquire(blocking=False):
             return
         try:
             self._files.sync(self._file.handle)
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised again by `wait`
             self._error = error
         self._done.set()
 
@@ -261,7 +260,7 @@ class BackgroundSync:
         return self._error is not None
 
     def wait(self) -> None:
-        """Do it, or wait for who does. Raises what the sync has raised: the file will not tell it a second time."""
+        """Perform the sync or wait for it, and raise its error: a later sync of the file would not report it again."""
         self.run()
         self._done.wait()
         if self._error is not None:
@@ -269,7 +268,7 @@ class BackgroundSync:
 
 
 def make_directories(files: Files, path: str) -> None:
-    """Create a directory and those above it, if they are missing, so that they survive a power cut."""
+    """Create a directory and its missing parents, durably."""
     missing: list[str] = []
     while not files.is_directory(path):
         missing.append(path)
@@ -280,20 +279,20 @@ def make_directories(files: Files, path: str) -> None:
 
 
 def sync_ancestors(files: Files, path: str) -> None:
-    """Make sure of the names of all directories above `path`.
+    """Make the names of all directories above `path` durable.
 
-    A process killed between creating a directory and syncing its parent leaves a directory that looks
-    right to the next process, and that a power cut still takes away with all that is in it.
+    A process that is killed between creating a directory and syncing its parent leaves a directory that looks complete
+    to the next process, although a power cut would still remove it with all its content.
     """
     while path not in ("", ".", "/"):
         path = os.path.dirname(path)
         with suppress(PermissionError):
-            # A directory that we may not read is not one that we have created.
+            # A directory that this process may not read was not created by it.
             files.sync_directory(path or ".")
 
 
 def replace_file(files: Files, path: str, content: bytes) -> None:
-    """Durably give `path` new content, all or nothing: a crash leaves the old or the new, never a mixture."""
+    """Durably replace the content of `path` atomically: a crash leaves either the old or the new content."""
     temporary = path + ".tmp"
     if files.exists(temporary):
         files.remove(temporary)
@@ -304,7 +303,7 @@ def replace_file(files: Files, path: str, content: bytes) -> None:
     finally:
         files.close(handle)
     files.rename(temporary, path)
-    # Without this the rename may be undone by a power cut, although the caller was told that it is done.
+    # Without this, a power cut may undo the rename although this function has returned.
     files.sync_directory(os.path.dirname(path) or ".")
 
 

@@ -1,14 +1,14 @@
-"""What has come so far of something that is sent in parts, kept over a restart: `IncomingFile`.
+"""The parts received so far of something that is sent in parts, kept over a restart: `IncomingFile`.
 
-A large snapshot takes a while to arrive, and a receiver that is restarted on the way should not begin anew. So each
-part is written here before it is answered. The file says what it is a part of, and is never more than a saving of
-time: whatever in it is in doubt is dropped, and sent again.
+A large snapshot takes a while to arrive, and a receiver that restarts meanwhile should not begin again. So each part is
+written here before it is acknowledged. The file also says which snapshot it belongs to. It only saves time: any part of
+it that is in doubt is dropped and sent again.
 
     head | description | part | part | ...
 
-A part is its length, a checksum and its bytes. The checksum runs on from that of the part before it, and the first one
-from that of the head: so a part is sound only behind the very parts that it was written behind, and reading stops at
-the first that is not. Zeros are no part, since none is empty.
+A part is its length, a checksum and its bytes. The checksum continues from that of the part before it, and the first
+one from that of the head. So a part is valid only after exactly those parts that it was written after, and reading
+stops at the first invalid one. Zeros are never a part, because no part is empty.
 
 All methods block. After `load` they are for the writer thread.
 """
@@ -38,14 +38,14 @@ _VERSION = 1
 
 
 class Incoming(NamedTuple):
-    """What was found: what it is a part of, and its first bytes."""
+    """The content of the file: the description of the transfer, and its first bytes."""
 
     description: bytes
     data: bytearray
 
 
 class IncomingFile:
-    """The file in one log's directory for what that log's replica is being sent."""
+    """The file in a log's directory for the snapshot that its replica is receiving."""
 
     def __init__(self, directory: str, files: Files = OS_FILES) -> None:
         self._directory = directory
@@ -54,28 +54,28 @@ class IncomingFile:
         self._file: OpenFile | None = None
         self._description = b""
         self._kept_bytes = 0
-        """How much of what is being sent the file holds."""
+        """How many bytes of the transfer the file holds."""
         self._end = 0
         self._checksum = 0
 
     def load(self) -> Incoming | None:
-        """What an earlier life has kept, as far as it is sound; the file is cut behind that, and can be added to."""
+        """What an earlier process has kept, as far as it is valid. The file is cut after that; parts can be added."""
         if not self._files.exists(self._path):
             return None
         try:
             found = self._read()
         except OSError as error:
-            _logger.warning("%s cannot be read (%s); what it held is asked for again", self._path, error)
+            _logger.warning("%s cannot be read (%s); its content is requested again", self._path, error)
             found = None
         if found is None:
             self.remove()
         return found
 
     def keep(self, description: bytes, position: int, part: Buffer) -> None:
-        """Durably add the part at `position`; the one at 0 begins a new file.
+        """Durably add the part at `position`; a part at 0 begins a new file.
 
-        A part that does not follow what is there is not kept, nor is any after it: the writer drops what is queued
-        behind a failure. Raises `OSError`, and then nothing more is kept of this either.
+        A part that does not follow the content of the file is not kept, nor is any later one: the writer drops what is
+        queued after a failure. Raises `OSError`; after that, no more of this transfer is kept.
         """
         assert len(part), position
         if position > 0 and (self._file is None or (description, position) != (self._description, self._kept_bytes)):
@@ -92,14 +92,14 @@ class IncomingFile:
             raise
 
     def remove(self) -> None:
-        """Have no file any more. Should that fail, or a power cut undo it, the next `load` decides what it is worth."""
+        """Remove the file. If that fails, or a power cut undoes it, the next `load` checks whether it is usable."""
         self._file = None
         with suppress(OSError):
             if self._files.exists(self._path):
                 self._files.remove(self._path)
 
     def _begin(self, description: bytes) -> None:
-        # A new file, not the old one overwritten: bytes of two transfers must never stand in one.
+        # A new file instead of overwriting the old one: it must never contain bytes of two transfers.
         self.remove()
         self._file = OpenFile(self._files, self._files.open(self._path, create=True))
         self._files.truncate(self._file.handle, 0)

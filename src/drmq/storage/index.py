@@ -1,20 +1,19 @@
-"""The sparse index of a segment: for about every 4 KiB of log, where a batch begins.
+"""The sparse index of a segment: for about every 4 KiB of log, the position where a batch begins.
 
-Each entry has three columns: a batch's base offset, its position in the file, and the largest
-timestamp of all batches *before* it in the segment. The last column never falls, so one binary
-search finds an offset, a position or a time, and a walk of at most `interval_bytes` from there
-finds the batch. One file serves all three lookups.
+Each entry has three columns: a batch's base offset, its position in the file, and the largest timestamp of all batches
+*before* it in the segment. The last column never decreases. So one binary search finds an offset, a position or a time,
+and a walk of at most `interval_bytes` from there finds the batch. One file serves all three lookups.
 
-The rule that bounds the walk: the first batch of a segment has an entry, and so has every batch
-that begins `interval_bytes` or more after the last entry. Hence between two entries all batches
-begin within `interval_bytes` of the first.
+The rule that bounds the walk: the first batch of a segment has an entry, and so has every batch that begins
+`interval_bytes` or more after the last entry. Hence all batches between two entries begin within `interval_bytes` of
+the first.
 
-The index is a hint and never the truth. It is written when a segment is sealed, without a sync,
-and read when it is first needed. It has checksums, it names the log file's size and offsets, and
-when anything disagrees it is built again from the log (`segment`).
+The index is only a hint. It is written when a segment is sealed, without a sync, and read when it is first needed. It
+has checksums and contains the log file's size and offsets. If anything does not match, it is rebuilt from the log
+(`segment`).
 
-File: a header with the segment's summary (all that retention asks for, so that nothing else is
-read), the leader epochs of the segment's batches, and the columns. Numbers are little-endian.
+File: a header with the segment's summary (everything that retention needs, so that it reads nothing else), the leader
+epochs of the segment's batches, and the columns. Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _ENTRY_SIZE = 4 + 4 + 8
 
 
 class Summary(NamedTuple):
-    """What retention and time lookup need to know of a segment without opening its log file."""
+    """What retention and time lookup need to know about a segment without opening its log file."""
 
     base_offset: Offset
     end_offset: Offset
@@ -52,9 +51,9 @@ class Summary(NamedTuple):
 
 
 class SparseIndex:
-    """The three columns. Only the writer adds entries; readers of other threads see a growing prefix.
+    """The three columns. Only the writer adds entries; readers on other threads see a growing prefix.
 
-    `positions` grows last, so an entry that a reader counts by it is complete.
+    `positions` grows last, so an entry that is counted by `positions` is complete.
     """
 
     __slots__ = ("base_offset", "interval_bytes", "offsets", "positions", "times")
@@ -70,7 +69,7 @@ class SparseIndex:
         return len(self.positions)
 
     def add(self, offset: Offset, position: int, time_before: int) -> None:
-        """An entry for the batch of base offset `offset`."""
+        """Add an entry for the batch with base offset `offset`."""
         self.offsets.append(offset - self.base_offset)
         self.times.append(time_before)
         self.positions.append(position)
@@ -104,12 +103,12 @@ class SparseIndex:
         return self.positions[entry - 1] if entry else 0
 
     def before_time(self, timestamp: int) -> int:
-        """A position before which every batch is older than `timestamp`, an interval away at most."""
+        """A position before which every batch is older than `timestamp`, at most one interval before the batch."""
         entry = bisect_left(self.times, timestamp, 0, len(self.positions))
         return self.positions[entry - 1] if entry else 0
 
     def cut(self, size_bytes: int) -> SparseIndex:
-        """A copy that knows only what begins before `size_bytes`."""
+        """A copy with only the entries of batches that begin before `size_bytes`."""
         result = SparseIndex(self.base_offset, self.interval_bytes)
         count = bisect_left(self.positions, size_bytes)
         result.offsets = self.offsets[:count]
@@ -145,7 +144,7 @@ class IndexHeader(NamedTuple):
 
 
 def decode_header(data: bytes) -> IndexHeader | None:
-    """The fixed part, or None if these are not the first bytes of a sound index file."""
+    """The fixed part, or None if these are not the first bytes of a valid index file."""
     if len(data) < HEADER_SIZE:
         return None
     (checksum,) = _CHECKSUM.unpack_from(data, _HEADER.size)

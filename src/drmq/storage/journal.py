@@ -1,33 +1,35 @@
 """The journal: one sync for the small appends of many logs.
 
-A sync of a file that has grown makes the file system commit its own books, which takes several times as long as the
-flush of the disk, and every log has a file of its own. So what one cycle of the writer has added to all of its logs, if
-that is little, is written a second time, into one file that has its size already, and that file is synced. The logs'
-own files are synced later, when nobody waits. Large appends do without: for them the second write would cost more than
-the syncs it saves.
+A sync of a file that has grown makes the file system commit its own metadata, which takes several times as long as the
+disk's flush, and every log has a file of its own. So if one cycle of the writer has appended only little to all logs
+together, these bytes are written a second time, into one file whose size does not change, and only that file is synced.
+The logs' own files are synced later, when no request waits for it. Large appends bypass the journal: for them the
+second write would cost more than the syncs that it saves.
 
 There are two files, written in turn:
 
-    data directory/journal-0, journal-1     rows of records, each at a multiple of 4 KiB
-    data directory/journal-forgotten        logs whose entries are void up to a sequence number; mostly not there
+    data directory/journal-0, journal-1     a sequence of records, each at a multiple of 4 KiB
+    data directory/journal-forgotten        logs whose entries are void up to a sequence number; usually absent
 
-When one file is full, the other is begun anew, but only once all that it has entries of is synced where it belongs;
-the writer has that done in the background (`due`), a little at a time: what a log has not synced is also what a disk
-must write at once when it is, while everybody's next sync waits behind it. Until then logs are synced one by one, as if
-there were no journal. A file begins small, and is made longer while the other one is in use (`begin_lengthening`): a
-sync of a file that has just grown is a slow one.
+When one file is full, the journal switches to the other and overwrites it from the start, but only once every log that
+has entries in it has synced them in its own files. The writer does these syncs in the background (`due`), a few at a
+time: the disk must write all unsynced bytes of a log at once when that log is synced, and every other sync waits
+meanwhile. Until the other file is free, logs are synced one by one, as if there were no journal. A file is small at
+first, and is lengthened while the other one is in use (`begin_lengthening`), because a sync of a file that has just
+grown is slow.
 
-Records are numbered, and each names the first that still counts: the newest record tells which others do. Nothing that
-counts is ever overwritten: the last page of a file is kept for a record that says so of the other one.
+Records are numbered, and each one names the first record that is still valid, so the newest record says which others
+are valid. A valid record is never overwritten: the last page of a file is reserved for a record which says that the
+other file is no longer valid.
 
 **What an entry says**: these bytes belong at this position of this segment, and with them the log ends at this offset.
-At the start, `replay` writes all of them to their places once more, in the order in which they came, before any log is
-opened. Bytes at a position of a log never change, so this does no harm to what is there already. They do change
-when a log is cut or begun anew: whoever does that has its entries forgotten first.
+At the next start, `replay` writes all valid entries to their positions again, in their original order, before any log
+is opened. Bytes at a position of a log never change, so this does not harm bytes that are there already. They do change
+when a log is truncated or reset, so its entries are made void first (`forget`).
 
-A torn record at the end was never promised to anybody. One that is missing although a later one is there was. What it
-held may be in the logs all the same, or may not; and since a replica that is not sure to have what it has acknowledged
-must not vote, the directory is refused.
+A torn record at the end was never acknowledged. A record that is missing although a later one exists was acknowledged.
+Its content may or may not be in the logs. A replica that may have lost what it has acknowledged must not vote, so the
+directory is refused.
 """
 
 from __future__ import annotations
@@ -56,27 +58,28 @@ _logger = logging.getLogger(__name__)
 JOURNAL_NAMES = ("journal-0", "journal-1")
 FORGOTTEN_NAME = "journal-forgotten"
 FILE_BYTES = 16 << 20
-"""The size of each file. Larger: logs are synced less often, and a start after a crash reads more."""
+"""The size of each file. If larger, logs are synced less often, and a start after a crash reads more."""
 TAKEN_BYTES_MAX = 512 << 10
-"""What a cycle may have appended to be journaled. Beyond that, writing it twice costs more than a sync per log."""
+"""How much a cycle may append to use the journal. Above this, writing twice costs more than one sync per log."""
 PAGE_BYTES = 4096
-"""A record begins on a page of its own: what is durable is never written again together with what follows it."""
+"""Each record begins on a new page, so that durable bytes are never written again together with later ones."""
 STEPS = 16
-"""The parts of a file: it is made longer by one at a time, and after each that is written a log may be due."""
+"""The number of parts of a file. It is lengthened by one part at a time; each time one is filled, a log may be
+synced."""
 FREE_FILES_MIN = 16
-"""A file is made longer on a disk that has room for so many more."""
+"""A file is lengthened only if the disk has free space for this many more files of its full size."""
 _MAGIC = b"DMQJ"
 _VERSION = 1
 _HEAD = Struct("<4sII")
 """Magic, version, checksum of all that follows."""
 _BODY = Struct("<IQQI")
-"""Size of the record, its sequence number, the first that counts, number of entries."""
+"""Size of the record, its sequence number, the first valid sequence number, number of entries."""
 _ENTRY = Struct("<qqqIH")
 """Segment, position in it, end offset of the log, size of the bytes, size of the log's name; then name and bytes."""
 
 
 class Entry(NamedTuple):
-    """An entry as it is found in a journal."""
+    """An entry as read from a journal."""
 
     log: str
     """The log's directory, relative to the data directory."""
@@ -87,11 +90,11 @@ class Entry(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as it is found in a journal."""
+    """A record as read from a journal."""
 
     sequence: int
     first_sequence: int
-    """The oldest record that counts, as long as this one is the newest."""
+    """The oldest valid record, as long as this record is the newest."""
     file: int
     end: int
     """Where the next record of the same file begins."""
@@ -99,46 +102,49 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """The journal of a data directory. The writer calls all but `forget` and what `begin_lengthening` returns."""
+    """The journal of a data directory. Only the writer calls it, except `forget` and the lengthening function."""
 
     def __init__(self, files: Files, root: str, secret: str, file_bytes: int = FILE_BYTES) -> None:
-        """Put back what the journal holds, and let it begin anew. Raises `DirectoryUnreadable`, `OSError`.
+        """Write the journal's entries back to the logs, then empty it. Raises `DirectoryUnreadable`, `OSError`.
 
-        A disk that does not take the first record keeps nobody from starting: then there is no journal this time.
+        If the disk does not accept the first record, the node still starts, but without a journal.
 
-        `secret` is part of all checksums. No client knows it, so that none can make a record by its records.
+        `secret` is part of all checksums. No client knows it, so a client cannot forge a journal record inside its
+        data.
         """
         self._files = files
         self._root = root
         self.seed = seed_of(secret)
         self._file_bytes = file_bytes
         self._step_bytes = max(file_bytes // STEPS, 3 * PAGE_BYTES)
-        """At least a record, and the page behind it that is kept."""
+        """At least one record and the reserved page after it."""
         self._lock = Lock()
         self._failure: str | None = None
         newest = replay(files, root, self.seed) or Record(0, 0, 0, 0, [])
         self._current, self._position, self._sequence = newest.file, newest.end, newest.sequence
         if newest.first_sequence == newest.sequence and newest.end + 2 * PAGE_BYTES > file_bytes:
-            # It counts alone, so the other file is free. Else each start would make this one a little longer.
+            # Only this record is valid, so the other file is free. Otherwise each start would make this file a little
+            # longer.
             self._current, self._position = 1 - newest.file, 0
         self._first_sequence = self._begun_sequence = 0
-        """The first record that counts, and the first of the file in use."""
+        """The first valid record, and the first record of the file in use."""
         self._present: list[dict[str, tuple[Log, Offset]]] = [{}, {}]
-        """The logs that have entries in each file, and the offset up to which these make them durable."""
+        """For each file: the logs that have entries in it, and the offset up to which the entries make them durable."""
         self._forgotten: dict[str, int] = {}
         self._handles: list[OpenFile] = []
         self._sizes: list[int] = []
-        """How long the files are. Records are written below only, so that whoever makes one longer is alone there."""
+        """The length of each file. Records are written only below it, so the thread that lengthens a file has no
+        competitor."""
         self._next_due = self._position + self._step_bytes
-        """Where in the file in use the next log is synced."""
+        """The position in the file in use at which the next log is synced."""
         self._is_lengthening = self._is_too_short = False
         self._may_lengthen = True
-        """Once for each time that the files change places: a disk without space is not asked again and again."""
+        """True once per switch of the files, so that a full disk is not tried again and again."""
         if not self._open_files() or not self._begin_anew():
             self._remove_files(newest.file)
 
     def close(self) -> None:
-        """Leave nothing to put back, if all logs are synced."""
+        """If all logs are synced, leave a journal with nothing to replay."""
         with self._lock:
             if self._failure is None and not self._unsynced(0) and not self._unsynced(1):
                 self._begin_anew()
@@ -147,7 +153,7 @@ class Journal:
     # The writer's side
 
     def take(self, logs: Sequence[Log]) -> bool:
-        """Make durable what these logs have appended; False if they must be flushed one by one."""
+        """Make the unflushed appends of these logs durable. Returns False if the logs must be flushed one by one."""
         if self._failure is not None:
             return False
         found = [(log, log.unflushed()) for log in logs]
@@ -157,7 +163,7 @@ class Journal:
         with self._lock:
             if not self._make_room(parts):
                 return False
-            # Before it is written: a record whose sync fails may be found all the same.
+            # Recorded before the write: a record whose sync fails may still be found at the next start.
             for log, unflushed in found:
                 self._present[self._current][self._key(log.name)] = log, unflushed.end_offset
             if not self._write(parts, len(found), self._first_sequence):
@@ -167,10 +173,10 @@ class Journal:
         return True
 
     def due(self, count: int) -> list[Log]:
-        """Up to `count` logs to sync: those that keep the file that is not in use from being begun anew.
+        """Up to `count` logs that must be synced before the file that is not in use can be overwritten.
 
-        With none of these, and one more step of the file in use written: the log that has most to sync, if that is as
-        much as a step. For less it is not worth it: many logs are written to, and each is synced soon enough.
+        If there are none, and one more part of the file in use is filled: the log with the most unsynced bytes, if it
+        has at least one part of them. Less is not worth a sync: there are many logs, and each is synced soon enough.
         """
         with self._lock:
             due = _sound(self._unsynced(1 - self._current))[:count]
@@ -181,9 +187,10 @@ class Journal:
         return due
 
     def begin_lengthening(self) -> Callable[[], None] | None:
-        """What makes the file that is not in use as long as it may be, for another thread to do; mostly None.
+        """A function that lengthens the file not in use to its full size, to be called on another thread; usually None.
 
-        Only once the file in use is half full, or was too short: journals of tests and of idle nodes stay small.
+        Only once the file in use is half full, or was too short, so that the journals of tests and idle nodes stay
+        small.
         """
         other = 1 - self._current
         if self._is_lengthening or self._failure is not None or self._sizes[other] >= self._file_bytes:
@@ -196,14 +203,14 @@ class Journal:
 
     @property
     def is_pressed(self) -> bool:
-        """Whether the other file is needed soon, and not free: whoever appends had better help with what is due."""
+        """Whether the other file is needed soon and is not free, so that the writer should sync the due logs itself."""
         if self._failure is not None or self._position < self._sizes[self._current] * 3 // 4:
             return False
         with self._lock:
             return bool(_sound(self._unsynced(1 - self._current)))
 
     def forget(self, name: str) -> None:
-        """Durably make void the entries of a log, all of which is synced, or given up. Raises `OSError`."""
+        """Durably make the entries of a log void, once it is synced or discarded. Raises `OSError`."""
         key = self._key(name)
         with self._lock:
             if not any(key in present for present in self._present):
@@ -219,7 +226,7 @@ class Journal:
     # Inside
 
     def _open_files(self) -> bool:
-        """Have both files open, with room for a first record and the page that is kept."""
+        """Open both files, with space for a first record and the reserved page."""
         try:
             paths = [f"{self._root}/{name}" for name in JOURNAL_NAMES]
             self._handles = [OpenFile(self._files, self._files.open(path, create=True)) for path in paths]
@@ -239,37 +246,40 @@ class Journal:
         self._sizes[file] = end
 
     def _lengthen(self, file: int) -> None:
-        """A step at a time, each synced: no sync of the writer's is to wait for all of it."""
+        """Lengthen a file one part at a time, each synced, so that a sync of the writer never waits for all of it."""
         try:
-            # With a handle of its own: each is told of an error once, and the one for a record is the writer's to hear.
+            # With its own handle: the kernel reports an error once per handle, and the writer's handle must see the
+            # errors of its records.
             own = OpenFile(self._files, self._files.open(f"{self._root}/{JOURNAL_NAMES[file]}"))
             while self._sizes[file] < self._file_bytes:
                 if self._files.free_bytes(self._root) < FREE_FILES_MIN * self._file_bytes:
-                    _logger.info("%s: little space is left on the disk, so the journal stays small", self._root)
+                    _logger.info("%s: the disk has little free space, so the journal stays small", self._root)
                     break
                 self._add_zeros(own.handle, file, min(self._sizes[file] + self._step_bytes, self._file_bytes))
                 self._files.sync(own.handle)
         except OSError as error:
-            # What is there can be used. The next attempt is made when files have changed places.
+            # The present size can still be used. The next attempt is made after the files have been switched.
             _logger.warning("%s: the journal cannot be made larger: %s", self._root, error.strerror or error)
         finally:
             self._is_lengthening = False
 
     def _give_up(self, error: OSError) -> None:
-        """What was synced before stays good. The logs hold the same bytes and are synced one by one from now on."""
+        """Stop using the journal. What was synced stays valid, and the logs are synced one by one from now on."""
         self._failure = error.strerror or str(error)
-        _logger.error("%s: the journal is not used any more: %s", self._root, self._failure)
+        _logger.error(
+            "%s: the journal is no longer used, and logs are synced one by one: %s", self._root, self._failure
+        )
 
     def _key(self, name: str) -> str:
-        """A log's place within the data directory, wherever that may be moved to."""
+        """A log's path relative to the data directory, so that the directory can be moved."""
         return name[len(self._root) + 1 :]
 
     def _unsynced(self, file: int) -> list[Log]:
         return [log for log, end_offset in self._present[file].values() if log.synced_offset < end_offset]
 
     def _make_room(self, parts: Sequence[Buffer]) -> bool:
-        """Go over to the other file if this one is full; False if that one is not free, or too short."""
-        needed = _padded(_record_size(parts)) + PAGE_BYTES  # the last page says that the other file does not count
+        """Switch to the other file if this one is full. Returns False if the other one is in use or too short."""
+        needed = _padded(_record_size(parts)) + PAGE_BYTES  # The last page is for the record that voids the other file.
         if self._position + needed <= self._sizes[self._current]:
             return True
         other = 1 - self._current
@@ -287,7 +297,7 @@ class Journal:
         return True
 
     def _write(self, parts: Sequence[Buffer], entry_count: int, first_sequence: int) -> bool:
-        """Write a record behind the last one, and sync it; from then on the first that counts is `first_sequence`."""
+        """Write and sync a record after the last one. From then on `first_sequence` is the first valid record."""
         self._sequence += 1
         size = _record_size(parts)
         end = self._position + _padded(size)
@@ -307,7 +317,7 @@ class Journal:
         return True
 
     def _remove_files(self, newest: int) -> None:
-        """Leave no journal. A file without the newer one is a whole row of records, the newer one alone may not be."""
+        """Remove both files, the newer first: the older one alone is complete, the newer one alone may not be."""
         for file in (newest, 1 - newest):
             path = f"{self._root}/{JOURNAL_NAMES[file]}"
             if self._files.exists(path):
@@ -315,7 +325,7 @@ class Journal:
                 self._files.sync_directory(self._root)
 
     def _begin_anew(self) -> bool:
-        """Durably make void all there is, by a record that is the first to count."""
+        """Durably make all records void, by writing a record that names itself as the first valid one."""
         if not self._write([], 0, self._sequence + 1):
             return False
         self._first_sequence = self._begun_sequence = self._sequence
@@ -329,7 +339,7 @@ class Journal:
 
 
 def seed_of(secret: str) -> int:
-    """What the checksums of a journal begin with."""
+    """The start value for the checksums of a journal."""
     return crc32c(secret.encode())
 
 
@@ -362,7 +372,7 @@ def _encode_entries(entries: Sequence[tuple[str, Unflushed]]) -> list[Buffer]:
 
 
 def read_records(data: Buffer, file: int, seed: int) -> Iterator[Record]:
-    """The sound records of one journal file, in the order of their places; those of earlier rounds included."""
+    """The intact records of one journal file, by position, including those of earlier uses of the file."""
     view, position = memoryview(data), 0
     while position + _HEAD.size + _BODY.size <= len(view):
         magic, version, checksum = _HEAD.unpack_from(view, position)
@@ -388,7 +398,7 @@ def _decode_entries(view: memoryview, count: int) -> list[Entry]:
 
 
 def counting_records(records: Sequence[Record]) -> tuple[list[Record], int]:
-    """Those of the sound records that count, in order, and how many that should be there are missing."""
+    """The valid ones of the intact records, in order, and how many valid records are missing."""
     newest = max(records, default=None)
     if newest is None:
         return [], 0
@@ -397,7 +407,7 @@ def counting_records(records: Sequence[Record]) -> tuple[list[Record], int]:
 
 
 def entries_by_log(counting: Sequence[Record], forgotten: Mapping[str, int]) -> dict[str, list[Entry]]:
-    """The entries that are to be put back, in order."""
+    """The entries to write back, in order."""
     logs: dict[str, list[Entry]] = {}
     for record in counting:
         for entry in record.entries:
@@ -407,7 +417,7 @@ def entries_by_log(counting: Sequence[Record], forgotten: Mapping[str, int]) -> 
 
 
 def replay(files: Files, root: str, seed: int) -> Record | None:
-    """Put everything that counts in its place, durably; returns the newest record. May be repeated at will."""
+    """Durably write all valid entries to their positions, and return the newest record. May be repeated."""
     records: list[Record] = []
     for file, name in enumerate(JOURNAL_NAMES):
         path = f"{root}/{name}"
@@ -418,9 +428,9 @@ def replay(files: Files, root: str, seed: int) -> Record | None:
         return None
     if missing_count:
         raise DirectoryUnreadable(
-            f"{root}: {missing_count} records of {' and '.join(JOURNAL_NAMES)} are damaged, which hold what was "
-            "acknowledged last; restore them from a backup, or start with an empty directory. If the machine has not "
-            "been without power since this node ran, its logs have all of it, and the two files may be removed"
+            f"{root}: {missing_count} records of {' and '.join(JOURNAL_NAMES)} are damaged, and they hold the "
+            "latest acknowledged appends; restore them from a backup, or start with an empty directory. If the machine "
+            "has not lost power since this node last ran, its logs are complete, and the two files may be removed"
         )
     path = f"{root}/{FORGOTTEN_NAME}"
     forgotten = read_forgotten(path, _read_file(files, path)) if files.exists(path) else {}
@@ -436,19 +446,19 @@ def _read_file(files: Files, path: str) -> bytes:
 
 
 def _put_back(files: Files, directory: str, entries: Sequence[Entry]) -> None:
-    """Write a log's entries to their places."""
+    """Write a log's entries to their positions."""
     flushed_file = FlushedFile(files, f"{directory}/{FLUSHED_NAME}")
     flushed = flushed_file.read()
     last = entries[-1]
     if flushed is not None and flushed.is_clean and flushed.offset >= last.end_offset:
-        # Closed in order after these. One that was closed before them may still say so: that it was opened again may
-        # have been in a page that was never written.
+        # The log was closed cleanly after these entries. A log that was closed before them may also be marked clean:
+        # the removal of the mark may have been in a page that was never written to the disk.
         return
     opened: dict[Offset, OpenFile | None] = {}
     for entry in entries:
         if entry.segment not in opened:
             path = f"{directory}/{entry.segment:020d}{LOG_SUFFIX}"
-            # Retention may have removed it since.
+            # Retention may have removed the segment since.
             opened[entry.segment] = OpenFile(files, files.open(path)) if files.exists(path) else None
         file = opened[entry.segment]
         if file is not None:
@@ -457,7 +467,7 @@ def _put_back(files: Files, directory: str, entries: Sequence[Entry]) -> None:
         if file is not None:
             files.sync(file.handle)
     if flushed is None or flushed.offset < last.end_offset:
-        # Who opens the log learns how far it was promised, whatever has become of its files.
+        # Opening the log then knows how far it was acknowledged, whatever happened to its files.
         flushed_file.write(Flushed(False, last.end_offset, last.segment, last.position + len(last.data)))
 
 
@@ -467,12 +477,12 @@ def _write_forgotten(files: Files, path: str, forgotten: Mapping[str, int]) -> N
 
 
 def read_forgotten(path: str, data: bytes) -> dict[str, int]:
-    """For each log that was forgotten, the last record whose entries of it are void."""
+    """For each forgotten log: the last record whose entries for it are void."""
     checksum, _, content = data.rstrip(b"\n").partition(b" ")
     if checksum != b"%08x" % crc32c(content):
         raise DirectoryUnreadable(
             f"{path} is damaged, and without it the journal cannot be used; restore it from a backup, or start with "
-            "an empty directory. If the machine has not been without power since this node ran, its logs have all "
-            f"there is, and it may be removed together with {' and '.join(JOURNAL_NAMES)}"
+            "an empty directory. If the machine has not lost power since this node last ran, its logs are complete, "
+            f"and it may be removed together with {' and '.join(JOURNAL_NAMES)}"
         )
     return {str(log): int(sequence) for log, sequence in json.loads(content).items()}

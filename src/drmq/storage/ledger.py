@@ -1,38 +1,38 @@
-"""The ledger: one small file per partition with what a replica must not forget beside its batches.
+"""The ledger: one small file per partition with the state that a replica must not lose, besides its batches.
 
-Segments hold nothing but client batches. A replica also has a term and a vote, entries of its own (no-ops,
-configurations), and a base: what lies before the first entry of its log. A replica that forgets
-its vote may vote twice in one term and make two leaders. So a call here returns when its change is durable, and a
-file that cannot be read is never taken for a new one.
+Segments hold only client batches. A replica also has a term and a vote, internal entries (no-ops, configurations), and
+a base: the position before the first entry of its log. A replica that loses its vote may vote twice in one term and
+elect two leaders. So a call here returns only when its change is durable, and a file that cannot be read is never
+replaced by a new one.
 
-**One call is one record, one write, one sync.** However it is torn, a record reads back whole or not at all
-(`ledger_format`), so a crash leaves the state before the call or after it.
+**One call is one record, one write, one sync.** A torn record is recognised (`ledger_format`), so a crash leaves either
+the state before the call or the state after it.
 
-**A torn tail or damage?** Each call ends with its sync, so a crash can only spoil the last record. After each
-sync the marks say how far the file is durable. After `kill -9` they are exact; after a power cut they may be old or
-torn, but never say too much. What does not read back below that mark, or has a sound record behind it, was
-promised: `LedgerCorrupt`, and nothing is changed. Anything else is an unfinished last write, and is wiped out.
+**A torn tail or damage?** Each call ends with its sync, so a crash can damage only the last record. After each sync the
+marks say how far the file is durable. After `kill -9` they are exact. After a power cut they may be old or torn, but
+never claim too much. A record that cannot be read and lies below the mark, or has a valid record after it, was
+acknowledged: `LedgerCorrupt`, and nothing is changed. Anything else is an unfinished last write and is overwritten with
+zeros.
 
-**What opening finds is made durable again** from the mark on, by writing it once more. After `kill -9` it may be
-in the page cache only; and after a failed sync the kernel takes its pages for clean, so that a sync alone proves
-nothing.
+**What opening finds is made durable again** from the mark on, by writing it again. After `kill -9` it may be only in
+the page cache; and after a failed sync the kernel considers the pages clean, so a sync alone proves nothing.
 
-**Space is kept back.** The file is extended by zeros, written and synced, before they are needed. So votes and no-ops
-can be stored while the disk is full, and most syncs do not have to write a new file size. (A file system that never
-overwrites in place, like btrfs, does not keep that promise; a write that fails there fences the ledger.)
+**Space is reserved.** The file is extended with zeros, written and synced, before they are needed. So votes and no-ops
+can be stored while the disk is full, and most syncs need not write a new file size. (A file system that never
+overwrites in place, such as btrfs, does not honour this reservation; a write that fails there fences the ledger.)
 
-**It is rewritten** as a new file when it has grown and is mostly dead records. Removing entries is a record like any
-other: nothing is ever cut from a file that is in use.
+**It is rewritten** as a new file when it has grown and consists mostly of obsolete records. Removing entries is a
+record like any other: a file that is in use is never truncated.
 
 Always true between calls:
 
-- the ballot's term never falls, and a vote given in a term stays;
-- indexes of the entries rise, their terms and offsets never fall, and all lie behind the base;
-- `base`, `ballot` and `entries` are on disk as they are shown, also when a call has failed;
-- after a failed write or sync of the file nothing more is written to it: `LogFenced`.
+- the ballot's term never decreases, and a vote cast in a term does not change;
+- indexes of the entries increase, their terms and offsets never decrease, and all are after the base;
+- `base`, `ballot` and `entries` are on disk exactly as they are shown, also when a call has failed;
+- after a failed write or sync of the file, nothing more is written to it: `LogFenced`.
 
-**What cannot be noticed:** a sound older copy of the file put in its place, or that of another partition, and damage
-to the very last record when a power cut also took the mark that covered it. A backup of a ledger is therefore worse
+**What cannot be detected:** that the file was replaced by a valid older copy, or by that of another partition; and
+damage to the last record if a power cut also lost the mark that covered it. A backup of a ledger is therefore worse
 than none: a replica without a ledger joins again as a new member, one with an old ledger may vote twice.
 """
 
@@ -78,19 +78,19 @@ _logger = logging.getLogger(__name__)
 LEDGER_NAME = "ledger"
 
 RESERVE_BYTES = 8 * 1024
-"""How far the file is extended ahead of its last record."""
+"""How many zeros are added after the last record."""
 RESERVE_BYTES_MIN = 4 * 1024
-"""When less than this is left, it is extended: enough for about sixty elections on a full disk."""
+"""If fewer zeros than this are left, more are added: enough for about sixty elections on a full disk."""
 REWRITE_BYTES = 64 * 1024
-"""A file smaller than this is not rewritten, nor one that grew by less since it was last considered."""
+"""A smaller file is not rewritten, nor one that grew by less than this since the last check."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Ledger:
-    """The open ledger of one replica. One thread changes it; any may read `base`, `ballot`, `entries` and `commit`.
+    """The open ledger of one replica. One thread changes it; any thread may read its properties.
 
-    A call that breaks one of the rules above is a bug, and fails an assertion before anything has changed.
+    A call that violates one of the rules above is a bug, and fails an assertion before anything has changed.
     """
 
     __slots__ = (
@@ -99,16 +99,16 @@ class Ledger:
     )  # fmt: skip
 
     def __init__(self, files: Files, path: str, file: OpenFile, facts: Facts, commit: int, end: int, size: int) -> None:
-        """Not for callers: use `create` or `open`."""
+        """Internal: use `create` or `open`."""
         self._files = files
         self._path = path
         self._file = file
         self._facts = facts
         self._commit = commit
         self._end = end
-        """Where the next record goes; everything before it is durable."""
+        """The position of the next record; everything before it is durable."""
         self._size = size
-        """How far the file is extended; from `_end` on it holds zeros."""
+        """The size of the file; from `_end` on it holds zeros."""
         self._rewrite_at = REWRITE_BYTES
         self._is_short = False
         self._fenced: str | None = None
@@ -116,10 +116,10 @@ class Ledger:
 
     @classmethod
     def create(cls, directory: str, base: LedgerBase, files: Files = OS_FILES) -> Ledger:
-        """A new ledger, durable with its directory. There must be none yet: replacing one would forget a vote."""
+        """A new ledger, durable with its directory. None may exist yet: replacing one would lose a vote."""
         path = f"{directory}/{LEDGER_NAME}"
         make_directories(files, directory)
-        # Before the file has its name: so whoever finds the file need not think of the directories above again.
+        # Before the file gets its name, so that code which finds the file need not sync the directories above it again.
         sync_ancestors(files, directory)
         assert not files.exists(path), f"{path} exists; it must be opened, not created"
         facts = NO_FACTS._replace(base=base)
@@ -130,7 +130,7 @@ class Ledger:
 
     @classmethod
     def open(cls, directory: str, files: Files = OS_FILES) -> Ledger:
-        """The ledger in `directory`, without what an unfinished call left. Raises `LedgerMissing`, `LedgerCorrupt`."""
+        """Open the ledger in `directory`, without an unfinished last write. Raises `LedgerMissing`, `LedgerCorrupt`."""
         path = f"{directory}/{LEDGER_NAME}"
         try:
             file = OpenFile(files, files.open(path))
@@ -144,7 +144,7 @@ class Ledger:
         ledger = cls(files, path, file, facts, commit, end, len(data))
         try:
             ledger._settle(data, durable)
-            # Creating or rewriting it may have been stopped between the rename and this.
+            # A previous process may have been stopped after the rename and before this sync.
             files.sync_directory(directory)
             ledger._write_marks()
         except OSError as error:
@@ -152,7 +152,7 @@ class Ledger:
         return ledger
 
     def _settle(self, data: bytes, durable: int) -> None:
-        """Write what was found behind the mark again, and zeros over what an unfinished write left."""
+        """Write again what was found after the mark, and overwrite an unfinished write with zeros."""
         remains = max(len(data.rstrip(b"\0")) - self._end, 0)
         if remains:
             _logger.warning("%s: wiped out %d bytes of an unfinished write at %d", self._path, remains, self._end)
@@ -167,7 +167,7 @@ class Ledger:
 
     @property
     def base(self) -> LedgerBase:
-        """What lies before the log's first entry."""
+        """The position before the log's first entry."""
         return self._facts.base
 
     @property
@@ -177,56 +177,56 @@ class Ledger:
 
     @property
     def entries(self) -> Sequence[OwnEntry]:
-        """The entries behind the base, in order. What was handed out never changes."""
+        """The entries after the base, in order. A returned sequence never changes."""
         return self._facts.entries
 
     @property
     def commit(self) -> int:
         """The last noted commit index, or an earlier one after a crash; never below the base.
 
-        It is not ordered with anything else: after a power cut it may lie beyond what is left of the log.
+        It is not ordered with other writes: after a power cut it may be beyond the end of the log.
         """
         return max(self._commit, self._facts.base.index)
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a write or sync has failed, so that only opening it again tells what is on the disk."""
+        """Whether a write or sync has failed, so that only opening the ledger again shows what is on the disk."""
         return self._fenced is not None
 
     # Changes
 
     def save_ballot(self, ballot: Ballot) -> None:
-        """Durably remember a term and a vote. Only then may anyone be told."""
+        """Durably store a term and a vote. Only after that may they be sent to other nodes."""
         self._check_usable()
         if ballot != self.ballot:
             self._store(ballot_record(ballot))
 
     def append(self, entries: Sequence[OwnEntry]) -> None:
-        """Durably add entries, all or none. Raises `DiskFull`, and goes on, if even the space kept back is used up."""
+        """Durably add entries, all or none. Raises `DiskFull`, and stays usable, if the reserve is used up too."""
         self._check_usable()
         if entries:
             self._store(entries_record(entries))
 
     def truncate(self, from_index: int) -> None:
-        """Durably forget the entries from `from_index` on; where there are none, this costs nothing."""
+        """Durably remove the entries from `from_index` on; does nothing if there are none."""
         self._check_usable()
         assert from_index > self.base.index, (from_index, self.base.index)
         if self.entries and self.entries[-1].index >= from_index:
             self._store(truncation_record(from_index))
 
     def rebase(self, base: LedgerBase) -> None:
-        """Durably move the base forward; the entries up to its index go."""
+        """Durably move the base forward, and remove the entries up to its index."""
         self._check_usable()
         if base != self.base:
             self._store(rebase_record(base))
 
     def reset(self, base: LedgerBase, ballot: Ballot | None = None) -> None:
-        """A snapshot was installed: durably begin behind it, without entries, and with the ballot as it is, or this."""
+        """Durably restart after an installed snapshot: no entries, and the given ballot or else the present one."""
         self._check_usable()
         self._store(whole_record(Facts(base, ballot or self.ballot, ())))
 
     def note_commit(self, index: int) -> None:
-        """Remember a commit index if it is a later one. It survives the process, and maybe not a power cut."""
+        """Store a commit index if it is higher. It survives a crash of the process, but possibly not a power cut."""
         self._check_usable()
         if index > self.commit:
             self._commit = index
@@ -236,7 +236,7 @@ class Ledger:
                 raise self._fence("noting the commit index", error) from error
 
     def close(self) -> None:
-        """Let go of the file; everything is durable already."""
+        """Close the file; everything is durable already."""
         if not self._is_closed:
             self._is_closed = True
             del self._file
@@ -250,7 +250,7 @@ class Ledger:
             raise LogFenced(self._path, self._fenced)
 
     def _store(self, body: bytes) -> None:
-        """Make a change durable, then show it."""
+        """Make a change durable, then make it visible."""
         facts = after(self._facts, body)
         record = framed(self._end, body)
         self._reserve(len(record))
@@ -265,11 +265,11 @@ class Ledger:
         self._maybe_rewrite()
 
     def _write_marks(self) -> None:
-        """Say how far the file is durable; called after the sync that made it so."""
+        """Record how far the file is durable. Called after the sync."""
         self._files.write(self._file.handle, (packed_marks(self._commit, self._end),), MARKS_AT)
 
     def _reserve(self, record_bytes: int) -> None:
-        """Extend the file if a record of that size would leave too little behind it."""
+        """Extend the file if too little space would be left after a record of that size."""
         needed = self._end + record_bytes
         if needed + RESERVE_BYTES_MIN <= self._size:
             return
@@ -280,18 +280,18 @@ class Ledger:
         except OSError as error:
             if error.errno not in _FULL:
                 raise self._fence("extending the file", error) from error
-            # Nothing is lost: at most, some zeros were written behind the zeros.
+            # Nothing is lost: at most, some zeros were written after the zeros.
             if needed > self._size:
                 raise DiskFull(self._path, error) from error
             if not self._is_short:
                 self._is_short = True
-                _logger.warning("%s: the disk is full; %d bytes are kept back", self._path, self._size - self._end)
+                _logger.warning("%s: the disk is full; %d reserved bytes are left", self._path, self._size - self._end)
             return
         self._size = size
         self._is_short = False
 
     def _maybe_rewrite(self) -> None:
-        """Replace the file by a new one if it is large and mostly dead. A failure leaves the old one in use."""
+        """Replace the file by a new one if it is large and mostly obsolete. If that fails, the old one stays in use."""
         if self._end < self._rewrite_at:
             return
         self._rewrite_at = self._end + REWRITE_BYTES
@@ -301,22 +301,22 @@ class Ledger:
         try:
             file = _write_beside(self._files, self._path, content)
         except OSError as error:
-            _logger.warning("%s could not be rewritten and goes on growing: %s", self._path, error)
+            _logger.warning("%s could not be rewritten and continues to grow: %s", self._path, error)
             with suppress(OSError):
                 self._files.remove(_temporary(self._path))
             return
         try:
             _put_in_place(self._files, self._path)
         except OSError as error:
-            # Either file may be found after a power cut. Both hold all that was promised so far, so the call that
-            # led here has succeeded; but what came next would be in one of them only.
+            # After a power cut either file may be found. Both hold everything acknowledged so far, so the current call
+            # has succeeded. A later change, however, would be in only one of them.
             self._fence("replacing the file", error)
             return
         self._file, self._end, self._size = file, len(content), len(content) + RESERVE_BYTES
         self._rewrite_at = self._end + REWRITE_BYTES
 
     def _fence(self, action: str, error: OSError) -> LogFenced:
-        """Take no more changes; returns what to raise."""
+        """Accept no more changes; returns the exception to raise."""
         self._fenced = f"{action} failed: {error.strerror or error}"
         _logger.error("%s: %s", self._path, self._fenced)
         return LogFenced(self._path, self._fenced)
@@ -327,9 +327,9 @@ def _temporary(path: str) -> str:
 
 
 def _write_beside(files: Files, path: str, content: bytes) -> OpenFile:
-    """A durable file, with space kept back, that is yet to get the name `path`. Until then nothing has happened.
+    """Write a durable file with reserved space that will be renamed to `path`. Until then nothing has changed.
 
-    `replace_file` does this and the next step in one. Here they fail differently, and the file stays open.
+    `replace_file` does this and the rename in one step. Here the two steps fail differently, and the file stays open.
     """
     temporary = _temporary(path)
     if files.exists(temporary):
@@ -342,5 +342,5 @@ def _write_beside(files: Files, path: str, content: bytes) -> OpenFile:
 
 def _put_in_place(files: Files, path: str) -> None:
     files.rename(_temporary(path), path)
-    # Without this a power cut may bring back the old file, or none, after later votes went into the new one.
+    # Without this, a power cut may restore the old file, or none, after later votes were written to the new one.
     files.sync_directory(os.path.dirname(path))

@@ -1,16 +1,16 @@
-"""What a ledger's bytes mean: records, the facts they add up to, and the rules that no record may break.
+"""The format of a ledger: its records, the facts that they define, and the rules that no record may violate.
 
     head      magic, version, checksum of both
     marks     commit index, how far the file is durable, checksum; overwritten in place, not synced
     records   [length u32, crc32c u32, type u8, body], from the second sector on
-    zeros     space kept back
+    zeros     reserved space
 
-A record is one change, whole or not at all. Its checksum covers its position as well: bytes are a record only where
-they were written, not in the payload of another. Zeros never are one, because no length is zero. The first record says
-everything, so that a file can be begun from any state.
+A record is one change, complete or not there at all. Its checksum also covers its position: bytes are a record only
+where they were written, not inside the payload of another record. Zeros are never a record, because no length is zero.
+The first record contains the whole state, so that a file can start from any state.
 
-`after` is the only way from facts to facts. Changes go through it before they are written, and again when they are
-read, so what was accepted is what is found. There are no files here: see `ledger`.
+`after` is the only function that changes facts. Changes pass through it before they are written, and again when they
+are read, so reading finds exactly what was accepted. The files themselves are handled in `ledger`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MARKS = Struct("<QQI")
 _FRAME = Struct("<II")
 """Length of what follows, checksum."""
 _PLACE = Struct("<QI")
-"""Position of a record, length of its body: what the checksum covers beside the body."""
+"""Position of a record, length of its body: what the checksum covers besides the body."""
 _MAGIC = b"DMQL"
 _VERSION = 1
 MARKS_AT = 16
 _RECORDS_AT = 512
-"""Records begin in a sector of their own, so that overwriting the marks never touches one that holds a record."""
+"""Records begin in a sector of their own, so that overwriting the marks never touches a sector with a record."""
 
 _WHOLE, _BALLOT, _ENTRIES, _TRUNCATE, _REBASE = range(1, 6)
 """The types of records. The numbers are stored, so they never change."""
@@ -54,28 +54,28 @@ _BASE_FIELDS = Struct("<QQQ")
 """Index, term, offset; the rest of the record is the configuration."""
 
 _ADVICE = (
-    "nothing was changed; do not put an older copy in its place, which would forget votes: remove this replica's data, "
+    "nothing was changed; do not restore an older copy, which would lose votes: remove this replica's data, "
     "so that it joins again as a new member and copies the partition from the others"
 )
 
 
 class LedgerMissing(StorageError):
-    """There is no ledger in the directory. Only who knows that the replica is new may create one."""
+    """There is no ledger in the directory. Only a caller that knows the replica to be new may create one."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} is missing; if this replica is new, it is yet to be created; if it ever voted, then remove what "
-            "else is left of its data, so that it joins again as a new member"
+            f"{path} is missing; if this replica is new, it has not been created yet; if it has ever voted, remove the "
+            "rest of its data, so that it joins again as a new member"
         )
         self.path = path
 
 
 class LedgerCorrupt(StorageError):
-    """A ledger that does not read back as it was written, so that nobody knows how this replica voted."""
+    """A ledger that cannot be read back as it was written, so that this replica's votes are unknown."""
 
     def __init__(self, path: str, position: int, problem: str) -> None:
         self.finding = f"{path}, position {position}: {problem}"
-        """The message without the advice, for whoever has a better one."""
+        """The message without the advice, for callers that give better advice."""
         super().__init__(f"{self.finding}; {_ADVICE}")
         self.path = path
         self.position = position
@@ -83,7 +83,7 @@ class LedgerCorrupt(StorageError):
 
 
 class LedgerTooNew(StorageError):
-    """A ledger in a format that this version does not know. It may be perfectly sound."""
+    """A ledger in a format that this version does not know. It may be intact."""
 
     def __init__(self, path: str, version: int) -> None:
         super().__init__(
@@ -95,20 +95,20 @@ class LedgerTooNew(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class OwnEntry:
-    """An entry of the replica group's log that is not a batch."""
+    """An internal entry of the replica group's log: one that is not a batch."""
 
     index: int
     term: int
     kind: int
-    """A number from 0 to 255 that means nothing here."""
+    """A number from 0 to 255 that has no meaning in this package."""
     offset: int
-    """The log's next offset when it was appended."""
+    """The log's next offset when the entry was appended."""
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerBase:
-    """What lies before the log's first entry."""
+    """The position before the log's first entry."""
 
     index: int
     term: int
@@ -117,14 +117,14 @@ class LedgerBase:
 
 
 class Ballot(NamedTuple):
-    """The latest term that was heard of, and who got this replica's vote in it."""
+    """The latest known term, and the node that this replica voted for in it."""
 
     term: int
     vote: int = NO_VOTE
 
 
 class Facts(NamedTuple):
-    """All that the records of a ledger say."""
+    """The state that the records of a ledger define."""
 
     base: LedgerBase
     ballot: Ballot
@@ -135,14 +135,14 @@ NO_FACTS = Facts(LedgerBase(0, 0, 0, b""), Ballot(0), ())
 
 
 class RuleBroken(AssertionError):
-    """A change that no correct replica makes: a bug when it is asked for, damage when it is read."""
+    """A change that no correct replica makes: a bug when it is requested, damage when it is read."""
 
 
 # Writing
 
 
 def ballot_record(ballot: Ballot) -> bytes:
-    """The body of the record that remembers a term and a vote."""
+    """The body of the record that stores a term and a vote."""
     return _body(_BALLOT, _BALLOT_FIELDS.pack(*ballot))
 
 
@@ -152,7 +152,7 @@ def entries_record(entries: Sequence[OwnEntry]) -> bytes:
 
 
 def truncation_record(from_index: int) -> bytes:
-    """The body of the record that takes entries away."""
+    """The body of the record that removes entries."""
     return _body(_TRUNCATE, _INDEX_FIELD.pack(from_index))
 
 
@@ -162,7 +162,7 @@ def rebase_record(base: LedgerBase) -> bytes:
 
 
 def whole_record(facts: Facts) -> bytes:
-    """The body of the record that says everything, whatever was before it."""
+    """The body of the record that contains the whole state, independent of earlier records."""
     base = facts.base
     fields = _WHOLE_FIELDS.pack(*facts.ballot, base.index, base.term, base.offset, len(base.configuration))
     return _body(_WHOLE, fields, base.configuration, *_packed_entries(facts.entries))
@@ -185,7 +185,7 @@ def _checksum(position: int, body: bytes) -> int:
 
 
 def framed(position: int, body: bytes) -> bytes:
-    """The record with this body, to be written at `position` and nowhere else."""
+    """The record with this body, valid only at `position`."""
     return _FRAME.pack(len(body), _checksum(position, body)) + body
 
 
@@ -201,7 +201,7 @@ def _packed_head() -> bytes:
 
 
 def whole_file(facts: Facts, commit: int) -> bytes:
-    """The content of a new file, all of which is durable before it gets its name."""
+    """The content of a new file. All of it must be durable before the file gets its name."""
     record = framed(_RECORDS_AT, whole_record(facts))
     head = _packed_head().ljust(MARKS_AT, b"\0") + packed_marks(commit, _RECORDS_AT + len(record))
     return head.ljust(_RECORDS_AT, b"\0") + record
@@ -222,7 +222,7 @@ def check_head(path: str, data: bytes) -> None:
 
 
 def read_marks(data: bytes) -> tuple[int, int]:
-    """The commit index and how far the file is durable: lower bounds, and the lowest if the marks are torn."""
+    """The commit index and how far the file is durable. Both are lower bounds, and the lowest possible if torn."""
     commit, durable, _ = _MARKS.unpack_from(data, MARKS_AT)
     if data[MARKS_AT : MARKS_AT + _MARKS.size] != packed_marks(commit, durable) or durable < _RECORDS_AT:
         return 0, _RECORDS_AT
@@ -230,7 +230,7 @@ def read_marks(data: bytes) -> tuple[int, int]:
 
 
 def _record_at(data: bytes, position: int) -> bytes | None:
-    """The body of the sound record at `position`, or None if there is none."""
+    """The body of the valid record at `position`, or None if there is none."""
     start = position + _FRAME.size
     if start > len(data):
         return None
@@ -242,32 +242,32 @@ def _record_at(data: bytes, position: int) -> bytes | None:
 
 
 def read_records(path: str, data: bytes) -> tuple[Facts, int]:
-    """What the sound records from the first on say, and where they end."""
+    """The facts that the valid records define, and where these records end."""
     facts, position = NO_FACTS, _RECORDS_AT
     while (body := _record_at(data, position)) is not None:
         try:
             facts = after(facts, body)
         except (RuleBroken, StructError) as error:
-            raise LedgerCorrupt(path, position, f"a record that cannot be: {error}") from error
+            raise LedgerCorrupt(path, position, f"an impossible record: {error}") from error
         position += _FRAME.size + len(body)
     return facts, position
 
 
 def check_end(path: str, data: bytes, end: int, durable: int) -> None:
-    """Raise `LedgerCorrupt` unless all that can be missing behind `end` is an unfinished last write."""
+    """Raise `LedgerCorrupt` unless everything after `end` can be an unfinished last write."""
     if end == _RECORDS_AT:
         # A file gets its name only after its first record is durable.
         raise LedgerCorrupt(path, end, "the first record is unreadable")
     if end < durable:
         raise LedgerCorrupt(path, end, f"the record here is unreadable, and the file was durable up to {durable}")
     for position in range(end + 1, min(len(data.rstrip(b"\0")), len(data) - _FRAME.size)):
-        # The type first: it spares nearly all of the checksums.
+        # The type is checked first, which avoids nearly all of the checksums.
         if data[position + _FRAME.size] in _TYPES and _record_at(data, position) is not None:
             raise LedgerCorrupt(path, end, f"the record here is unreadable, and a sound one follows at {position}")
 
 
 def after(facts: Facts, body: bytes) -> Facts:
-    """What holds when a record was added to these facts. Raises `RuleBroken`."""
+    """The facts after a record was added. Raises `RuleBroken`."""
     kind = body[0]
     if kind == _WHOLE:
         term, vote, base_index, base_term, base_offset, size = _WHOLE_FIELDS.unpack_from(body, 1)

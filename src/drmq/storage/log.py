@@ -1,17 +1,16 @@
-"""What a log is: the interface that the broker sees, and the values that cross it.
+"""The interface of a log as the broker sees it, and the values that cross it.
 
-A log is a row of record batches with dense offsets. It knows nothing of topics, leaders or
-clients. Four offsets describe it, in this order, always:
+A log is a sequence of record batches with dense offsets. It knows nothing about topics, leaders or clients. Three
+offsets describe it, always in this order:
 
-    start_offset <= flushed_offset <= end_offset        (and readers stay below flushed_offset)
+    start_offset <= flushed_offset <= end_offset        (readers stay below flushed_offset)
 
-`SegmentLog` keeps it on disk, `MemoryLog` in memory; `tests/unit/storage/test_log_contract.py`
-holds for both.
+`SegmentLog` keeps a log on disk, `MemoryLog` in memory; both pass `tests/unit/storage/test_log_contract.py`.
 
 Threads. One thread changes a log (the `Writer`'s): `append`, `flush`, `sync`, `begin_sync`, `end_sync`, `on_journaled`,
-`truncate_suffix`, `drop_prefix`, `maybe_roll`, `retention_start`, `close`, `delete`. Any thread reads it at any
-time: the properties, `read`, `batch_at_time`, `headers`, `epoch_at`, `end_of_epoch`. Nothing is locked,
-because what readers see only grows, or is replaced as a whole.
+`truncate_suffix`, `drop_prefix`, `maybe_roll`, `retention_start`, `close`, `delete`. Any thread may read it at any
+time: the properties, `read`, `batch_at_time`, `headers`, `epoch_at`, `end_of_epoch`. There are no locks, because the
+data that readers see only grows or is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ SEGMENT_BYTES_MAX = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """How a log is cut into segments. Replace `log.options` to change it while the log is in use."""
+    """How a log is divided into segments. Replace `log.options` to change it while the log is in use."""
 
     segment_bytes: int = 128 << 20
     """A segment is sealed before it would grow beyond this (bytes; default 128 MiB).
 
-    Larger: fewer files, but retention frees space in coarser steps, and after a crash up to
-    this much is read again. Smaller: more files, and a sync of the directory for each.
+    Larger: fewer files, but retention frees space in larger steps, and after a crash up to this much is read again.
+    Smaller: more files, and a sync of the directory for each.
     """
 
     segment_ms: int = 7 * 24 * 3600 * 1000
     """A segment is sealed when its first record is this old (milliseconds; default 7 days).
 
-    Retention removes whole segments, and first seals the one in use if all it holds is too old.
-    Smaller values give time-based retention finer steps.
+    Retention removes whole segments, and first seals the one in use if all its records are too old. Smaller values let
+    time-based retention work in smaller steps.
     """
 
     index_interval_bytes: int = 4096
@@ -63,7 +62,7 @@ class LogOptions:
 
 
 class StoredBatch(NamedTuple):
-    """A batch as the log holds it."""
+    """A batch as stored in the log."""
 
     header: BatchHeader
     data: Buffer
@@ -77,7 +76,7 @@ class LatestTime(NamedTuple):
 
 
 class Unflushed(NamedTuple):
-    """What a log has appended since it was last durable. All of it lies in one segment."""
+    """The batches that a log has appended and not made durable yet. All of them are in one segment."""
 
     segment: Offset
     """The base offset of that segment."""
@@ -88,13 +87,13 @@ class Unflushed(NamedTuple):
 
 
 class Log(Protocol):
-    """A row of record batches; see the module's text for who may call what."""
+    """A sequence of record batches. The module docstring says which thread may call which method."""
 
     options: LogOptions
 
     @property
     def name(self) -> str:
-        """What to call this log in messages: its directory, or any name for one in memory."""
+        """The name of this log in messages: its directory, or any name for a log in memory."""
 
     @property
     def start_offset(self) -> Offset:
@@ -102,30 +101,30 @@ class Log(Protocol):
 
     @property
     def end_offset(self) -> Offset:
-        """The offset that the next batch gets."""
+        """The offset of the next batch."""
 
     @property
     def flushed_offset(self) -> Offset:
-        """Everything below survives a power cut. Readers stay below it."""
+        """Everything below this survives a power cut. Readers stay below it."""
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that the batches take."""
+        """The size of all batches in bytes."""
 
     @property
     def segment_count(self) -> int:
-        """How many pieces the log is stored in."""
+        """The number of segments."""
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a failed sync has ended appending for good."""
+        """Whether a failed sync has ended appending until the log is reopened."""
 
     @property
     def epochs(self) -> Sequence[EpochStart]:
-        """Each leader epoch in the log with its first offset, in order; the first use may read index files."""
+        """Each leader epoch in the log with its first offset, in order. The first use may read index files."""
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
-        """The leader epoch of the batch at `offset`, -1 if that is not in the log; the first use may read files."""
+        """The leader epoch of the batch at `offset`; -1 if that is not in the log. The first use may read files."""
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochStart:
         """The largest known epoch <= `epoch`, and the offset at which it ends, as OffsetForLeaderEpoch answers.
@@ -134,21 +133,20 @@ class Log(Protocol):
         """
 
     def latest_time(self, up_to: Offset | None = None) -> LatestTime:
-        """The largest record timestamp, below `up_to` if given, and the first batch that holds it; may read files."""
+        """The largest record timestamp, below `up_to` if given, and the first batch that has it. May read files."""
 
     def append(self, batches: Sequence[tuple[BatchHeader, Buffer]]) -> None:
-        """Write stamped batches, the first at `end_offset` and each at the end of the one before.
+        """Write stamped batches, the first at `end_offset` and each one at the end of the one before.
 
-        Of a header only what the broker stamps and the log needs is used: base offset, length, leader epoch,
-        last offset delta, largest timestamp; each must be as in the bytes, which nobody changes from now on.
-        Blocks. Raises `AppendFailed` (`DiskFull`): nothing at or beyond the `end_offset` it leaves is in
-        the log, which goes on. Raises `LogFenced`, `LogClosed`.
+        Of a header, only base offset, length, leader epoch, last offset delta and largest timestamp are used. Each must
+        be the same as in the bytes, which must not change any more. Blocks. Raises `AppendFailed` (`DiskFull`): nothing
+        at or after the resulting `end_offset` is in the log, which stays usable. Raises `LogFenced`, `LogClosed`.
         """
 
     def flush(self) -> None:
-        """Make everything appended durable and move `flushed_offset` to `end_offset`.
+        """Make everything that was appended durable and move `flushed_offset` to `end_offset`.
 
-        If that fails the log is fenced (`LogFenced`): see there why there is no second try.
+        If that fails, the log is fenced; `LogFenced` explains why there is no retry.
         """
 
     @property
@@ -157,33 +155,34 @@ class Log(Protocol):
 
     @property
     def unsynced_bytes(self) -> int:
-        """The size of that: what is in the journal, and not certain to be in the log's own files."""
+        """The size of the flushed batches that are in the journal and not yet synced in the log's own files."""
 
     def sync(self) -> None:
-        """As `flush`, in the log's own files: move `synced_offset` to `end_offset`, and `flushed_offset` with it."""
+        """Like `flush`, but in the log's own files: moves `synced_offset` and `flushed_offset` to `end_offset`."""
 
     def begin_sync(self) -> BackgroundSync | None:
-        """Have the log's own files synced up to `flushed_offset`: by whoever runs the answer, on any thread, while the
-        log is appended to. None if there is nothing to do.
+        """Prepare a sync of the log's own files up to `flushed_offset`; None if there is nothing to sync.
+
+        The result may be run on any thread while the log is appended to.
         """
 
     def end_sync(self) -> None:
-        """Wait for the sync that was begun, if there is one: move `synced_offset`, or raise as `sync` does."""
+        """Wait for the sync that was begun, if any: move `synced_offset`, or raise like `sync`."""
 
     def unflushed(self) -> Unflushed:
-        """What `flush` would make durable, for a journal that does it in its place."""
+        """The batches that `flush` would make durable, for a journal that does it instead."""
 
     def on_journaled(self, unflushed: Unflushed) -> None:
-        """A journal has made this durable: `flushed_offset` moves."""
+        """Move `flushed_offset`, because a journal has made these batches durable."""
 
     def read(self, offset: Offset, max_bytes: int, up_to: Offset, cached_only: bool = False) -> Buffer | None:
         """Whole batches from the one that contains `offset`, as stored, in about `max_bytes`.
 
-        The first is whole even if it is larger; nothing at or beyond `up_to` is returned, which
-        is a batch boundary at or below `flushed_offset`. Empty if `offset >= up_to`. One call
-        returns bytes of one segment, so there may be more to read than fit. With `cached_only`
-        it never waits for a disk and returns None if it would have to: call again, without, on a
-        thread that may block. Raises `OffsetOutOfRange`, `LogCorrupt`.
+        The first batch is returned whole even if it is larger. Nothing at or after `up_to` is returned, which is a
+        batch boundary at or below `flushed_offset`. Empty if `offset >= up_to`. One call returns bytes of one segment,
+        so there may be more to read even if `max_bytes` is not reached. With `cached_only` the call never waits for a
+        disk, and returns None if it would have to: call again without it, on a thread that may block. Raises
+        `OffsetOutOfRange`, `LogCorrupt`.
         """
 
     def batch_at_time(self, timestamp: int, up_to: Offset) -> StoredBatch | None:
@@ -205,22 +204,23 @@ class Log(Protocol):
         """Seal the active segment and begin another, unless it is empty."""
 
     def reset(self, offset: Offset) -> None:
-        """Forget everything and begin at `offset`: the log of another replica's snapshot. Not atomic: who calls
-        this has noted elsewhere that it is under way, and repeats it after a crash.
+        """Remove everything and start at `offset`, to install another replica's snapshot.
+
+        Not atomic: the caller has durably recorded that this is in progress, and repeats it after a crash.
         """
 
     def retention_start(
         self, now_ms: int, retention_ms: int = -1, retention_bytes: int = -1, keep_from: Offset | None = None
     ) -> Offset:
-        """Where the log may begin, for `drop_prefix`, without segments that are too old or too much, oldest first.
+        """The start offset, for `drop_prefix`, without segments that are too old or exceed the size, oldest first.
 
-        A segment is too old when its newest record is older than `retention_ms`; it is too much
-        when the rest still holds `retention_bytes`. -1 means no limit. Nothing at or beyond
-        `keep_from` (the high watermark; default `flushed_offset`) is removed. May seal the active segment on the way.
+        A segment is too old if its newest record is older than `retention_ms`. It exceeds the size if the remaining
+        segments still hold `retention_bytes`. -1 means no limit. Nothing at or after `keep_from` (the high watermark;
+        default `flushed_offset`) is removed. This call may seal the active segment.
         """
 
     def close(self, clean: bool = True) -> None:
-        """Flush and let go of all files; a clean close spares the next opening its walk."""
+        """Flush and close all files. After a clean close the next opening need not walk the log."""
 
     def delete(self) -> None:
         """Remove the log and free what it used."""

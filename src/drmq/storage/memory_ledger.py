@@ -1,4 +1,4 @@
-"""A ledger in memory, for logs in memory, and what both ledgers have in common."""
+"""A ledger in memory, for logs in memory, and the interface that both ledgers share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drmq.storage.ledger_format import NO_VOTE, Ballot, LedgerBase, OwnEntry
 
 
 class LedgerLike(Protocol):
-    """What a replica must not forget; `Ledger` keeps it on disk. One thread changes it, the writer's."""
+    """The state that a replica must not lose; `Ledger` keeps it on disk. Only the writer thread changes it."""
 
     @property
     def base(self) -> LedgerBase: ...
@@ -37,7 +37,7 @@ class LedgerLike(Protocol):
 
 
 class MemoryLedger:
-    """Forgets everything with the process, like the log that it belongs to."""
+    """Loses everything with the process, like the log that it belongs to."""
 
     def __init__(self, base: LedgerBase) -> None:
         self.base = base

@@ -1,7 +1,7 @@
-"""A log in memory, for throw-away brokers and for tests: the contract of `Log` in its plainest form.
+"""A log in memory, for temporary brokers and for tests: the contract of `Log` in its simplest form.
 
-It keeps the promises of `SegmentLog` as far as memory can: what was not flushed is not served, and
-retention removes the same groups of batches. It is a reference to test against, not a fast log.
+It behaves like `SegmentLog` as far as memory allows: unflushed batches are not served, and retention removes the same
+groups of batches. It is a reference for tests, not a fast log.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class _Segment:
 
 
 class MemoryLog:
-    """A log that ends with the process; implements `Log`."""
+    """A log that is lost when the process ends; implements `Log`."""
 
     def __init__(self, name: str = "memory", options: LogOptions | None = None, first_offset: int = 0) -> None:
         self.options = options or LogOptions()
         self.now_ms = 0
-        """The time of appends, for records without a timestamp; whoever cares sets it."""
+        """The time of appends, for records without a timestamp. Set by tests that need it."""
         self._name = name
         self._start_offset = self._flushed_offset = Offset(first_offset)
         self._segments: list[_Segment] = [_Segment(Offset(first_offset))]

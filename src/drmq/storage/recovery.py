@@ -1,19 +1,19 @@
-"""Opening a log: what is there, what was promised, and what a crash left behind.
+"""Opening a log: what is there, what was acknowledged, and what a crash left behind.
 
-All segments but the last were synced before the next one was created, so they are taken as they
-are, unread. Only the last is walked. What the walk meets, and what it means:
+All segments but the last were synced before the next one was created, so they are accepted without reading them. Only
+the last one is walked. What the walk can find, and what it means:
 
-- the end of the file: fine;
-- something that is not the next batch, below the flushed offset: those bytes were promised. That is
+- the end of the file: the log is complete;
+- something other than the next batch, below the flushed offset: those bytes were acknowledged. This is
   `LogCorrupt`, and nothing is changed;
-- the same at or above the flushed offset: a torn tail, never acknowledged. It is cut. If a sound
-  batch follows the bad one, then this was no ordinary torn write, and the cut bytes are kept
+- the same at or above the flushed offset: a torn tail, never acknowledged. It is cut off. If an intact
+  batch follows the bad one, this was no ordinary torn write, and the removed bytes are kept
   in a `.cut` file beside the segment and reported;
-- an end below the flushed offset: promised batches are missing. `LogCorrupt`.
+- an end below the flushed offset: acknowledged batches are missing. `LogCorrupt`.
 
-What remains beyond the flushed position is written again and synced before the log is used: after `kill -9` the bytes
-are there, but perhaps only in the page cache. After a clean shutdown the index of the last segment is on disk too, and
-only what follows its last entry is walked.
+Everything that remains after the flushed position is written again and synced before the log is used: after `kill -9`
+the bytes are there, but perhaps only in the page cache. After a clean shutdown the index of the last segment is on disk
+too, and only the batches from its last entry on are walked.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening a log took, for the operator's eyes."""
+    """What happened when a log was opened, for the operator."""
 
     was_clean: bool
-    """The log was closed in order, so that nothing had to be walked."""
+    """The log was closed cleanly, so that at most the end of the last segment had to be walked."""
     walked_bytes: int
     """How much of the last segment was read."""
     cut_bytes: int
     """How much of an unacknowledged tail was removed."""
     cut_path: str | None
-    """Where the removed bytes were kept, if a sound batch was among them."""
+    """Where the removed bytes were saved, if an intact batch was among them."""
 
 
 @dataclass(slots=True)
 class OpenedLog:
-    """The parts that a `SegmentLog` starts from."""
+    """The parts from which a `SegmentLog` is made."""
 
     segments: list[Segment]
     start_offset: Offset
     flushed_file: FlushedFile
     recovery: Recovery
     is_marked_clean: bool = False
-    """The `flushed` file still says that the log was closed in order."""
+    """The `flushed` file still has the mark of a clean shutdown."""
     leftovers: list[Segment] = field(default_factory=list)
-    """Segments below the start offset that a crash kept from being removed."""
+    """Segments below the start offset that were not removed because of a crash."""
 
 
 def remove_log_files(directory: str, files: Files = OS_FILES) -> None:
-    """Remove all that a log consists of, and nothing else that lies beside it."""
+    """Remove all files of a log, and no other file in the directory."""
     if not files.is_directory(directory):
         return
     for name in files.list(directory):
@@ -78,7 +78,7 @@ def remove_log_files(directory: str, files: Files = OS_FILES) -> None:
 
 
 def holds_records(directory: str, files: Files = OS_FILES) -> bool:
-    """Whether there are bytes in any segment of a directory. Reads none of them, so damaged ones count."""
+    """Whether any segment in a directory has bytes. Does not read them, so damaged ones count."""
     return files.is_directory(directory) and any(
         name.endswith(LOG_SUFFIX) and files.status(f"{directory}/{name}").size_bytes > 0
         for name in files.list(directory)
@@ -95,7 +95,7 @@ def segment_bases(files: Files, directory: str) -> list[Offset]:
 
 
 def holds_segments(files: Files, directory: str) -> bool:
-    """Whether there is a log in a directory, be it an empty one."""
+    """Whether there is a log in a directory, possibly an empty one."""
     return files.is_directory(directory) and bool(segment_bases(files, directory))
 
 
@@ -119,8 +119,8 @@ def open_log(files: Files, directory: str, options: LogOptions, first_offset: Of
     try:
         tail, recovery = _open_tail(files, directory, options, bases[-1], flushed)
     except LogCorrupt:
-        # How far the log was promised may be in a page that was never written. Were it lost with the power, the next
-        # start would take the damage for a write that was never finished, and cut off what others count on.
+        # The `flushed` file may be in a page that was never written to the disk. If it were lost in a power cut, the
+        # next start would take the damage for an unfinished write, and cut off batches that were acknowledged.
         flushed_file.sync()
         raise
     opened = OpenedLog([], bases[0] if start is None else start, flushed_file, recovery, recovery.was_clean)
@@ -146,10 +146,10 @@ def _create(
 
 
 def _settle(files: Files, directory: str, tail: Segment, flushed: Flushed | None, flushed_file: FlushedFile) -> None:
-    """Make durable what was found, and the name it was found under.
+    """Make the found bytes durable, and the name of their file.
 
-    What is not known to be on the disk is written once more. Had a sync of it failed, the page cache would still show
-    it and take it for stored, and another sync alone would prove nothing.
+    Bytes that are not known to be on the disk are written again. If an earlier sync of them failed, the page cache
+    still holds them marked as clean, and another sync alone would prove nothing.
     """
     position = flushed.position if flushed is not None and flushed.segment == tail.base_offset else 0
     handle = tail.file.handle
@@ -168,7 +168,7 @@ def _settle(files: Files, directory: str, tail: Segment, flushed: Flushed | None
 def _open_tail(
     files: Files, directory: str, options: LogOptions, base: Offset, flushed: Flushed | None
 ) -> tuple[Segment, Recovery]:
-    """The last segment, ready to be appended to."""
+    """Open the last segment, ready for appends."""
     tail = Segment(files, directory, base, options.index_interval_bytes)
     handle = tail.file.handle
     size_bytes = files.size(handle)
@@ -176,7 +176,7 @@ def _open_tail(
         found = _open_clean(files, directory, tail, flushed)
         if found is not None:
             return found
-    # A segment begins only after the one before was synced: so much is sure even without the file.
+    # A segment is created only after the one before it was synced, so its base is a lower bound even without the file.
     promised = max(base, flushed.offset if flushed is not None else base)
     bad: BadBatch | None = None
     try:
@@ -194,7 +194,7 @@ def _open_tail(
 
 
 def _open_clean(files: Files, directory: str, tail: Segment, flushed: Flushed) -> tuple[Segment, Recovery] | None:
-    """The last segment after a clean shutdown, or None if its index is not what it should be."""
+    """The last segment after a clean shutdown, or None if its index does not match."""
     size_bytes = flushed.position
     if size_bytes == 0:
         return tail, Recovery(True, 0, 0, None)
@@ -207,13 +207,13 @@ def _open_clean(files: Files, directory: str, tail: Segment, flushed: Flushed) -
         for _, header in walk(files, found.file.handle, last, size_bytes, offset):
             offset = header.next_offset
     except BadBatch:
-        # Walking everything tells whether it is the index that is wrong, or the log.
+        # A walk of the whole segment shows whether the index or the log is wrong.
         return None
     return (found, Recovery(True, size_bytes - last, 0, None)) if offset == flushed.offset else None
 
 
 def _cut_tail(files: Files, directory: str, tail: Segment, size_bytes: int, bad: BadBatch) -> str | None:
-    """Cut the file where the bad batch begins; keep what is cut if a sound batch is in it."""
+    """Cut the file where the bad batch begins; save the removed bytes if an intact batch is among them."""
     position = tail.size_bytes
     handle = tail.file.handle
     removed = files.read(handle, size_bytes - position, position)

@@ -1,4 +1,4 @@
-"""Which segments are too old or too much: one rule for logs on disk and in memory."""
+"""Which segments are too old or exceed the size limit: one rule for logs on disk and in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drmq.model import Offset
 
 
 class Aging(Protocol):
-    """What the rule looks at in a segment."""
+    """The properties of a segment that the rule uses."""
 
     @property
     def end_offset(self) -> Offset: ...
@@ -18,7 +18,7 @@ class Aging(Protocol):
     def size_bytes(self) -> int: ...
 
     def newest_ms(self) -> int:
-        """The time of the newest record; when no record says, of the last write."""
+        """The time of the newest record or, if no record has a time, of the last write."""
 
 
 def start_to_keep(
@@ -30,10 +30,10 @@ def start_to_keep(
     now_ms: int,
     retention_ms: int,
 ) -> Offset:
-    """Where a log of these segments, which begins at `start`, may begin; oldest first, and nothing from `keep_from` on.
+    """The offset at which a log that begins at `start` may begin, oldest segments first, at most `keep_from`.
 
-    A segment is old whose newest record is older than `retention_ms`, unless that is negative. It is too much if it
-    fits into `surplus_bytes`, which the active one never does.
+    A segment is too old if its newest record is older than `retention_ms`, unless that is negative. It exceeds the size
+    limit if it fits into `surplus_bytes`; this never applies to the active segment.
     """
     for segment in segments:
         if segment.end_offset > keep_from or segment.size_bytes == 0:

@@ -1,28 +1,26 @@
 """A segment: one append-only file of record batches, with a sparse index beside it.
 
-The file is the truth and the index is a hint (`index`). The last segment of a log is active: the
-writer thread adds to it, and its index lives in memory. All others are sealed and never change;
-their index is read from disk when it is first needed, and built again from the log file when it is
-missing or does not fit. Files are opened on first use, so that a log with a thousand
-segments opens at once.
+The file is authoritative and the index is a hint (`index`). The last segment of a log is active: the writer thread
+appends to it, and its index is in memory. All others are sealed and never change; their index is read from disk when it
+is first needed, and rebuilt from the log file if it is missing or does not match. Files are opened on first use, so
+that a log with a thousand segments opens fast.
 
 Always true between calls:
 
 - base offsets are dense, the first is `base_offset`, and the batch after the last has `end_offset`;
-- `synced_bytes <= flushed_bytes <= size_bytes`: what this file holds for certain, what it and the journal do,
-  what was written; readers look only below `flushed_bytes`;
+- `synced_bytes <= flushed_bytes <= size_bytes`: what is durable in this file, what is durable in this file or the
+  journal, and what was written; readers stay below `flushed_bytes`;
 - every index entry points at the first byte of a batch.
 
-A read costs one `pread`, whatever the number of batches: the index gives a position at or a little
-before the wanted batch, the read takes in the rest of that interval, and both ends of the answer
-are found in memory by walking one interval at most.
+A read costs one `pread`, whatever the number of batches: the index gives a position at or shortly before the wanted
+batch, the read includes the rest of that interval, and both ends of the result are found in memory by walking at most
+one interval.
 
-Bytes are trusted if this process wrote them, or has checked their CRC since it opened the file.
-Only trusted bytes are served by reads that may not block; the others go through a blocking read,
-which checks them. So a flipped bit is found by the first read that meets it, even when the kernel's
-readahead has put it into the page cache long before.
+Bytes are trusted if this process wrote them, or has checked their CRC since it opened the file. Only trusted bytes are
+served by reads that may not block. All others need a blocking read, which checks them. So a flipped bit is found by the
+first read that returns it, even if the kernel's readahead has put it into the page cache long before.
 
-Rolling, retention and truncation need to see many segments; they live in `segment_log`.
+Rolling, retention and truncation involve many segments; they are in `segment_log`.
 """
 
 from __future__ import annotations
@@ -95,7 +93,7 @@ class Segment:
 
     @classmethod
     def sealed(cls, files: Files, directory: str, base_offset: Offset, end_offset: Offset, size_bytes: int) -> Segment:
-        """A segment that was sealed before this process began; nothing of it is read yet."""
+        """A segment that was sealed before this process started; nothing of it is read yet."""
         segment = cls(files, directory, base_offset, 0)
         segment.end_offset = end_offset
         segment.size_bytes = segment.flushed_bytes = segment.synced_bytes = segment.trusted_from = size_bytes
@@ -106,9 +104,9 @@ class Segment:
 
     @property
     def file(self) -> OpenFile:
-        """The open log file; hold on to it while using its handle.
+        """The open log file; keep a reference to it while using its handle.
 
-        Two threads may open it at the same time. Each goes on with its own, and one of them stays.
+        Two threads may open it at the same time. Each continues with its own, and one of them is kept.
         """
         file = self._file
         if file is None:
@@ -118,7 +116,7 @@ class Segment:
     def create(self) -> None:
         """Make the empty log file; not durable until the directory is synced."""
         file = OpenFile(self._files, self._files.open(self.path, create=True))
-        # An earlier attempt, cut short by a full disk, may have left something.
+        # An earlier attempt that a full disk interrupted may have left bytes.
         self._files.truncate(file.handle, 0)
         self._file = file
 
@@ -127,7 +125,7 @@ class Segment:
         return self._files.status(self.path).modified_ms
 
     def newest_ms(self) -> int:
-        """The time of the newest record; when no record says, of the last write."""
+        """The time of the newest record or, if no record has a time, of the last write."""
         try:
             self.load_summary()
         except LogCorrupt:
@@ -148,7 +146,7 @@ class Segment:
     # What the writer and recovery do
 
     def note(self, header: BatchHeader, position: int) -> None:
-        """Take a batch that lies at `position`, the current end, into the books."""
+        """Register a batch at `position`, the current end of the file."""
         offset, timestamp = header.base_offset, header.max_timestamp
         if self.index.is_due(position):
             self.index.add(offset, position, self.max_timestamp)
@@ -163,7 +161,7 @@ class Segment:
         self.size_bytes = position + header.length + LENGTH_OVERHEAD
 
     def summary(self) -> Summary:
-        """The segment in six numbers."""
+        """The summary for the index file."""
         return Summary(
             self.base_offset,
             self.end_offset,
@@ -174,14 +172,14 @@ class Segment:
         )
 
     def save_index(self) -> None:
-        """Write the index file. Without a sync: what a crash leaves of it is checked when it is read."""
+        """Write the index file, without a sync: it is checked when it is read."""
         file = OpenFile(self._files, self._files.open(self.index_path, create=True))
         content = encode(self.index, self.summary(), self.epochs)
         self._files.truncate(file.handle, 0)
         self._files.write(file.handle, (content,), 0)
 
     def cut(self, position: int, end_offset: Offset) -> Segment:
-        """A new segment object for the same file up to `position`, where `end_offset` would begin."""
+        """A new segment object for the same file cut at `position`, where `end_offset` would begin."""
         self.load()
         result = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, self.index.interval_bytes)
         result._file = self.file
@@ -202,10 +200,10 @@ class Segment:
         result.max_timestamp, result.max_timestamp_offset = self.latest_time(end_offset)
         return result
 
-    # Loading what is known of a sealed segment
+    # Loading the metadata of a sealed segment
 
     def load_summary(self) -> None:
-        """Have the timestamps at hand; reads the header of the index file at most, if that is sound."""
+        """Load the timestamps. Reads only the header of the index file if that is valid."""
         if self._loaded or self._header is not None:
             return
         try:
@@ -220,14 +218,14 @@ class Segment:
         self._take_summary(header)
 
     def load(self) -> None:
-        """Have the index at hand, from its file or, if that does not fit the log, by walking the log."""
+        """Load the index from its file or, if that does not match the log, by walking the log."""
         if self._loaded:
             return
         if not self.load_index_file():
             self.rebuild()
 
     def load_index_file(self) -> bool:
-        """Take the index from its file, if that is sound and fits the log."""
+        """Load the index from its file, if that is valid and matches the log."""
         try:
             file = OpenFile(self._files, self._files.open(self.index_path))
         except FileNotFoundError:
@@ -259,7 +257,7 @@ class Segment:
         self._header = header
 
     def rebuild(self) -> None:
-        """Build the index of a sealed segment from its log file, checking every batch."""
+        """Rebuild the index of a sealed segment from its log file, checking every batch."""
         fresh = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, _REBUILD_INTERVAL_BYTES)
         file = self.file
         try:
@@ -277,7 +275,7 @@ class Segment:
         self._checked.add(0, self.size_bytes)
         self._loaded = True
         with suppress(OSError):
-            # Only a hint: on a full disk the next opening walks once more.
+            # Only a hint: if the disk is full, the next opening walks the log again.
             self.save_index()
 
     def corrupt(self, bad: BadBatch) -> LogCorrupt:
@@ -315,7 +313,7 @@ class Segment:
                 raise self.corrupt(BadBatch(begin + position, base, "no record batch begins here"))
             position = after
         if position == start:
-            # Not even one batch fits: the first is returned whatever its size.
+            # Not even one batch fits: the first one is returned whatever its size.
             begin, size = begin + start, _PREFIX.unpack_from(data, start)[1] + LENGTH_OVERHEAD
             if begin + size > readable:
                 raise self.corrupt(BadBatch(begin, offset, f"the batch says it has {size} bytes"))
@@ -339,7 +337,7 @@ class Segment:
         return self._files.read(file.handle, size, position)
 
     def _find_start(self, data: Buffer, begin: int, window: int, offset: Offset) -> int | None:
-        """Where in `data` the batch containing `offset` begins; None if too little was read to tell."""
+        """The position in `data` of the batch that contains `offset`; None if too little was read."""
         interval = self.index.interval_bytes
         position, available = 0, len(data)
         if available < _PREFIX.size:
@@ -351,7 +349,7 @@ class Segment:
             after = position + length + LENGTH_OVERHEAD
             if after < position + HEADER_SIZE:
                 raise self.corrupt(BadBatch(begin + position, base, "no record batch begins here"))
-            # A batch that begins an interval on has an index entry of its own, and that is beyond `offset`.
+            # A batch that begins one interval later has its own index entry, which is beyond `offset`.
             if after >= interval or after >= window:
                 return position
             if after + _PREFIX.size > available:
@@ -365,7 +363,7 @@ class Segment:
         return self.corrupt(BadBatch(position, offset, "the file is shorter than what was flushed to it"))
 
     def _checked_bytes(self, data: Buffer, position: int, offset: Offset, cached_only: bool) -> Buffer | None:
-        """Verify what may come from the disk; what may not block may not take that long either."""
+        """Verify bytes that may come from the disk. A read that may not block may not spend that time either."""
         end = position + len(data)
         if cached_only:
             return data if self._checked.covers(position, min(end, self.trusted_from)) else None
@@ -374,7 +372,7 @@ class Segment:
         except BadBatch as bad:
             if bad.position <= position:
                 raise self.corrupt(bad) from bad
-            # What lies before the damage is sound and may be read; the next read meets the damage.
+            # The bytes before the damage are intact and may be returned; the next read reports the damage.
             data, end = memoryview(data)[: bad.position - position], bad.position
         if position < self.trusted_from:
             self._checked.add(position, end)
@@ -415,7 +413,7 @@ class Segment:
         return None
 
     def latest_time(self, up_to: Offset) -> LatestTime:
-        """The largest timestamp below `up_to`, and the first batch that has it. Others may append meanwhile."""
+        """The largest timestamp below `up_to`, and the first batch that has it. Appends may happen meanwhile."""
         self.load()
         last = Offset(up_to - 1)
         newest = self.index.time_before(last)

@@ -1,20 +1,20 @@
-"""A log on disk: a row of segments, of which the last is written.
+"""A log on disk: a sequence of segments, of which the last is written to.
 
-What readers share with the writer is one tuple of segments, replaced as a whole when one is added
-or removed, and inside the active segment things that only grow. A reader that still holds a removed
-segment reads on through the open file.
+Readers and the writer share one tuple of segments, which is replaced as a whole when a segment is added or removed, and
+inside the active segment data that only grows. A reader that still holds a removed segment continues to read through
+the open file.
 
 The order of steps that makes a crash at any point harmless:
 
-- *append*: bytes, then sync, then `flushed_offset` moves, then the `flushed` file, then the answer; or bytes, then
-  the same bytes in the journal, then its sync, then `flushed_offset` and the answer, and the log's own sync some time
-  later. Whatever follows here begins with that sync, if it is still due;
+- *append*: write the bytes, sync, move `flushed_offset`, write the `flushed` file, answer; or write the bytes, write
+  the same bytes to the journal, sync the journal, move `flushed_offset` and answer, and sync the log's own file some
+  time later. Each of the following operations begins with that sync if it is still due;
 - *roll*: sync the old segment, create the new one, sync the directory, then append to it;
-- *drop*: record the new start durably, then remove files. Opening removes what is below the start;
-- *truncate*: have the journal forget the log, lower the `flushed` file durably, remove later segments from the end
-  with a sync of the directory each, then cut. Segments without a hole remain at every point.
+- *drop*: record the new start durably, then remove files. Opening the log removes files below the start;
+- *truncate*: make the log's entries in the journal void, lower the `flushed` file durably, remove later segments from
+  the end with a directory sync each, then cut. At every point the remaining segments have no gap.
 
-After a failed sync the log is fenced for good: see `LogFenced`.
+After a failed sync the log is fenced until it is reopened: see `LogFenced`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RELATIVE_OFFSET_MAX = 0xFFFF_FFFF
-"""The index holds offsets relative to the segment's first in 32 bits."""
+"""The index stores offsets relative to the first of the segment in 32 bits."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _BegunSync(NamedTuple):
-    """A sync that another thread does, and what will be durable by it."""
+    """A sync that another thread performs, and what it will make durable."""
 
     sync: BackgroundSync
     flushed: Flushed
@@ -69,14 +69,14 @@ class SegmentLog:
     ) -> None:
         """Open the log in `directory`, or create one that starts at `first_offset`. Raises `LogCorrupt`.
 
-        `journal` is the one that makes appends of this log durable, if any does.
+        `journal` is the journal that makes appends of this log durable, if there is one.
         """
         self.options = options or LogOptions()
         self._files = files
         self._directory = directory
         self._journal = journal
         if journal is not None and not holds_segments(files, directory):
-            # A log that was here before may have had other bytes in the same places.
+            # An earlier log in this directory may have had other bytes at the same positions.
             journal.forget(directory)
         opened = open_log(files, directory, self.options, Offset(first_offset))
         self.recovery: Recovery = opened.recovery
@@ -93,7 +93,7 @@ class SegmentLog:
             segment.remove_files()
 
     def _publish(self, segments: Sequence[Segment]) -> None:
-        """Show readers these segments from now on."""
+        """Make these segments visible to readers."""
         self._view = View(segments)
         self._active = segments[-1]
         self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
@@ -101,7 +101,7 @@ class SegmentLog:
     def __repr__(self) -> str:
         return f"SegmentLog({self._directory!r}, {self._start_offset}..{self._flushed_offset}..{self._end_offset})"
 
-    # What is known
+    # State
 
     @property
     def name(self) -> str:
@@ -144,7 +144,7 @@ class SegmentLog:
         return self._ask(View.epochs).without_prefix(self._start_offset)
 
     def _ask(self, question: Callable[[View], T]) -> T:
-        """Answer from the segments; once more if one was removed before its file was opened."""
+        """Compute a value from the segments. Retried if a segment was removed before its file was opened."""
         while True:
             view = self._view
             try:
@@ -175,10 +175,10 @@ class SegmentLog:
             done += count
 
     def _append_run(self, batches: Sequence[tuple[BatchHeader, Buffer]], skip: int) -> int:
-        """Write as many batches as one call takes and the active segment has room for; returns how many.
+        """Write as many batches as one system call takes and the active segment has room for; returns their number.
 
-        The books are kept in local variables until the bytes are written, so that a failed write
-        leaves them as they were. This is `Segment.note` for many batches at a time.
+        Changes are kept in local variables until the bytes are written, so that a failed write leaves the segment
+        unchanged. This is `Segment.note` for many batches at a time.
         """
         segment = self._active
         index = segment.index
@@ -229,8 +229,10 @@ class SegmentLog:
         return (DiskFull if error.errno in _FULL else AppendFailed)(self._directory, error)
 
     def _cut_partial(self, segment: Segment, position: int) -> None:
-        """Remove what a failed write left, before anything else is appended there. It must not come back either: after
-        a power cut it would stand behind what the journal puts back, or at the end of a segment that nobody walks.
+        """Remove durably what a failed write left, before anything else is appended there.
+
+        If these bytes reappeared after a power cut, they would follow what the journal writes back, or stay at the end
+        of a segment that recovery does not walk.
         """
         try:
             self._files.truncate(segment.file.handle, position)
@@ -287,7 +289,7 @@ class SegmentLog:
             begun.sync.wait()
         except OSError as error:
             raise self._fence(f"sync failed: {error.strerror}") from error
-        # Of the segment in use: a log is synced before it begins another, and that would have ended this.
+        # The active segment is still the same: `roll` syncs the log first, which would have ended this sync.
         self._active.synced_bytes = begun.flushed.position
         self._synced_offset = begun.flushed.offset
         self._write_flushed(begun.flushed)
@@ -307,7 +309,7 @@ class SegmentLog:
         return LogFenced(self._directory, reason)
 
     def _before_change(self) -> None:
-        """Refuse if the log takes no changes; else take back the mark of a clean shutdown, durably."""
+        """Raise if the log accepts no changes; otherwise remove the mark of a clean shutdown, durably."""
         if self._is_closed:
             raise LogClosed(self._directory)
         if self._fenced is not None:
@@ -340,7 +342,7 @@ class SegmentLog:
         old = self._active
         if old.size_bytes == 0:
             return
-        # Recovery walks the last segment only. It may do so because a segment exists only when the
+        # Recovery walks only the last segment. This is safe because a segment is created only when the
         # one before it is durable to its end.
         self.sync()
         new = Segment(self._files, self._directory, self._end_offset, self.options.index_interval_bytes)
@@ -349,8 +351,8 @@ class SegmentLog:
         except OSError as error:
             raise self._append_failed(error) from error
         try:
-            # Without this, a power cut could lose the new file's name, and with it batches that were
-            # synced and acknowledged.
+            # Without this, a power cut could lose the new file's name, and with it batches that were synced and
+            # acknowledged.
             self._files.sync_directory(self._directory)
         except OSError as error:
             raise self._fence(f"sync failed: {error.strerror}") from error
@@ -400,7 +402,7 @@ class SegmentLog:
             self._flushed_file.write(Flushed(False, offset, new.base_offset, new.flushed_bytes))
             self._flushed_file.sync()
         except OSError as error:
-            raise self._fence(f"beginning anew failed: {error.strerror}") from error
+            raise self._fence(f"resetting the log failed: {error.strerror}") from error
         self._publish([new])
         self._unflushed = []
         self._start_offset = self._flushed_offset = self._synced_offset = self._end_offset = offset
@@ -443,7 +445,8 @@ class SegmentLog:
                 later.remove_files()
                 self._files.sync_directory(self._directory)
             cut.remove_index()
-            # Should it come back, it might fit what is appended now by its size, and lead readers astray.
+            # If the old index reappeared after a power cut, its size might match the new batches, and it would mislead
+            # readers.
             self._files.sync_directory(self._directory)
             self._files.truncate(cut.file.handle, position)
             self._files.sync(cut.file.handle)
@@ -451,7 +454,7 @@ class SegmentLog:
             raise self._fence(f"truncation failed: {error.strerror}") from error
 
     def _leave_journal(self) -> None:
-        """Before other bytes may come to where some are now: have all of these here, and none in the journal."""
+        """Make the log durable in its own files and void its journal entries, before any of its bytes change."""
         if self._journal is None:
             return
         self.sync()
@@ -480,7 +483,7 @@ class SegmentLog:
         try:
             return segment.read(offset, max_bytes, up_to, cached_only)
         except (FileNotFoundError, LogCorrupt):
-            # Retention or truncation may have taken the segment away since we looked.
+            # Retention or truncation may have removed the segment meanwhile.
             self._view_of(offset)
             if segment in self._view.segments:
                 raise
@@ -505,7 +508,7 @@ class SegmentLog:
             return
         if not clean and self._fenced is None and self._synced_offset < self._flushed_offset:
             with suppress(LogFenced):
-                # The journal waits for it.
+                # The journal cannot free its file before this sync.
                 self.sync()
         if clean and self._fenced is None and not self._is_marked_clean:
             self.sync()
@@ -516,7 +519,7 @@ class SegmentLog:
             except OSError as error:
                 _logger.warning("%s: cannot mark as closed: %s", self._directory, error)
         self._is_closed = True
-        # Readers may still hold segments. Their files close when the last of them is done.
+        # Readers may still hold segments. Their files are closed when the last reader is done.
         self._view = View(())
         self._active = Segment(self._files, self._directory, self._end_offset, self.options.index_interval_bytes)
         del self._flushed_file
@@ -524,15 +527,15 @@ class SegmentLog:
     def delete(self) -> None:
         if self._journal is not None:
             with suppress(OSError):
-                # A full disk must not keep what is on it from being removed. Entries of a log that is gone go nowhere,
-                # and whoever makes another one here has them forgotten first.
+                # A full disk must not prevent the removal of a log. Journal entries of a removed log have no effect,
+                # and a new log in the same place makes them void first.
                 self._journal.forget(self._directory)
         self.close(clean=False)
         aside, number = f"{self._directory}.deleted", 0
         while self._files.exists(aside):
             number += 1
             aside = f"{self._directory}.{number}.deleted"
-        # One atomic step: a crash while files are removed must not leave half a log under its name.
+        # One atomic step: a crash while files are removed must not leave half of a log under its name.
         self._files.rename(self._directory, aside)
         self._files.sync_directory(os.path.dirname(self._directory) or ".")
         remove_tree(self._files, aside)

@@ -1,12 +1,12 @@
-"""Snapshot files: state at an offset, whole or not at all.
+"""Snapshot files: a state at an offset, complete or absent.
 
-A snapshot is written beside, synced, renamed, and the directory synced, so a
-name without `.tmp` is a complete file. It carries the offset that it describes inside, and a
-checksum over everything. The newest two of a kind are kept: should one be damaged, the one before
-it serves, and what came after it is replayed from the log.
+A snapshot is written to a temporary file, which is synced and renamed, and then the directory is synced. So a file
+whose name does not end in `.tmp` is complete. It contains the offset that it describes, and a checksum over everything.
+The newest two of a kind are kept: if one is damaged, the one before it is used, and later changes are replayed from the
+log.
 
-Who damages a snapshot loses no data here: `load_latest` skips it and says so in the log. What no
-replay can repair is the caller's to refuse.
+A damaged snapshot loses no data here: `load_latest` skips it and logs an error. A caller whose state cannot be restored
+by replay must refuse to start.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _PREFIX_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class Snapshot(NamedTuple):
-    """A state, and the offset of the first record that is not in it."""
+    """A state, and the offset of the first record that is not part of it."""
 
     offset: Offset
     payload: bytes
 
 
 class SnapshotStore:
-    """The snapshots in one directory, of one or several kinds. One thread saves."""
+    """The snapshots in one directory, of one or several kinds. Only one thread saves."""
 
     def __init__(self, directory: str, files: Files = OS_FILES, keep_count: int = 2) -> None:
         assert keep_count >= 1, keep_count
@@ -64,7 +64,7 @@ class SnapshotStore:
             self._files.remove(self._path(prefix, old))
 
     def load_latest(self, prefix: str, not_after: Offset | None = None) -> Snapshot | None:
-        """The newest sound snapshot of a kind whose offset is at most `not_after`."""
+        """The newest intact snapshot of a kind whose offset is at most `not_after`."""
         for offset in reversed(self.offsets(prefix)):
             if not_after is not None and offset > not_after:
                 continue
@@ -76,9 +76,9 @@ class SnapshotStore:
         return None
 
     def remove_after(self, prefix: str, offset: Offset) -> None:
-        """Durably remove snapshots beyond `offset`, where the log was cut.
+        """Durably remove snapshots beyond `offset`, where the log was truncated.
 
-        One that came back after a power cut would be taken for the truth about whatever has those offsets by then.
+        If one reappeared after a power cut, it would be used although other records may have those offsets by then.
         """
         gone = [found for found in self.offsets(prefix) if found > offset]
         for found in gone:
@@ -100,7 +100,7 @@ class SnapshotStore:
 
     def _check(self, prefix: str) -> str:
         if not _PREFIX_PATTERN.fullmatch(prefix):
-            raise InvalidName(f"{prefix!r} is no name for a kind of snapshot")
+            raise InvalidName(f"{prefix!r} is not a valid name for a kind of snapshot")
         return prefix
 
     def _path(self, prefix: str, offset: Offset) -> str:

@@ -6,10 +6,10 @@ SPANS_MAX = 64
 
 
 class Spans:
-    """A set of ranges that may forget, but never claims what was not added.
+    """A set of ranges that may forget some of them, but never contains what was not added.
 
-    Threads may add at the same time. Each replaces the whole tuple, so the worst outcome is that
-    one addition is lost, and that a range is checked twice.
+    Several threads may add at the same time. Each replaces the whole tuple, so at worst one addition is lost and a
+    range is checked twice.
     """
 
     __slots__ = ("_spans",)

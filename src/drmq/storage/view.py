@@ -1,8 +1,7 @@
-"""What the readers of a log see: a row of segments that is never changed, only replaced.
+"""What the readers of a log see: a sequence of segments that is never changed, only replaced.
 
-The writer thread publishes a new view when a segment is added or removed. A reader takes the view
-once and works on it to the end, so it never meets half a change. What it finds in the last segment,
-the active one, may grow meanwhile, and that is all.
+The writer thread publishes a new view when a segment is added or removed. A reader takes the view once and uses it to
+the end, so it never sees a partial change. Only the last segment, the active one, may grow meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from drmq.storage.segment import Segment
 
 
 class View:
-    """The segments of a log, oldest first, and the questions that concern all of them."""
+    """The segments of a log, oldest first, and the lookups that involve all of them."""
 
     __slots__ = ("bases", "sealed_epochs", "segments")
 
@@ -24,7 +23,7 @@ class View:
         self.segments = tuple(segments)
         self.bases = [segment.base_offset for segment in segments]
         self.sealed_epochs: EpochTable | None = None
-        """The epochs of all but the active segment, once someone has asked for them."""
+        """The epochs of all but the active segment, computed at the first use."""
 
     def epochs(self) -> EpochTable:
         """Each leader epoch with its first offset."""
@@ -61,7 +60,7 @@ class View:
             segment.load_summary()
             header = segment.find_time(timestamp, up_to) if segment.max_timestamp >= timestamp else None
             if header is not None and header.next_offset <= start:
-                # Deleted by `drop_prefix`, but its segment is not free yet.
+                # Deleted by `drop_prefix`, but its segment is not removed yet.
                 later = (header for _, header in segment.headers(start, up_to))
                 header = next((header for header in later if header.max_timestamp >= timestamp), None)
             if header is not None:

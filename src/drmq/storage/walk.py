@@ -1,11 +1,10 @@
 """Walking a log file from batch to batch, without any index.
 
-Opening after a crash, rebuilding an index and checking what a disk returned all step through the
-bytes and ask of each batch: is it one, is it whole, does its checksum hold, and does it carry the
-offset that comes next? The last question matters as much as the others: a stale batch that
-an old, lost truncation brought back is sound in itself.
+Recovery after a crash, rebuilding an index and checking data read from a disk all step through the bytes and check of
+each batch: is it a batch, is it complete, does its checksum match, and does it have the next offset? The last check
+matters as much as the others: a stale batch that reappeared because a truncation was lost is valid by itself.
 
-Zero bytes (a length that outlived its data) are no batch: the format number of a batch is 2.
+Zero bytes (a file size that was stored without its data) are not a batch: the format number of a batch is 2.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def walk(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch from `position`, where `offset` begins, up to `end`.
 
-    Raises `BadBatch` at the first that is not as it should be. Without `verify` the records are not
-    looked at, and not even read where batches are large.
+    Raises `BadBatch` at the first invalid one. Without `verify` the records are not checked, and not even read if
+    batches are large.
     """
     chunk_bytes = CHUNK_BYTES if verify else CHUNK_BYTES // 64
     chunk: memoryview = memoryview(b"")
@@ -75,7 +74,7 @@ def walk(
 
 
 def _problem(header: BatchHeader, bytes_left: int) -> str:
-    """Why this header cannot be that of the batch that should begin there."""
+    """Why this header cannot belong to the batch that should begin there."""
     if header.magic != MAGIC or header.size < HEADER_SIZE:
         return "no record batch begins here"
     if header.size > bytes_left:
@@ -84,9 +83,9 @@ def _problem(header: BatchHeader, bytes_left: int) -> str:
 
 
 def check(data: Buffer, position: int, offset: Offset) -> None:
-    """Verify bytes that were read from `position`: sound batches without a gap, the first containing `offset`.
+    """Verify bytes that were read from `position`: intact batches without a gap, the first containing `offset`.
 
-    The gap matters because the base offset lies outside the checksum.
+    The check for gaps is needed because the base offset is not covered by the checksum.
     """
     view = memoryview(data)
     at, end = 0, len(view)
@@ -108,10 +107,10 @@ def check(data: Buffer, position: int, offset: Offset) -> None:
 
 
 def find_batch(data: bytes, offset: Offset) -> int | None:
-    """Where in `data` a sound batch with a base offset beyond `offset` begins, wherever that is.
+    """The position in `data` of any intact batch with a base offset beyond `offset`.
 
-    Asked of the bytes behind a bad batch: a torn write leaves nothing sound there, so a sound
-    batch is worth keeping for a person to look at.
+    Used on the bytes after a bad batch: a torn write leaves nothing intact there, so an intact batch is kept for an
+    operator to examine.
     """
     magic_at = data.find(MAGIC, _MAGIC_AT)
     while magic_at >= 0:

@@ -1,27 +1,26 @@
-"""The writer thread: every change to every log of a data directory, in the order it was asked for.
+"""The writer thread: it makes every change to every log of a data directory, in the order of the requests.
 
-A sync takes a few hundred microseconds, whether it covers one batch or a thousand. So the event
-loop only queues, and one thread works in cycles: take everything that is queued, append it log by
-log, make it durable, report. While a sync runs, the next cycle's work gathers by itself: the slower
-the disk, the larger the groups (group commit). Little is made durable by one sync of the `journal`,
-for all logs; much by a sync of each log that changed, several in parallel, by a few helpers: the
-disk overlaps them. What the journal needs done for it (logs to be synced, room) goes on in the
-background, by threads of its own; cycles wait for it only when the journal would be full otherwise.
+A sync takes a few hundred microseconds, whether it covers one batch or a thousand. So the event loop only queues, and
+one thread works in cycles: take everything that is queued, append it log by log, make it durable, report. While a sync
+runs, the work for the next cycle accumulates: the slower the disk, the larger the groups (group commit). Small amounts
+are made durable by one sync of the `journal` for all logs; large ones by a sync of each changed log, several in
+parallel on a few helper threads, because the disk overlaps them. Work for the journal (logs to be synced, files to be
+lengthened) is done by background threads; a cycle waits for it only if the journal would otherwise be full.
 
-The thread talks back through `WriterEvents`, called on the writer thread or a helper, for many logs at once where it
-can, so that few wake-ups of the event loop carry all results.
+The thread reports through `WriterEvents`, called on the writer thread or a helper, for many logs at once if possible,
+so that few wake-ups of the event loop carry all results.
 
-When an append fails, or another step that appends build upon (`run_step`), everything queued behind it for the
-same log no longer follows. The writer therefore reports the failure once, and drops what comes for that log until the
-owner has seen the report, has gone back to `log.end_offset`, and says `resume(log)`. Since that word
-takes its place in the queue, it separates what was queued before it from what comes after.
+If an append fails, or another step that later appends depend on (`run_step`), everything queued after it for the same
+log no longer fits. The writer therefore reports the failure once, and drops all batches for that log until the owner
+has seen the report, has gone back to `log.end_offset`, and calls `resume(log)`. That call is queued like the batches,
+so it separates those queued before it from those after it.
 
-Other logs are not touched by a failure. What nobody expected (a bug) stops the writer, is reported
-through `on_crashed`, and fails everything queued: it never dies silently.
+A failure of one log does not affect other logs. An unexpected exception (a bug) stops the writer, is reported through
+`on_crashed`, and fails everything that is queued, so the thread never ends silently.
 
-The queue is not bounded here, because the event loop cannot wait: `queued_bytes` tells it when to
-stop reading from its clients. A simulator calls `run_cycle` itself instead of `start`, with
-`sync_threads=1`, so that the same seed gives the same order.
+The queue has no limit here, because the event loop cannot wait: `queued_bytes` tells the event loop when to stop
+reading from clients. A simulator calls `run_cycle` itself instead of `start`, with `sync_threads=1`, so that the same
+seed gives the same order.
 """
 
 from __future__ import annotations
@@ -47,23 +46,23 @@ SYNC_THREADS = 4
 
 
 class WriterEvents(Protocol):
-    """What the writer reports, on its own thread or a helper's. Whoever implements it hands it to the event loop."""
+    """The writer's reports, on its own thread or a helper's. An implementation passes them to the event loop."""
 
     def on_written(self, results: list[tuple[Log, Offset]]) -> None:
-        """These logs were appended to up to these end offsets; not durable. Only for logs where that was asked."""
+        """These logs were appended to up to these end offsets, not durably. Only for logs where that was requested."""
 
     def on_flushed(self, results: list[tuple[Log, Offset]]) -> None:
         """These logs are durable up to these offsets."""
 
     def on_failed(self, log: Log, error: StorageError, end_offset: Offset) -> None:
-        """Nothing queued for `log` from `end_offset` on was kept; nothing more is until `resume(log)`."""
+        """Nothing queued for `log` from `end_offset` on was kept, and nothing more will be until `resume(log)`."""
 
     def on_crashed(self, error: BaseException) -> None:
-        """The writer stopped because of a bug; nothing queued is written any more."""
+        """The writer stopped because of a bug; nothing that is queued will be written."""
 
 
 class _Job:
-    """Something other than a batch to do on the thread, for whoever waits for the future."""
+    """A function to run on the thread, with a future for its result."""
 
     __slots__ = ("function", "future", "is_step", "log")
 
@@ -77,7 +76,7 @@ class _Job:
         if self.future.set_running_or_notify_cancel():
             try:
                 result = self.function()
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the future
+            except Exception as error:  # noqa: BLE001 - raised to the caller through the future
                 self.future.set_exception(error)
             else:
                 self.future.set_result(result)
@@ -93,25 +92,25 @@ _Item: TypeAlias = _Batch | _Job | None
 
 
 class Writer:
-    """One thread that owns the logs of a data directory. `submit` and `run` belong to one other thread."""
+    """One thread that owns the logs of a data directory. Only one other thread may call `submit` and `run`."""
 
     def __init__(self, events: WriterEvents, sync_threads: int = SYNC_THREADS, name: str = "drmq-writer") -> None:
         self._events = events
         self.journal: Journal | None = None
-        """What makes small appends durable; set before `start`, or never."""
+        """Makes small appends durable. Set before `start`, or not at all."""
         self._queue: deque[_Item] = deque()
-        self._bell: tuple[int, int] | None = None  # both ends of a pipe, while the thread is there to listen
+        self._bell: tuple[int, int] | None = None  # both ends of a pipe, while the thread runs
         self._is_listening = False
         self._hold_count = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._sync_threads = sync_threads
         self._pool: ThreadPoolExecutor | None = None
         self._background: ThreadPoolExecutor | None = None
-        self._syncing: dict[Log, BackgroundSync] = {}  # begun, and not seen to have ended
+        self._syncing: dict[Log, BackgroundSync] = {}  # started, and not yet known to have ended
         self._background_error: BaseException | None = None
         self._submitted_bytes = 0  # counted by the submitter
         self._taken_bytes = 0  # counted by the writer
-        self._done_bytes = 0  # of this cycle, written and perhaps not synced
+        self._done_bytes = 0  # of this cycle, written and possibly not synced
         self._counting = threading.Lock()
         self._failed: set[Log] = set()
         self._dirty: dict[Log, Offset] = {}  # what was flushed before this cycle's appends
@@ -123,25 +122,25 @@ class Writer:
 
     @property
     def queued_bytes(self) -> int:
-        """Batches that wait for the thread, or are being written by it."""
+        """The size of the batches that are queued or being written."""
         return self._submitted_bytes - self._taken_bytes
 
     @property
     def has_work(self) -> bool:
-        """Whether something waits for the thread."""
+        """Whether anything is queued."""
         return bool(self._queue)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._bell = os.pipe()
         self._thread.start()
 
     def hold(self) -> None:
-        """Leave the thread asleep until `release`: more is about to be queued, and one sync is to cover all of it."""
+        """Do not wake the thread until `release`: more is about to be queued, and one sync shall cover all of it."""
         self._hold_count += 1
 
     def release(self) -> None:
-        """Have the thread see to what was queued since `hold`."""
+        """Wake the thread if anything was queued since `hold`."""
         self._hold_count -= 1
         if self._queue:
             self._ring()
@@ -153,9 +152,9 @@ class Writer:
     def _ring(self) -> None:
         """Wake the thread if it sleeps.
 
-        By a system call during which this thread gives up the interpreter's lock: a thread that is woken
-        often runs at once, in the place of the one that woke it. With a lock of Python's the waker would still
-        hold the interpreter, so that neither of them could go on.
+        Uses a system call during which this thread releases the interpreter lock: a thread that is woken often runs at
+        once, in place of the one that woke it. With one of Python's own locks, the waking thread would still hold the
+        interpreter lock, so that neither could continue.
         """
         if self._is_listening and not self._hold_count:
             self._is_listening = False
@@ -163,23 +162,23 @@ class Writer:
             os.write(self._bell[1], b"!")
 
     def submit(self, log: Log, header: BatchHeader, batch: Buffer, wants_written: bool = False) -> None:
-        """Queue a stamped batch. With `wants_written`, `on_written` tells before the sync that it is in the log."""
+        """Queue a stamped batch. With `wants_written`, `on_written` reports before the sync that it is in the log."""
         if self._is_stopping:
             raise self._stopped()
         self._submitted_bytes += len(batch)
         self._put((log, header, batch, wants_written))
 
     def run(self, log: Log, function: Callable[[], T]) -> Future[T]:
-        """Run `function` on the writer thread, after everything queued for `log` before is appended and synced.
+        """Run `function` on the writer thread, after everything queued earlier for `log` is appended and synced.
 
-        What it raises goes to the future.
+        The future receives its result or exception.
         """
         return self._queue_job(_Job(log, function))
 
     def run_step(self, log: Log, function: Callable[[], T]) -> Future[T]:
-        """Like `run`, for a change that what is queued behind it for `log` builds upon, as upon an append.
+        """Like `run`, for a change that later requests for `log` depend on, as they depend on an append.
 
-        If it raises, all of that is dropped until `resume(log)`; if something before it has failed, it is not run.
+        If it raises, those are dropped until `resume(log)`; if an earlier step or append has failed, it is not run.
         """
         return self._queue_job(_Job(log, function, is_step=True))
 
@@ -195,7 +194,7 @@ class Writer:
         self._put(_Job(log, lambda: self._failed.discard(log)))
 
     def stop(self) -> None:
-        """Finish everything queued, then end the thread; waits for it."""
+        """Finish everything that is queued, end the thread and wait for that."""
         if not self._is_stopping:
             self._is_stopping = True
             self._hold_count = 0
@@ -211,7 +210,7 @@ class Writer:
             self._bell = None
 
     def _stopped(self) -> WriterStopped:
-        error = WriterStopped("the writer takes no more work")
+        error = WriterStopped("the writer has stopped and accepts no more work")
         error.__cause__ = self._crash
         return error
 
@@ -222,7 +221,7 @@ class Writer:
             pass
 
     def run_cycle(self, wait: bool = False) -> bool:
-        """Do everything that is queued; returns False once the writer is stopped. Waits for work if told so."""
+        """Do everything that is queued; with `wait`, first wait for work. Returns False once the writer is stopped."""
         items: list[_Item] = []
         try:
             self._take(items, wait)
@@ -232,7 +231,7 @@ class Writer:
             return False
 
     def _take(self, items: list[_Item], wait: bool) -> None:
-        """Add everything that is queued now."""
+        """Move everything that is queued now to `items`."""
         if wait:
             self._listen()
         queue = self._queue
@@ -247,18 +246,18 @@ class Writer:
         assert self._bell is not None
         while not self._queue:
             self._is_listening = True
-            # Looked at again: what was queued before this thread listened has not rung. What rings from here on
-            # leaves a byte in the pipe, at worst one that wakes the thread for nothing.
+            # Checked again, because an item that was queued before the flag was set has written no byte to the pipe.
+            # Anything queued from now on leaves a byte in the pipe; at worst it wakes the thread once for nothing.
             if not self._queue:
                 os.read(self._bell[0], 64)
             self._is_listening = False
 
     def _work(self, items: list[_Item]) -> bool:
-        """One cycle; jobs, and what is queued behind them for the same log, come after the sync of the rest.
+        """Run one cycle. Jobs, and items queued after them for the same log, run after the sync of everything else.
 
-        A job may take long (removing large files, say), and nobody's acknowledgement waits for it
-        who does not have to. Jobs of different logs have nothing to do with each other, and mostly wait for a
-        sync of their own (an election of many partitions at once): the helpers take their share.
+        A job may take long (removing large files, for example), and acknowledgements that do not depend on it must not
+        wait for it. Jobs of different logs are independent, and mostly wait for a sync of their own (an election of
+        many partitions at once), so the helpers share them.
         """
         if not any(isinstance(item, _Job) for item in items):
             return self._do(items)
@@ -280,11 +279,11 @@ class Writer:
         return goes_on
 
     def _share(self, work: list[T], function: Callable[[T], object]) -> None:
-        """Do all of the work, some of it on the helpers."""
+        """Do all of the work, some of it on helper threads."""
         rest = iter(work)
 
         def do_some() -> None:
-            # Several threads take from one iterator: under the interpreter's lock each piece goes to one.
+            # Several threads take items from one iterator: under the interpreter lock each item goes to exactly one.
             for piece in rest:
                 function(piece)
 
@@ -306,7 +305,7 @@ class Writer:
         return goes_on
 
     def _do_quietly(self, items: list[_Item]) -> bool:
-        """Append, and run jobs between."""
+        """Append batches and run jobs, without syncing or reporting at the end."""
         goes_on = True
         pending: dict[Log, list[tuple[BatchHeader, Buffer]]] = {}
         taken_bytes = 0
@@ -335,7 +334,7 @@ class Writer:
         return goes_on
 
     def _report(self) -> None:
-        """Tell what is in the logs, sync, and tell what is durable."""
+        """Report what was written, sync, and report what is durable."""
         if self._wants_written:
             written = [(log, log.end_offset) for log in self._wants_written]
             self._wants_written.clear()
@@ -346,7 +345,7 @@ class Writer:
 
     def _do_job(self, job: _Job) -> None:
         if job.is_step and job.log in self._failed:
-            job.fail(StorageError(f"{job.log.name}: something before this has failed"))
+            job.fail(StorageError(f"{job.log.name}: not done, because an earlier change of this log has failed"))
             return
         job.do()
         if job.is_step and not job.future.cancelled() and job.future.exception() is not None:
@@ -363,11 +362,11 @@ class Writer:
 
     def _on_failure(self, log: Log, error: StorageError) -> None:
         self._failed.add(log)
-        # A fenced log keeps what was flushed. What was only written may or may not be there.
+        # A fenced log keeps what was flushed. Batches that were only written may or may not be there.
         self._events.on_failed(log, error, log.flushed_offset if log.is_fenced else log.end_offset)
 
     def _flush_one(self, log: Log) -> None:
-        """Sync a log whose next job counts on it, and report; others may be doing the same for theirs."""
+        """Sync a log before its next job, and report. Other threads may do the same for other logs."""
         flushed_before = self._dirty.pop(log)
         if log.is_fenced:
             return
@@ -380,7 +379,7 @@ class Writer:
                 self._events.on_flushed([(log, log.flushed_offset)])
 
     def _flush(self) -> None:
-        """Sync what was appended to, and report what is durable."""
+        """Make durable what was appended, and report it."""
         self._end_syncs()
         dirty, self._dirty = self._dirty, {}
         logs = [log for log in dirty if not log.is_fenced]
@@ -389,7 +388,7 @@ class Writer:
         failures: list[tuple[Log, StorageError]] = []
         if self.journal is None or not self.journal.take(logs):
             failures = self._sync_logs(logs)
-        # The last append may have failed, so that there is no news.
+        # The last append may have failed, so that nothing new is durable.
         results = [(log, log.flushed_offset) for log in logs if log.flushed_offset > dirty[log]]
         if results:
             self._events.on_flushed(results)
@@ -399,7 +398,7 @@ class Writer:
             self._on_failure(log, error)
 
     def _tend(self, journal: Journal) -> list[tuple[Log, StorageError]]:
-        """Have done for the journal what it needs, in the background as long as that keeps up; returns what failed."""
+        """Start the background work that the journal needs, or do it now if it falls behind; returns the failures."""
         failures: list[tuple[Log, StorageError]] = []
         due = journal.due(self._sync_threads)
         if journal.is_pressed:
@@ -428,17 +427,17 @@ class Writer:
     def _work_in_background(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - a bug, which ends the writer
+        except BaseException as error:  # noqa: BLE001 - a bug, which stops the writer
             self._background_error = error
 
     def _sync_behind(self, log: Log, sync: BackgroundSync) -> None:
         sync.run()
         if sync.has_failed:
-            # The writer may have nothing else to do, and is to report it.
+            # Queue an empty job: the writer may be idle, and must report the failure.
             self._put(_Job(log, lambda: None))
 
     def _end_syncs(self) -> None:
-        """See which of the syncs in the background have ended, and how."""
+        """Handle the background syncs that have ended."""
         if self._background_error is not None:
             raise self._background_error
         for log, sync in [(log, sync) for log, sync in self._syncing.items() if sync.is_done]:
@@ -449,11 +448,12 @@ class Writer:
                 self._on_failure(log, error)
                 continue
             if sync.has_failed and log not in self._failed:
-                # Somebody who had to sync the log was told: perhaps a job, which keeps it to itself.
+                # The failure was raised to another caller that had to sync the log, perhaps to a job, which does not
+                # report it.
                 self._on_failure(log, LogFenced(log.name, "sync failed in the background"))
 
     def _sync_logs(self, logs: list[Log]) -> list[tuple[Log, StorageError]]:
-        """Sync the logs' own files; returns what failed."""
+        """Sync the logs' own files; returns the failures."""
         failures: list[tuple[Log, StorageError]] = []
 
         def sync(log: Log) -> None:
@@ -466,7 +466,7 @@ class Writer:
         return failures
 
     def _on_crash(self, error: BaseException, items: list[_Item]) -> None:
-        """Fail all that is queued, and all that will be."""
+        """Fail everything that is queued now or later."""
         self._crash = error
         self._is_stopping = True
         self._take(items, wait=False)

@@ -1,23 +1,21 @@
 """The Kafka protocol as bytes: frames, headers, and the messages of every version that DRMQ speaks.
 
-What this package is for: a broker and a client exchange some thirty kinds of messages in up to
-eighteen versions each. Everywhere else in DRMQ there is one class per message, whichever version
-arrived; turning versions into values and back happens here and nowhere else.
+The problem: a broker and a client exchange some thirty kinds of messages in up to eighteen versions each. Everywhere
+else in DRMQ there is one class per message, whichever version arrived. Only this package converts between versions and
+values.
 
 How it is built, from the bottom up:
 
-- `fields` has the words in which a message is written down, `messages` has the messages;
-- `compiler` makes a reader and a writer from a message and a version, `codec` runs them;
-- `apis` has the tables of what is served and what is spoken, `frames` puts headers and sizes around the bodies;
-- `produce` and `fetch` are written by hand, because they are what a broker does all day.
+- `fields` defines the terms in which a message is described, `messages` has the messages;
+- `compiler` generates a reader and a writer for a message and a version, `codec` runs them;
+- `apis` lists the APIs that are served and those that are known, `frames` adds headers and sizes to message bodies;
+- `produce` and `fetch` are written by hand, because a broker spends most of its time in them.
 
-What always holds: bytes from a peer become a value or raise `ProtocolError`, and nothing else;
-memory grows with the bytes that arrived and not with what they claim; nothing here waits, keeps
-time or touches a socket.
+Invariants: bytes from a peer become a value or raise `ProtocolError`, and no other exception; memory grows with the
+bytes that arrived and not with the counts that they claim; nothing here waits, reads a clock or touches a socket.
 
-A message's classes come from its own module: `from drmq.wire.messages.metadata import
-MetadataResponse`. Nothing here imports one before it is needed. What is in a record batch is the
-business of `drmq.records`; here it is bytes.
+The classes of a message come from its own module: `from drmq.wire.messages.metadata import MetadataResponse`. Each such
+module is imported when it is first needed. The content of a record batch belongs to `drmq.records`; here it is bytes.
 """
 
 from drmq.wire.api_key import ApiKey

@@ -1,9 +1,9 @@
 """The APIs that DRMQ speaks: their versions, and where their messages are.
 
-`APIS` is what a broker serves and advertises. `KNOWN_APIS` is what frames are read and written by:
-the same, and APIs that our client may ask of other brokers while ours does not serve them. The
-tables know the message classes by name only: `Api.request` and `Api.response` import the module of
-an API when it is first met, so that a process pays for what it uses and starts at once.
+`APIS` lists what a broker serves and advertises. `KNOWN_APIS` is the table for reading and writing frames: the same
+APIs, and those that our client may use with other brokers although ours does not serve them. The tables refer to the
+message classes by name only. `Api.request` and `Api.response` import the module of an API at its first use, so that a
+process starts fast and loads only what it uses.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Api:
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
-        # librdkafka up to 2.11 compresses only if it sees Produce 0, which nobody has sent for years.
+        # librdkafka up to 2.11 compresses only if the broker advertises Produce 0, which no client has sent for years.
         Api(ApiKey.PRODUCE, 3, 13, flexible_from=9, advertised_min=0),
         Api(ApiKey.FETCH, 4, 17, flexible_from=12),
         Api(ApiKey.LIST_OFFSETS, 1, 10, flexible_from=6),

@@ -1,21 +1,21 @@
-"""Reading and writing messages: `decode` and `encode`, and what their compiled code stands on.
+"""Reading and writing messages: `decode` and `encode`, and the functions that their compiled code uses.
 
-The problem: thirty APIs in up to eighteen versions each, of which a client uses a handful. Walking
-a schema for each message is slow in Python, and writing four hundred functions by hand is folly.
-The idea: the first time a version of a message is seen, its schema (see `fields`) becomes the
-source of two plain functions (see `compiler`), in which a run of fixed-size fields is one `struct`
-call and everything that can be decided from the version is already decided.
+The problem: there are thirty APIs in up to eighteen versions each, of which a client uses a few. Interpreting a schema
+for each message is slow in Python, and four hundred hand-written functions cannot be maintained. The idea: when a
+version of a message is first used, its schema (see `fields`) is compiled into two plain functions (see `compiler`). In
+these, a run of fixed-size fields is one `struct` call, and everything that depends only on the version is already
+decided.
 
-What always holds for `decode`, whatever bytes it is given:
+Invariants of `decode`, whatever bytes it is given:
 
-- it returns a value or raises `ProtocolError`, and nothing else;
-- it reads a message that fills its buffer exactly: a tail is an error, like a missing end;
-- it allocates in proportion to the bytes that are there, not to what a count claims: an array's
-  count is checked against the bytes left before its list exists.
+- it returns a value or raises `ProtocolError`, and no other exception;
+- it reads a message that fills its buffer exactly: extra bytes are an error, like missing ones;
+- it allocates in proportion to the bytes that are there, not to a claimed count: an array's count is checked against
+  the bytes that are left before its list is created.
 
-Writing trusts its caller: a value that does not fit its field is a bug here, not a peer's fault,
-and raises `struct.error` or `ValueError`. Unknown tagged fields are skipped, as the protocol asks.
-Framing and headers live in `frames`, the hot path in `produce` and `fetch`.
+Writing trusts its caller: a value that does not fit its field is a bug in DRMQ, not a peer's fault, and raises
+`struct.error` or `ValueError`. Unknown tagged fields are skipped, as the protocol requires. Framing and headers are in
+`frames`, the hot path in `produce` and `fetch`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 Writer = Callable[[Any, bytearray], None]
 
 MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
-"""What reading past an end or a string that is not UTF-8 raises, before it becomes a `ProtocolError`."""
+"""Raised when a read passes the end or a string is not UTF-8; callers turn these into `ProtocolError`."""
 
 ARRAY_COUNT_MAX = 200_000
-"""No list in a message of a sane peer is longer; a frame that claims more is refused."""
+"""No correct peer sends a longer list; a frame that claims one is refused."""
 
 _readers: dict[tuple[type, int], Reader] = {}
 _writers: dict[tuple[type, int], Writer] = {}

@@ -1,10 +1,10 @@
-"""From a schema to a function: the source of readers and writers, put together and compiled.
+"""The compiler from a message schema to functions: it generates the source of readers and writers and compiles it.
 
-A compiled reader is `(buffer, position, end) -> (value, position behind it)`, a writer is
-`(value, out) -> None`. Each structure of each version becomes one function, and a structure that
-contains another calls its function. The generated source is straight-line code: what the schema
-and the version decide is decided here, and only lengths, counts, nulls and tags are left to decide
-for each message. To see the source of a reader, print `_Source.lines` before `build`.
+A compiled reader is `(buffer, position, end) -> (value, position after it)`, a writer is `(value, out) -> None`. Each
+structure of each version becomes one function, and a structure that contains another calls its function. The generated
+source is straight-line code: whatever depends only on the schema and the version is decided here, and only lengths,
+counts, nulls and tags are decided for each message. To see the source of a reader, print `_Source.lines` before
+`build`.
 
 Only our own schemas are compiled, never anything that a peer has sent.
 """
@@ -32,7 +32,7 @@ _FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
 _FIXED_SIZE = {kind: struct.calcsize(">" + code) for kind, code in _FIXED.items()}
 _SMALL_COUNT = 15
 _SHORT_ARRAY = 8
-"""Up to this many elements, an array of numbers is packed and unpacked by a layout that is ready beforehand."""
+"""Up to this many elements, an array of numbers is packed and unpacked with a precompiled `Struct`."""
 
 
 class _Source:
@@ -97,7 +97,7 @@ def _size_min(spec: FieldSpec, version: int, flexible: bool) -> int:
         assert spec.struct is not None, spec
         plain, _ = _on_the_wire(spec.struct, version)
         size = sum(_size_min(inner, version, flexible) for _, inner, _ in plain) + flexible
-        # A structure of no bytes would let a count of any size through.
+        # A structure of zero bytes would allow a count of any size.
         assert size > 0, (spec, version)
         return size
     if flexible or spec.kind == "struct":
@@ -117,7 +117,7 @@ def message_writer(cls: type, version: int) -> Writer:
 
 def _is_flexible(cls: type, version: int) -> bool:
     spec = spec_of(cls)
-    # Versions are checked against the API table before a body is touched; here only a bug gets it wrong.
+    # Versions are checked against the API table before a body is read, so a wrong version here is a bug.
     assert spec.first_version <= version <= spec.last_version, (cls, version)
     return version >= spec.flexible_from
 
@@ -179,7 +179,7 @@ def _read_value(
         return
     _read_length(source, indent, spec, flexible)
     if nullable:
-        # Null is -1 exactly: anything lower is a broken message and not another way to say null.
+        # Only -1 is null. Any lower value is a malformed message.
         source.add(indent, f"if n == -1: {target} = None")
         source.add(indent, f"elif n < 0: raise unexpected_null({name!r})")
     else:
@@ -191,7 +191,7 @@ def _read_value(
     elif spec.kind == "array":
         _read_elements(source, inner, target, spec, version, flexible)
     else:
-        # Slicing alone would quietly return fewer bytes than there should be.
+        # A slice alone would silently return fewer bytes than the field should have.
         source.add(inner, "stop = position + n")
         source.add(inner, "if stop > end: raise field_too_long(n, position, end)")
         if spec.kind == "string":
@@ -229,7 +229,7 @@ def _read_struct(source: _Source, indent: int, target: str, spec: FieldSpec, ver
 def _read_elements(source: _Source, indent: int, target: str, spec: FieldSpec, version: int, flexible: bool) -> None:
     assert spec.element is not None, spec
     size = _size_min(spec.element, version, flexible)
-    # Below sixteen a wrong count is harmless and found out soon enough; the call is saved for the others.
+    # Below sixteen a wrong count is harmless and is detected soon enough, so the call is saved.
     source.add(indent, f"if n > {_SMALL_COUNT}: check_count(n, {size}, position, end)")
     code = _FIXED.get(spec.element.kind)
     if code is not None and len(code) == 1:
@@ -254,7 +254,7 @@ def _read_tags(source: _Source, tagged: list[_Field], version: int) -> None:
         return
     source.add(1, "else:")
     source.add(2, "tags, position = uvarint(buffer, position)")
-    # Tags ascend strictly. Were a field allowed twice, it would be read twice, and the last one win.
+    # Tags must ascend strictly. A field that came twice would be read twice, and the last value would win.
     source.add(2, "last = -1")
     source.add(2, "for _ in range(tags):")
     source.add(3, "tag, position = uvarint(buffer, position)")

@@ -1,4 +1,4 @@
-"""What can be wrong with bytes from a peer.
+"""The exception for invalid bytes from a peer.
 
 DrmqError
   ProtocolError        the bytes are not what they claim to be: close that connection, count it
@@ -10,4 +10,4 @@ from drmq.model import DrmqError
 
 
 class ProtocolError(DrmqError):
-    """A peer sent bytes that do not follow the protocol. Nothing can be answered; the connection ends."""
+    """A peer sent bytes that do not follow the protocol. No answer is possible; the connection is closed."""

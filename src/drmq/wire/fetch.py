@@ -1,11 +1,11 @@
 """Fetch, the hot path: requests come out flat, and responses go out without copying a record.
 
-`read_fetch` reads all versions into one `FetchData`. `write_fetch_response` returns a list of
-buffers for `transport.writelines`: bytes of our own making, and between them the record slices
-just as they were handed in, so that a page read from a file goes to the socket untouched.
+`read_fetch` reads all versions into one `FetchData`. `write_fetch_response` returns a list of buffers for
+`transport.writelines`: bytes that are made here and, between them, the record slices unchanged, so that a page read
+from a file goes to the socket without a copy.
 
-Both agree byte for byte with the classes in `drmq.wire.messages.fetch`, which the tests compare
-them with. What only Kafka's own replicas use is skipped: cluster id, directory id, snapshot id.
+Both must agree byte for byte with the classes in `drmq.wire.messages.fetch`, and the tests compare them. Fields that
+only Kafka's own replicas use are skipped: cluster id, directory id, snapshot id.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchData(NamedTuple):
-    """A Fetch request of any version. What a version does not have holds the protocol's default."""
+    """A Fetch request of any version. Fields that the version does not have hold the protocol's default."""
 
     replica_id: int
     replica_epoch: int
@@ -151,7 +151,7 @@ def _read_flexible(frame: Buffer, position: int, version: int) -> FetchData:
     start = _START_12.unpack_from(frame, position)
     topics: int = start[6]
     position += 22
-    # Most varints have one byte; `read_uvarint` starts over only where it says that more follow.
+    # Most varints have one byte. `read_uvarint` reads again from the start only if that byte says that more follow.
     if topics > 127:
         topics, position = read_uvarint(frame, position - 1)
     check_count(topics - 1, 18 if by_id else 3, position, end)
@@ -165,7 +165,7 @@ def _read_flexible(frame: Buffer, position: int, version: int) -> FetchData:
         if count != 2:
             check_count(count - 1, 33, position, end)
         for _ in range(count - 1):
-            # The fields of `FetchPartition` stand in the order of v12 and later.
+            # The fields of `FetchPartition` are in the order of v12 and later.
             partitions.append(_new(FetchPartition, (topic, *_PARTITION_12.unpack_from(frame, position))))
             position += 32
             position = skip_tags(frame, position, end) if frame[position] else position + 1
@@ -195,7 +195,7 @@ def _read_flexible(frame: Buffer, position: int, version: int) -> FetchData:
 
 
 def _read_replica_state(frame: Buffer, position: int, end: int) -> tuple[int, int, int]:
-    """The tag block of v15 and later: who fetches, if it is not a consumer."""
+    """Read the tag block of v15 and later, which identifies the fetching replica if it is not a consumer."""
     replica_id = replica_epoch = -1
     tags, position = read_uvarint(frame, position)
     last = -1
@@ -249,7 +249,7 @@ def _forget(topic: Topic, count: int, frame: Buffer, position: int, forgotten: l
 
 
 class FetchResult(NamedTuple):
-    """What one partition has to offer.
+    """The result for one partition.
 
     `records` are slices that follow each other on the wire; null is `None`, nothing is `()`.
     `aborted_transactions` are pairs of producer id and first offset. `diverging_epoch` is
@@ -327,7 +327,7 @@ def write_fetch_response(
     if flexible:
         put_node_endpoints_tag(node_endpoints if version >= 16 else (), out)
     if not out:
-        # A classic response may end with its records, and there is nothing behind them to send.
+        # A non-flexible response may end with its records, and then no bytes follow them.
         buffers.pop()
     _INT32.pack_into(first, 0, total + len(out))
     return buffers
@@ -337,7 +337,7 @@ def _put_result(version: int, flexible: bool, result: FetchResult, out: bytearra
     """Append a partition up to the size of its records, and return that size."""
     _, index, error, high_watermark, last_stable, log_start, records, aborted, preferred, _, _ = result
     if flexible and aborted is None:
-        # The usual case in one piece: a zero byte for no list of aborted transactions.
+        # The usual case in one write: a zero byte for the absent list of aborted transactions.
         out += _RESULT_12.pack(index, error, high_watermark, last_stable, log_start, preferred)
     else:
         if version >= 5:

@@ -1,4 +1,4 @@
-"""The words in which a Kafka message is written down: one dataclass per message, one field spec per field.
+"""The terms in which a Kafka message is described: one dataclass per message, one field spec per field.
 
 A message class lists its fields once, with the versions in which each is on the wire:
 
@@ -10,9 +10,9 @@ A message class lists its fields once, with the versions in which each is on the
         member_id: str = string()
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-The class is at once the type that handlers use, whichever version arrived, and the schema from
-which `codec` compiles a reader and a writer for each version. A field that a version does not
-have keeps its default when read and is left out when written.
+The class is both the type that handlers use, whichever version arrived, and the schema from which `codec` compiles a
+reader and a writer for each version. A field that a version does not have keeps its default when read and is left out
+when written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _LATEST = 32767
 
 NO_AUTHORIZED_OPERATIONS = -(2**31)
-"""What the protocol sends for a set of operations that the client did not ask for."""
+"""The protocol's value for a set of authorized operations that the client did not ask for."""
 
 
 class Versions(NamedTuple):
@@ -47,7 +47,7 @@ class Versions(NamedTuple):
 
 
 class FieldSpec(NamedTuple):
-    """How one field stands on the wire. `kind` is a primitive's name, `"struct"` or `"array"`."""
+    """How one field is encoded. `kind` is a primitive's name, `"struct"` or `"array"`."""
 
     kind: str
     versions: Versions
@@ -58,7 +58,7 @@ class FieldSpec(NamedTuple):
 
 
 class MessageSpec(NamedTuple):
-    """What is true of a whole message: which API, which versions, and from which one it is flexible."""
+    """Properties of a whole message: its API, its versions, and the first version that is flexible."""
 
     api_key: int
     first_version: int
@@ -161,7 +161,7 @@ def binary(
 def payload(
     versions: str = "0+", *, nullable: str | None = None, default: bytes | None = b"", tag: int | None = None
 ) -> Any:
-    """Bytes of any length that are not copied when they are read: a slice of what the message was read from."""
+    """Bytes of any length that are not copied when they are read: a slice of the buffer that the message came from."""
     return _field("payload", versions, default, nullable=nullable, tag=tag)
 
 

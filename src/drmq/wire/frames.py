@@ -3,11 +3,10 @@
 On the wire a frame is a four-byte size and that many bytes: a header, then a body. The readers
 here take a frame without its size, the writers return one with it, ready to be sent.
 
-Which header a message has follows from its API and version. A flexible request has header v2,
-which is v1 and a block of tagged fields; its client id is still a string with a two-byte length,
-because a broker must be able to read it before it knows the version. A flexible response has
-header v1, which is v0 and tagged fields, except for ApiVersions: its response always has v0,
-because a client that reads it does not know yet what the broker speaks.
+The header depends on the API and the version. A flexible request has header v2, which is v1 plus a block of tagged
+fields; its client id is still a string with a two-byte length, because a broker must be able to read it before it knows
+the version. A flexible response has header v1, which is v0 plus tagged fields. The exception is ApiVersions: its
+response always has header v0, because the client does not know yet what the broker speaks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _flexible_from = {int(key): api.flexible_from for key, api in KNOWN_APIS.items()
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what, and where the body starts in the frame."""
+    """The header of a request: API, version, correlation id and client id, and where the body starts in the frame."""
 
     api_key: int
     api_version: int
@@ -41,8 +40,8 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: Buffer) -> RequestHeader:
     """The header of a request frame.
 
-    For an API that is not in the table only the part that all versions share is read, and
-    `body_position` lies behind that: enough to answer with an error or to close with a reason.
+    For an API that is not in the table, only the part that all versions share is read, and `body_position` is the
+    position after that part. This is enough to answer with an error or to close the connection with a reason.
     """
     try:
         api_key, api_version, correlation_id, size = _REQUEST_HEADER.unpack_from(frame)
@@ -65,8 +64,8 @@ def read_request_header(frame: Buffer) -> RequestHeader:
 
 def read_request(frame: Buffer, header: RequestHeader) -> Any:
     """The body of a request whose API and version are served, as an instance of `Api.request`."""
-    # Some clients send more than the message: librdkafka 2.16 writes "all topics" in Metadata v13 as four
-    # bytes where one belongs, and is understood all the same. What follows the message is passed over.
+    # Some clients send extra bytes after the message: librdkafka 2.16 encodes "all topics" in Metadata v13 with four
+    # bytes instead of one. Such a request must still be served, so bytes after the message are ignored.
     return decode(KNOWN_APIS[header.api_key].request, header.api_version, frame, header.body_position, allow_tail=True)
 
 

@@ -1,13 +1,12 @@
 """Produce, the hot path: a request costs a header parse and a slice per partition.
 
-`read_produce` walks the frame once and hands out the record batches as views into it: nothing of
-them is copied or looked at here. The frame must therefore stay untouched as long as a view lives.
-`write_produce_response` has a short way for the usual answer, one partition without an error, and
-a general one for everything else. Both agree byte for byte with the classes in
-`drmq.wire.messages.produce`, which the tests compare them with.
+`read_produce` walks the frame once and returns the record batches as views into it: they are neither copied nor
+inspected here. The frame must therefore not change as long as a view is in use. `write_produce_response` has a fast
+path for the usual response, one partition without an error, and a general path for everything else. Both must agree
+byte for byte with the classes in `drmq.wire.messages.produce`, and the tests compare them.
 
-Topics and partitions come out flat, in the order of the request, and go in flat: neighbours that
-name the same topic share one topic entry in the response.
+Topics and partitions are read into a flat list, in the order of the request, and written from one: neighbours with the
+same topic share one topic entry in the response.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _read_classic(frame: Buffer, position: int) -> ProduceData:
         position += size
     acks, timeout_ms, topics = _ACKS_TIMEOUT_COUNT.unpack_from(frame, position)
     position += 10
-    # A count of one needs no check: what it promises is read at once.
+    # A count of one needs no check: its element is read at once.
     if topics != 1:
         check_count(topics, 6, position, end)
     found: list[ProducePartition] = []
@@ -126,8 +125,8 @@ def _read_classic(frame: Buffer, position: int) -> ProduceData:
 
 
 def _read_flexible(frame: Buffer, position: int, by_id: bool) -> ProduceData:
-    # Lengths and counts are varints, most of them of one byte: that byte is read together with the
-    # fixed fields before it, and `read_uvarint` starts over only where it says that more follow.
+    # Lengths and counts are varints, most of them one byte long. That byte is read together with the fixed fields
+    # before it, and `read_uvarint` reads again from the start only if that byte says that more follow.
     end = len(frame)
     view = memoryview(frame)
     size = frame[position]
@@ -190,7 +189,7 @@ def _read_flexible(frame: Buffer, position: int, by_id: bool) -> ProduceData:
 
 
 class ProduceResult(NamedTuple):
-    """What became of one partition's records.
+    """The result for one partition's records.
 
     `current_leader` is `(leader_id, leader_epoch)` and goes out from v10, `error_message` and
     `record_errors` (pairs of batch index and message) from v8; older versions leave them out.
@@ -213,8 +212,8 @@ _PARTITION_5 = struct.Struct(">ihqqq")
 _RECORD_ERROR = struct.Struct(">i")
 _LEADER_TAG = struct.Struct(">BBBiiB")
 
-# The usual answer in two pieces: what stands before the topic's name or id, and all that follows
-# it. `x` pads with zero bytes, which here are empty tag blocks and a null error message.
+# The usual response in two parts: the bytes before the topic's name or id, and all bytes after it. `x` pads with zero
+# bytes, which here are empty tag blocks and a null error message.
 _ONE_HEAD_CLASSIC = struct.Struct(">iiih")
 _ONE_HEAD_NAME = struct.Struct(">iixBB")
 _ONE_HEAD_ID = struct.Struct(">iixB")
@@ -245,7 +244,8 @@ def write_produce_response(
             name = topic.encode()
             size = len(name)
             if version >= _FLEXIBLE_FROM:
-                # Topic names are at most 249 bytes; those above 126 need a longer length and the long way.
+                # Topic names have at most 249 bytes. A name longer than 126 bytes needs a two-byte length: general
+                # path.
                 if size < 127:
                     tail = _ONE_TAIL_9.pack(2, index, error, base, append_time, log_start, 1, throttle_time_ms)
                     return _ONE_HEAD_NAME.pack(7 + size + len(tail), correlation_id, 2, size + 1) + name + tail

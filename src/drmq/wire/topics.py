@@ -1,4 +1,4 @@
-"""What the hand-written codecs of Produce and Fetch share: topics by name or id, counts, text, endpoints."""
+"""Code that the hand-written codecs of Produce and Fetch share: topics by name or id, counts, text, endpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from drmq.wire.codec import Buffer, field_too_long, unexpected_null, write_uvarint
 
 Topic = str | bytes
-"""A topic as the hot path names it: by its name, or by its id of sixteen bytes, as the version has it."""
+"""A topic as the hot path identifies it: by name, or by its id of sixteen bytes, depending on the version."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

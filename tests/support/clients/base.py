@@ -59,7 +59,7 @@ def content(record: Record) -> tuple[bytes | None, bytes | None, Headers]:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Where a record went, as the producer was told. Without acknowledgements the offset is unknown (None)."""
+    """Where a record was stored, according to the producer. Without acknowledgements the offset is unknown (None)."""
 
     partition: int
     offset: int | None
@@ -74,7 +74,7 @@ class KafkaFailure(Exception):
 
 
 class Member(ABC):
-    """A running group member. It polls by itself; tests look at what it owns and what it has read."""
+    """A running group member. It polls on its own; tests look at its partitions and at what it has read."""
 
     @abstractmethod
     def assigned(self) -> frozenset[Partition]:

@@ -1,4 +1,4 @@
-"""A group member that lives in a thread, for the clients that are Python libraries.
+"""A group member that runs in a thread, for the clients that are Python libraries.
 
 These libraries must be polled, and closed, by one thread. The thread belongs to the member: the subclass's `_run`
 opens the client, polls until `_stopping` is set, and closes it again.

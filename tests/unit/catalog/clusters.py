@@ -33,7 +33,7 @@ def register(
     starts: int = 0,
     boot_id: str = "",
 ) -> list[Fact]:
-    """Let a node register with the data directory of its `life`-th life; the facts, which are played already."""
+    """Register a node with the data directory of incarnation `life`; returns the facts, which are replayed already."""
     facts = catalog.register_broker(
         NodeId(node),
         f"{node:08x}{life:08x}",

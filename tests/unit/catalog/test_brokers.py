@@ -1,4 +1,4 @@
-"""Brokers in the catalog: how they come, come back, go down, and leave."""
+"""Brokers in the catalog: how they register, return, go down, and leave."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_another_directory_is_another_life() -> None:
 
 
 def test_an_older_copy_of_a_directory_is_refused() -> None:
-    """A process asks again as it was; the next one counts up; whoever does not has a copy from before."""
+    """A process registers again unchanged; the next process has a higher count; a lower count means an older copy."""
     catalog = of(2)
     register(catalog, 1, starts=4, boot_id="aa")
     assert register(catalog, 1, starts=4, boot_id="aa") == []

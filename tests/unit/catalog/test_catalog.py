@@ -232,7 +232,7 @@ def test_new_partitions_have_as_many_replicas_as_the_old_ones() -> None:
 
 
 def test_the_first_members_of_a_group_are_who_the_replicas_were_when_it_was_made() -> None:
-    """Later lives of a node are not in it: they never voted, and a restart must not change who did."""
+    """It has no later incarnations of a node: they never voted, and a restart must not change the voters."""
     catalog = of(2)
     register(catalog, 2, life=1)
     add_topic(catalog, "orders", [[1, 2]])

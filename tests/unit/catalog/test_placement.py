@@ -98,7 +98,7 @@ def test_without_racks_the_new_partitions_are_spread_evenly(
 def test_no_broker_has_more_than_racks_make_necessary(
     question: tuple[list[Broker], int, int], loads: list[Load]
 ) -> None:
-    """Who has two more than another has them since racks forbid to give one away, in any partition."""
+    """A broker has two more replicas than another only if racks forbid every move of one."""
     brokers, count, factor = question
     usable = [broker for broker in brokers if broker.takes_replicas]
     placed = place(brokers, count, factor, present(brokers, loads))
@@ -140,7 +140,7 @@ def test_the_largest_share_is_as_small_as_it_can_be(racks: list[str | None], fac
 
 @given(st.integers(1, 6), st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=40))
 def test_many_small_topics_are_even_together(broker_count: int, topics: list[tuple[int, int]]) -> None:
-    """Each placement goes on from what is there."""
+    """Each placement continues from the present load."""
     brokers = brokers_of(*[None] * broker_count)
     placed: list[list[NodeId]] = []
     for count, factor in topics:

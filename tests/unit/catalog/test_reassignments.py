@@ -1,4 +1,4 @@
-"""Partitions that move, and copies that are lost: what the catalog says of them, and who their members are."""
+"""Partitions that move, and replicas that are lost: what the catalog says about them, and their member ids."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_what_needs_no_move_is_done_at_once() -> None:
 
 
 def test_a_node_that_gives_a_partition_up_and_gets_it_back_is_another_member() -> None:
-    """With its files it gave up what it had confirmed, so nobody may take it for the one that did."""
+    """Together with its files it lost what it had confirmed, so it must not count as the same member."""
     catalog = of(4)
     add_topic(catalog, "orders", [[1, 2], [1, 2]])
     topic = catalog.topic("orders")
@@ -182,7 +182,7 @@ def test_a_node_that_gives_a_partition_up_and_gets_it_back_is_another_member() -
 
 
 def test_a_node_whose_copy_is_lost_is_another_member_with_its_next_one() -> None:
-    """Each loss counts once, however often it is told, and a snapshot knows of it."""
+    """Each loss counts once, however often it is reported, and a snapshot contains it."""
     catalog = of(3)
     add_topic(catalog, "orders", [[1, 2, 3], [1, 2, 3]])
     names = set()

@@ -76,7 +76,7 @@ def test_without(tmp_path: Path, environment: dict[str, str]) -> None:
 
 
 def test_asked_for_and_not_possible(tmp_path: Path) -> None:
-    """Whoever insists is told the reason."""
+    """If the compiled decoder is required, the error gives the reason."""
     result = build(tmp_path, CC="no-such-compiler", DRMQ_COLUMNAR="compiled")
     assert result.returncode != 0
     assert "there is no C compiler (no-such-compiler)" in result.stderr

@@ -132,7 +132,7 @@ def test_numbers_may_be_longer_than_they_need(builder: type[Builder]) -> None:
 
 
 def test_a_broken_promise_in_a_skipped_record(builder: type[Builder]) -> None:
-    """Records before the range are checked like all others: whether a batch is good does not depend on who asks."""
+    """Records before the range are checked like all others: whether a batch is valid does not depend on the reader."""
     body = plain_record(0, rest=b"\x05") + plain_record(1)
     bounds = EVERYTHING._replace(start_offset=1)
     assert builder(True, True, True).add(body, Place(), batch_of(2), bounds)[0] == Outcome.FIELD_SIZE
@@ -230,7 +230,7 @@ def test_they_accept_what_the_records_package_accepts(
 @example([b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xf5"])
 @example([b"\xc3", b"\xa9"])
 def test_names_of_headers_become_utf8(both: tuple[type[Builder], type[Builder]], names: list[bytes]) -> None:
-    """Each name by itself, in the way of Java and of `drmq.records`; two halves of a letter do not make one."""
+    """Each name separately, like Java and `drmq.records`; two halves of a character do not make one."""
     body = plain_record(headers=[(name, None) for name in names])
     for builder in both:
         [row] = outcome_of(builder, body, batch_of(1))[-1]
@@ -293,7 +293,7 @@ def test_same_interface(both: tuple[type[Builder], type[Builder]]) -> None:
 
 
 def test_a_compiled_builder_is_used_up(both: tuple[type[Builder], type[Builder]]) -> None:
-    """Its memory is handed over, so it refuses to go on."""
+    """Its memory was handed over, so it refuses further calls."""
     one = both[1](True, True, True)
     one.finish()
     with pytest.raises(RuntimeError, match="finished"):

@@ -1,4 +1,4 @@
-"""Which builder is used, and how to be told."""
+"""Which builder is used, and how to find out."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_range_inside_a_batch(builder: type[Builder]) -> None:
 
 
 def test_gaps_are_passed_over(builder: type[Builder]) -> None:
-    """Compaction leaves holes inside batches, empty batches, and missing ones; reading goes on behind them."""
+    """Compaction leaves gaps inside batches, empty batches, and missing ones; reading continues after them."""
     holey = encode_batch([Record(Offset(n), 0, None, b"v") for n in (2, 5)], last_offset_delta=9)
     empty = encode_batch([], base_offset=Offset(10), last_offset_delta=4)
     assert offsets(joined(holey, empty), builder) == ([2, 5], 15)
@@ -302,7 +302,7 @@ def test_aborts_before_the_range(builder: type[Builder]) -> None:
 
 
 def test_only_an_abort_ends_an_aborted_transaction(builder: type[Builder]) -> None:
-    """The broker's list has the last word: a commit in between, which cannot be, does not bring its records back."""
+    """The broker's list decides: a commit in between, which is impossible, does not bring its records back."""
     log = joined(
         simple_batch(0, 1, producer_id=7),
         marker(1, 7, commit=True),
@@ -330,7 +330,7 @@ def test_a_marker_without_a_type(builder: type[Builder]) -> None:
 
 
 def test_checksum(builder: type[Builder]) -> None:
-    """One flipped bit anywhere behind the checksum is found, also in a batch that would be dropped."""
+    """One flipped bit anywhere after the checksum is found, also in a batch that would be dropped."""
     for batch in (simple_batch(4), simple_batch(4, codec=Codec.LZ4), marker(4, 1, commit=True)):
         for place in (21, 30, len(batch) - 1):
             broken = bytearray(batch)
@@ -482,7 +482,7 @@ def test_results_outlive_everything(builder: type[Builder]) -> None:
 
 
 def test_importing_is_cheap() -> None:
-    """A worker that only plans does not pay for pyarrow, and neither does anybody without it."""
+    """A worker that only plans does not import pyarrow, and an installation without pyarrow works too."""
     code = "import sys, drmq.columnar, drmq.columnar.arrow; print([n for n in sys.modules if n in %r])"
     heavy = ("pyarrow", "numpy", "pandas", "pyspark", "cramjam", "asyncio")
     result = subprocess.run([sys.executable, "-c", code % (heavy,)], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The shard as its driver sees it: what happens outside requests. Requests are told in `tests/scripts/groups`."""
+"""The shard as its driver sees it: everything except requests, which `tests/scripts/groups` covers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions are read if they are sound, and never break anything if they are not."""
+"""Valid subscriptions are read, and invalid ones do no harm."""
 
 from __future__ import annotations
 

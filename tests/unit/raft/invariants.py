@@ -1,8 +1,8 @@
 """What must hold after every event of the simulation, whatever went wrong.
 
-One leader in a term; a leader only appends; two entries of one index and term have the same past; what is
-committed is in the log of every later leader, never changes, and is durable on a quorum; nobody votes twice
-in a term, over crashes too; a commit index never falls; nothing is applied before it is committed.
+A term has one leader; a leader only appends; two entries of the same index and term have the same history; a committed
+entry is in the log of every later leader, never changes, and is durable on a quorum; no node votes twice in a term,
+crashes included; a commit index never decreases; nothing is applied before it is committed.
 """
 
 from __future__ import annotations

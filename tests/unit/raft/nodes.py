@@ -1,4 +1,4 @@
-"""A single node whose peers are played by the test."""
+"""A single node; the test plays its peers."""
 
 from __future__ import annotations
 

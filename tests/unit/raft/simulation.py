@@ -3,11 +3,10 @@
     python tests/unit/raft/simulation.py 17            # one seed, with what happened in it
     python tests/unit/raft/simulation.py 0 5000        # many, with a summary
 
-Everything that can go wrong outside the core goes wrong here: messages are lost, late, doubled and out of
-order; links are cut, also one way; disks are slow, and a crash loses all that was not reported durable, or
-all but a prefix of it; nodes freeze and go on as if nothing had been; nodes come back, members change, logs
-are compacted, leaders are told to hand over.
-After every event the `invariants` are checked. At the end everything is healed, and the
+Everything that can go wrong outside the core goes wrong here: messages are lost, delayed, duplicated and reordered;
+links are cut, also in one direction; disks are slow, and a crash loses everything that was not reported durable, or all
+but a prefix of it; nodes are suspended and resumed; nodes restart, members change, logs are compacted, leaders are
+asked to transfer leadership. After every event the `invariants` are checked. At the end everything is healed, and the
 cluster must agree and work again.
 """
 
@@ -158,7 +157,7 @@ class World(Invariants):
         heappush(self.events, (self.now + max(delay, 0), self.sequence, name, event))
 
     def at_node(self, delay: int, name: str, replica: Replica, event: Callable[[], None]) -> None:
-        """An event at a node: one that is frozen meets it when it goes on."""
+        """An event at a node; a suspended node handles it when it resumes."""
 
         def meet() -> None:
             if replica.frozen_until > self.now:
@@ -290,7 +289,7 @@ class World(Invariants):
     # Disks
 
     def steps(self, replica: Replica, ready: Ready) -> Iterator[Callable[[], None]]:
-        """What writing a `Ready` consists of, in order; a crash may come after any of them."""
+        """The steps of writing a `Ready`, in order; a crash may come after any of them."""
         storage = replica.storage
 
         def hard_state(state: HardState) -> None:

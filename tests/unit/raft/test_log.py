@@ -64,7 +64,7 @@ def test_report_of_a_replaced_batch_makes_nothing_durable() -> None:
 
 
 def test_truncated_twice_between_batches() -> None:
-    """The driver hears of the lowest index that was cut."""
+    """The driver receives the lowest truncated index."""
     log = log_of([1, 1, 1, 1])
     log.truncate_from(LogIndex(4))
     log.append(entry(4, 2))
@@ -121,7 +121,7 @@ def test_reading_crosses_from_disk_to_memory() -> None:
 
 
 def test_restore_starts_over() -> None:
-    """Behind a snapshot there is nothing, its own term is known, and older reports mean nothing."""
+    """After a snapshot the log is empty, the snapshot's term is known, and older reports have no effect."""
     log = log_of([1, 1], commit=1)
     log.append(entry(3, 1))
     hand_out(log, 1)

@@ -104,7 +104,7 @@ def test_reads_are_bounded() -> None:
 
 
 def test_reads_are_given_back_at_the_end_of_a_reign() -> None:
-    """Whoever waits for a confirmation hears that it will not come."""
+    """A read that waits for confirmation is refused when it will not come."""
     driver = Driver(storage()).lead()
     driver.receive(AppendAccepted(TWO, ME, Term(1), LogIndex(1)))
     driver.node.read_index("waiting")
@@ -141,7 +141,7 @@ def test_wrong_configuration_is_refused_before_anything_changes() -> None:
 
 
 class ColdStorage(MemoryStorage):
-    """Storage whose entries are not at hand until they were fetched."""
+    """Storage whose entries are not in memory until they were fetched."""
 
     cold = False
 
@@ -266,7 +266,7 @@ def test_a_learner_gets_one_message_a_turn() -> None:
 
 
 def test_a_turn_that_cannot_be_used_is_over() -> None:
-    """Who has nothing to send when its turn comes does not keep it for later."""
+    """A learner with nothing to send when its turn comes does not keep the turn for later."""
     driver = with_learner()
     assert give_turn(driver) == [(12, 12)]
     assert accept(driver, 1) == []
@@ -280,7 +280,7 @@ def test_a_turn_that_cannot_be_used_is_over() -> None:
 
 
 def test_voters_take_no_turns() -> None:
-    """Who keeps up waits for nobody, nor does a learner from the moment when it votes."""
+    """A follower that keeps up does not wait for turns, nor does a learner once it is a voter."""
     driver = with_learner()
     give_turn(driver)
     accept(driver, 12)
@@ -293,7 +293,7 @@ def test_voters_take_no_turns() -> None:
 
 
 def test_a_turn_of_an_earlier_reign_is_harmless() -> None:
-    """The driver may give a turn to whom it was asked for long ago."""
+    """The driver may grant a turn that was requested long ago."""
     driver = with_learner()
     driver.receive(Heartbeat(TWO, ME, Term(driver.node.term + 1), LogIndex(0), 0))
     assert give_turn(driver) == []

@@ -74,7 +74,7 @@ def test_starts_as_follower() -> None:
 
 
 def test_follower_campaigns_after_its_timeout() -> None:
-    """Section 5.2: a follower that hears nothing over the election timeout begins an election."""
+    """Section 5.2: a follower that receives nothing over the election timeout begins an election."""
     driver = Driver(storage())
     sent = driver.tick(2 * OPTIONS.election_timeout_ticks)
     assert {type(message) for message in sent} == {PreVoteRequest}
@@ -135,7 +135,7 @@ def test_a_vote_counted_twice_is_one_vote() -> None:
 
 
 def test_candidate_follows_a_leader_of_its_term() -> None:
-    """Section 5.2: a candidate that hears from a leader of at least its own term returns to follower state."""
+    """Section 5.2: a candidate that receives a message from a leader of at least its own term becomes a follower."""
     driver = Driver(storage())
     driver.receive(Heartbeat(TWO, ME, Term(1), LogIndex(0), 0), TimeoutNow(TWO, ME, Term(1)))
     assert driver.node.role is Role.CANDIDATE

@@ -67,7 +67,7 @@ def test_late_rejections_are_ignored() -> None:
 
 
 def test_rejection_while_replicating_goes_back_to_what_is_known() -> None:
-    """Something was lost: go on from where the follower is, never below what it confirmed."""
+    """After a loss: continue from where the follower is, never below what it confirmed."""
     progress = replicating(5)
     progress.on_sent(index(6), 1)
     progress.on_sent(index(7), 1)
@@ -76,7 +76,7 @@ def test_rejection_while_replicating_goes_back_to_what_is_known() -> None:
 
 
 def test_snapshot_ends_with_its_installation() -> None:
-    """No appends while a snapshot is on its way; then appends from behind it, also if the log begins later by now."""
+    """No appends during a snapshot transfer; then appends from after it, also if the log now begins later."""
     sending = SnapshotSending(SnapshotMeta(index(20), Term(1), Configuration()), 0)
     progress = Progress(OPTIONS, index(4), 0)
     progress.become_snapshot(sending)

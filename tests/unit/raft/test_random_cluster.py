@@ -18,7 +18,7 @@ BLOCK = 40
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
 def test_invariants_hold_and_the_cluster_recovers(first: int) -> None:
-    """Whatever is lost, late, doubled, cut, frozen or crashed: nothing promised is broken, and work goes on after."""
+    """Whatever is lost, delayed, duplicated, cut, suspended or crashed: no promise is broken, and work resumes."""
     counts: Counter[str] = Counter()
     for seed in range(first, first + BLOCK):
         counts += run_seed(seed).counts

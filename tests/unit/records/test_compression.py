@@ -33,7 +33,7 @@ payloads = st.one_of(
 
 
 def zstd_stream(data: bytes, level: int = 3) -> bytes:
-    """A frame that does not tell its size, as a streaming producer such as Java's writes it."""
+    """A frame that does not contain its size, as a streaming producer such as Java's writes it."""
     packer = zstandard.ZstdCompressor(level=level).compressobj()
     return bytes(packer.compress(data) + packer.flush())
 

@@ -56,7 +56,7 @@ def sample(count: int = 20) -> list[Record]:
 
 
 def raw_batch(body: bytes, count: int, last_offset_delta: int | None = None) -> bytearray:
-    """A batch whose checksum holds over whatever `body` is."""
+    """A batch with a valid checksum over any `body`."""
     batch = encode_batch([Record(Offset(0), 1_000, None, None)])[:HEADER_SIZE] + body
     delta = count - 1 if last_offset_delta is None else last_offset_delta
     header = read_header(batch)._replace(length=len(batch) - 12, record_count=count, last_offset_delta=delta)
@@ -271,7 +271,7 @@ def test_iterating_is_lazy_but_opening_is_not() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_an_iterator_does_not_hold_the_buffer(codec: Codec) -> None:
-    """The caller may reuse a network buffer while somebody still reads records that came in it."""
+    """The caller may reuse a network buffer while records from it are still being read."""
     batch = encode_batch(sample(), codec=codec)
     records = iter_records(batch, decompressed_size_max=SIZE_MAX)
     batch[:] = b"\xff" * 10_000

@@ -131,7 +131,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_dies_first_and_the_power_
 
 
 def check_and_go_on(disk: FakeFiles, promises: Promises, seed: int) -> None:
-    """The log is as promised, goes on, and keeps also what it promises now."""
+    """The log is as promised, accepts appends, and keeps these too."""
     log = SegmentLog(PATH, OPTIONS, disk)
     promises.check(log)
     later = Promises()
@@ -228,7 +228,7 @@ def test_what_a_failed_sync_left_is_not_taken_for_stored() -> None:
 
 
 def test_what_a_failed_write_left_is_not_at_the_end_of_a_sealed_segment() -> None:
-    """Nobody walks that one at the start. Who reads it would meet bytes behind its last batch."""
+    """Recovery does not walk that segment. A reader would find bytes after its last batch."""
     for seed in range(20):
         files = FakeFiles()
         log = SegmentLog(PATH, OPTIONS, files)

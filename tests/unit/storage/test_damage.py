@@ -19,7 +19,7 @@ FIRST = f"{PATH}/{0:020d}"
 
 
 def sealed_log(files: FakeFiles) -> bytes:
-    """A log of several segments, closed in order; returns its content."""
+    """A log of several segments, closed cleanly; returns its content."""
     log = SegmentLog(PATH, OPTIONS, files)
     batches = append(log, 60, epoch=3)
     log.close()
@@ -374,7 +374,7 @@ def test_an_index_that_cannot_be_written_does_not_stop_the_log() -> None:
 
 
 def test_an_index_of_what_was_truncated_is_not_taken_for_one_of_what_came_instead() -> None:
-    """Same size, same end, other batches: only removing the old index at the truncation tells them apart."""
+    """Same size, same end, other batches: only the removal of the old index at the truncation prevents a mix-up."""
     files = FakeFiles()
     log = SegmentLog(PATH, LogOptions(index_interval_bytes=64), files)
     log.append([batch(0), batch(1, size=100), batch(2, size=300)])
@@ -416,7 +416,7 @@ def test_a_mark_that_cannot_be_taken_back_stops_the_append() -> None:
 
 
 def test_what_lies_before_the_damage_can_still_be_read() -> None:
-    """One bad batch does not take its sound neighbours along: they are returned, and the next read meets it."""
+    """One bad batch does not affect the intact ones before it: they are returned, and the next read reports it."""
     files = FakeFiles()
     content = sealed_log(files)
     size = len(batch(0)[1])

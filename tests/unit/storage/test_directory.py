@@ -49,7 +49,7 @@ def test_two_new_directories_are_not_taken_for_each_other() -> None:
 
 
 def test_every_start_counts() -> None:
-    """Also where the disk is full, and after a power cut at any step: never twice the same to who has begun to work."""
+    """Also on a full disk, and after a power cut at any step: no number is seen twice by a process that could start."""
     files = FakeFiles()
     for count in range(1, 6):
         directory = DataDirectory("/d", ONE, files=files)
@@ -186,7 +186,7 @@ def test_a_directory_from_before_the_journal_is_taken_over() -> None:
 
 
 def test_a_directory_has_a_secret_that_is_not_its_public_id() -> None:
-    """The id is told to clients (DescribeQuorum). With it they could write records that pass for the journal's own."""
+    """Clients know the id (DescribeQuorum). With it they could forge records that look like the journal's own."""
     files = FakeFiles()
     directory = DataDirectory("/d", ONE, files=files)
     assert directory.journal_secret

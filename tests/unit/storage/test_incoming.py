@@ -1,4 +1,4 @@
-"""What is kept of something that arrives in parts: sound, or not at all."""
+"""What is kept of a transfer that arrives in parts: valid parts only."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_first_part_begins_anew() -> None:
     [(b"snapshot 8", len(PARTS[0])), (b"snapshot 7", len(PARTS[0]) + 1), (b"snapshot 7", 1)],
 )
 def test_what_does_not_follow_is_not_kept_nor_what_comes_behind_it(description: bytes, position: int) -> None:
-    """The writer drops what is queued behind a failure, so a part may be missing in between."""
+    """The writer drops what is queued after a failure, so a part may be missing in between."""
     files = a_disk()
     file = IncomingFile(DIRECTORY, files)
     file.keep(b"snapshot 7", 0, PARTS[0])
@@ -173,4 +173,4 @@ def test_a_file_that_cannot_be_read_is_done_without(caplog: pytest.LogCaptureFix
     keep_all(IncomingFile(DIRECTORY, files))
     files.fail("open", errno.EIO, path_part="incoming")
     assert IncomingFile(DIRECTORY, files).load() is None
-    assert "asked for again" in caplog.text
+    assert "requested again" in caplog.text

@@ -43,7 +43,7 @@ def script_appends(shelf: JournaledLogs) -> None:
 
 
 def script_goes_back(shelf: JournaledLogs) -> None:
-    """What was journaled and cut must not come back, whichever way the bytes after it became durable."""
+    """Bytes that were journaled and truncated must not reappear, however the bytes after them became durable."""
     shelf.open("a", "b")
     shelf.append("a", 6)
     shelf.append("b", 2)
@@ -70,7 +70,7 @@ def script_goes_back(shelf: JournaledLogs) -> None:
 
 
 def script_set_aside(shelf: JournaledLogs) -> None:
-    """A log in the place of another, whose files were moved away."""
+    """A log in the directory of another, whose files were moved away."""
     shelf.open("a")
     shelf.append("a", 5)
     shelf.take("a")

@@ -1,4 +1,4 @@
-"""The journal's two files: how long they are, when they change places, and who syncs the logs for that."""
+"""The journal's two files: how long they are, when they are switched, and how logs are synced for that."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_what_comes_while_a_log_is_synced_is_not_taken_for_synced() -> None:
 
 
 def test_an_error_in_the_background_is_not_lost_to_a_sync_that_comes_before_it_is_seen() -> None:
-    """The kernel tells of a failed sync once. Who syncs the file again hears of no error, and the bytes are gone."""
+    """The kernel reports a failed sync once. A second sync reports no error, and the bytes are lost."""
     shelf = JournaledLogs(FakeFiles())
     shelf.open("a")
     log = shelf.logs["a"]

@@ -119,7 +119,7 @@ def test_a_power_cut_at_any_step_leaves_what_was_before_a_call_or_after_it(scrip
 
 @SCRIPTS
 def test_what_a_killed_process_left_is_safe_from_a_power_cut_once_it_was_opened(script: Script) -> None:
-    """Nobody repeats a vote that is there already, so what opening shows must be durable."""
+    """A vote that is stored is not repeated, so what opening shows must be durable."""
     for files, promises in runs(script):
         disk = files.after_kill()
         ledger = promises.check(disk)

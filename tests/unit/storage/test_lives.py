@@ -1,12 +1,12 @@
-"""Many lives of three logs and their journal, from a seed.
+"""Many runs of three logs and their journal, from a seed.
 
-Logs are appended to, cut, begun anew, deleted and made again, on a disk that refuses writes and syncs. A kill or the
-loss of power may end a life at any step, its first too.
+Logs are appended to, truncated, reset, deleted and created again, on a disk that refuses writes and syncs. A kill or
+the loss of power may end a run at any step, also during its start.
 
-What each life must find: all that was acknowledged in the lives before, what was appended, in whole batches, and
-nothing else. Scripts in `test_crash` and `test_journal` try every step of a few stories; here are many stories.
+What each run must find: everything acknowledged in earlier runs, what was appended, in whole batches, and nothing else.
+Scripts in `test_crash` and `test_journal` try every step of a few scenarios; here are many scenarios.
 
-`DRMQ_LIVES=5000 pytest tests/unit/storage/test_lives.py` tries so many seeds.
+`DRMQ_LIVES=5000 pytest tests/unit/storage/test_lives.py` tries that many seeds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Promised:
     start_maybe: int | None = None
     """Where a removal that has begun would let it start."""
     redo: Callable[[], SegmentLog] | None = None
-    """What whoever gives up the log, or begins it anew, does again at the start after a crash."""
+    """What the code that discards or resets the log repeats at the start after a crash."""
 
 
 class Lives:
@@ -256,7 +256,7 @@ class Lives:
         self.open(name)
 
     def stop(self) -> None:
-        """End in order."""
+        """Shut down cleanly."""
         for name, log in self.logs.items():
             if not log.is_fenced:
                 log.close()

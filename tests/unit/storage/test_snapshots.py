@@ -1,4 +1,4 @@
-"""Snapshot files: the newest sound one is found, old ones go, damage is stepped over."""
+"""Snapshot files: the newest intact one is found, old ones are removed, damaged ones are skipped."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_many_logs_are_synced_in_parallel_by_real_threads() -> None:
 
 
 def test_everything_before_a_function_is_synced_also_behind_another_function() -> None:
-    """All in one cycle. Whoever hears of the second function may take what was queued before it for durable."""
+    """All in one cycle. After the report of the second function, everything queued before it is durable."""
     files, events = FakeFiles(), Recorder()
     writer, log = Writer(events), make(files)
     synced: list[Offset] = []
@@ -360,7 +360,7 @@ class Counter:
 
 
 def test_the_thread_wakes_for_each_batch_however_soon_it_comes() -> None:
-    """One that is queued just as the thread falls asleep would wait for the next, or for ever."""
+    """An item that is queued just as the thread goes to sleep would wait for the next one, or for ever."""
     events = Counter()
     writer, log = Writer(events), MemoryLog("a")
     writer.start()

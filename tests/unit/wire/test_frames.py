@@ -76,7 +76,7 @@ def test_response_header_of_api_versions_is_always_the_oldest() -> None:
 
 
 def test_unknown_api_is_read_as_far_as_all_versions_agree() -> None:
-    """The caller learns what was asked and by whom, and can answer or close with a reason."""
+    """The caller learns the request and its client, and can answer or close the connection with a reason."""
     frame = b"\x03\xe7\x00\x09\x00\x00\x00\x05\x00\x02me" + b"whatever"
     assert read_request_header(frame) == RequestHeader(999, 9, 5, "me", 12)
 

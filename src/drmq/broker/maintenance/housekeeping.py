@@ -1,9 +1,9 @@
-"""Housekeeping: what is too old goes, and snapshots keep starts and newcomers quick.
+"""Housekeeping: retention, trims and snapshots, which keep restarts and the catch-up of new replicas fast.
 
-Nothing goes before what it amounted to has been written down. A log that is to begin later gets a new *base* first:
-the place, the members and the producers at its new start, on disk; then consensus hears that the log begins
-there; then the ledger says so; and only then are files removed. A crash at any step leaves a log that begins
-where its ledger says, or earlier.
+Nothing is removed before the state derived from it is stored. A log that is to start later first gets a new *base*: the
+position, the members and the producers at its new start, on disk. Then consensus is notified that the log begins there,
+then the ledger records it, and only then are files removed. A crash at any step leaves a log that begins where its
+ledger says, or earlier.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ _TIME = "time"
 _TIME_NOTED_EVERY_MS = 600_000
 
 PRODUCERS_SNAPSHOT_AFTER_BYTES = 64 * 1024 * 1024
-"""Log since the last snapshot of the producers' table that makes a new one worth its write."""
+"""How many bytes must be written after a snapshot of the producer table before a new one is worthwhile."""
 
 
 class Maintenance:
-    """Retention, trims and snapshots of this node's partitions. Lives on the event loop."""
+    """Retention, trims and snapshots of this node's partitions. Used on the event loop."""
 
     def __init__(self, table: PartitionTable, options: BrokerOptions, clock: Clock, notes: Snapshots) -> None:
         self._table = table
         self._options = options
         self._clock = clock
         self.expiry = ExpiryClock(clock)
-        """The time by which records, offsets and producers expire."""
-        # Before anything is noted, both begin at one moment: a producer that is seen after the clock was set back must
-        # not look as if it had been silent for that long, once the clock is right again.
+        """The time that decides when records, offsets and producers expire."""
+        # Before any time is noted, both start at the same moment: a producer that is seen after the clock was set back
+        # must not look as if it had been silent for that long once the clock is correct again.
         table.believed_ms = clock.wall_ms()
         self._notes = notes
         self._noted_ms = 0
         self._saved: dict[Partition, tuple[int, int]] = {}
-        """Per partition, bytes written and offset reached when its producers were last saved."""
+        """Per partition: bytes written and offset reached when its producers were last saved."""
         self._trims: dict[asyncio.Task[None], None] = {}
         self._starting: dict[Partition, asyncio.Lock] = {}
-        """Who moves the start of a log does so alone: what another has written down is not to be removed."""
+        """Only one task at a time moves the start of a log, so that it does not remove what another has just stored."""
 
     def load(self) -> None:
-        """Remember what time it was before this start. Blocks; used before anything expires."""
+        """Load the time that was noted before this start. Blocks; called before anything expires."""
         noted = self._notes.load_latest(_TIME)
         if noted is not None:
             self._noted_ms = int.from_bytes(noted.payload, "big")
@@ -80,14 +80,14 @@ class Maintenance:
             await self._table.in_pool(lambda: self._notes.save(_TIME, Offset(0), now_ms.to_bytes(8, "big")))
 
     async def round(self, machines: Iterable[MachineLog]) -> None:
-        """One round of retention and snapshots over all partitions."""
+        """Run one round of retention and snapshots over all partitions."""
         now_ms = self._table.believed_ms = self.expiry.now_ms()
         if self.expiry.doubt is not None:
             log.warning("%s", self.expiry.doubt, extra={"repeat_key": "the clock is in doubt"})
         try:
             await self._note_time(now_ms)
         except (StorageError, OSError) as error:
-            log.warning("the time is not noted: %s", error)
+            log.warning("cannot store the current time: %s", error)
         for partition in self._table:
             if partition.failure is not None or isinstance(partition.state, MachineState):
                 continue
@@ -96,7 +96,7 @@ class Maintenance:
                 partition.producers.forget_idle(now_ms - self._options.producer_expiry_ms)
                 await self.save_producers(partition)
             except (StorageError, OSError) as error:
-                # Its topic was deleted in the meantime, or its disk fails: the others must not wait for it.
+                # Its topic was deleted meanwhile, or its disk failed: the other partitions must not wait for it.
                 log.warning("maintenance of %r failed: %s", partition, error)
         for machine in machines:
             if machine.wants_snapshot:
@@ -111,7 +111,7 @@ class Maintenance:
             task.cancel()
         await asyncio.gather(*self._trims, return_exceptions=True)
 
-    # ---- the log's start ------------------------------------------------------------------------
+    # ---- the start of a log ---------------------------------------------------------------------
 
     async def _retain(self, partition: Partition, now_ms: int) -> None:
         config, kept, keep_from = partition.config, partition.log, partition.high_watermark
@@ -125,7 +125,7 @@ class Maintenance:
             log.info("retention: %r starts at %d now", partition, kept.start_offset)
 
     def on_trimmed(self, partition: Partition) -> None:
-        """Records were deleted on request: free what can be freed, in the background."""
+        """Records were deleted by a request: free the space in the background."""
         task = asyncio.ensure_future(self._trim(partition))
         self._trims[task] = None
         task.add_done_callback(self._trims.pop)
@@ -136,7 +136,7 @@ class Maintenance:
             return
 
         def batch_start() -> Offset:
-            # A batch goes as a whole, so the log begins with the one that holds the first record that stays.
+            # A batch is removed as a whole, so the log begins with the batch that holds the first remaining record.
             for header, _ in kept.headers(offset, Offset(offset + 1)):
                 return header.base_offset
             return offset
@@ -148,7 +148,7 @@ class Maintenance:
             log.warning("%r: deleted records are still on the disk: %s", partition, error)
 
     async def drop_before(self, partition: Partition, start: Offset) -> bool:
-        """Let a partition's log begin at `start`, a batch boundary that is committed; False if not now."""
+        """Make a partition's log begin at `start`, a committed batch boundary. False if that is not possible now."""
         async with self._starting.setdefault(partition, asyncio.Lock()):
             return await self._drop_before(partition, start)
 
@@ -166,7 +166,7 @@ class Maintenance:
         before = Offset(used.offset)
 
         def is_replaced() -> bool:
-            """Whether it has begun anew, or a leader's snapshot takes its place, in the meantime."""
+            """Whether the replica has restarted meanwhile, or a leader's snapshot replaces it."""
             return replica.node is not node or replica.entries is not entries or entries.base != known
 
         def producers_at_start() -> bytes:
@@ -178,11 +178,11 @@ class Maintenance:
             return table.to_bytes()
 
         def save_base() -> bool:
-            # On the writer thread, where installations happen: the ledger names the base that is in use now.
+            # On the writer thread, where installations happen: the ledger names the base that is in use.
             if replica.ledger.base != used:
                 return False
-            # A crash may have come between this and the ledger: such a base is in nobody's use. Two are kept, and
-            # the one that is in use must be among them.
+            # A crash may have come between this and the ledger: such a base is not in use. Two are kept, and the one in
+            # use must be among them.
             state.snapshots.remove_after(BASE_SNAPSHOT, before)
             state.snapshots.save(BASE_SNAPSHOT, start, payload)
             return True
@@ -191,7 +191,7 @@ class Maintenance:
             payload = pack_snapshot(meta, await self._table.in_pool(producers_at_start))
         except (StorageError, OSError):
             if is_replaced():
-                return False  # what was read is gone, and is not needed
+                return False  # What was read is gone, and is no longer needed.
             raise
         if not await self._table.on_writer(partition, save_base) or is_replaced():
             return False
@@ -208,7 +208,7 @@ class Maintenance:
     # ---- snapshots ------------------------------------------------------------------------------
 
     async def save_producers(self, partition: Partition, *, force: bool = False) -> None:
-        """Save the producers' table if enough was written since the last time, so that a start stays quick."""
+        """Save the producer table if enough was written since the last time, so that a restart stays fast."""
         state = partition.state
         if not isinstance(state, MessageState) or partition.failure is not None:
             return
@@ -221,10 +221,10 @@ class Maintenance:
         payload, snapshots = partition.producers.to_bytes(), state.snapshots
 
         def save() -> bool:
-            # On the writer thread, so after the batches that the table speaks of, unless their append failed.
+            # On the writer thread, so after the batches that the table describes, unless their append failed.
             if partition.log.end_offset != offset:
                 return False
-            # Flushed first: a crash that took those batches would make this snapshot void.
+            # Flushed first: a crash that lost those batches would make this snapshot invalid.
             partition.log.flush()
             snapshots.save(PRODUCERS_SNAPSHOT, offset, payload)
             return True
@@ -233,7 +233,7 @@ class Maintenance:
             self._saved[partition] = (written, offset)
 
     async def save_machine(self, machine: MachineLog) -> None:
-        """Snapshot a state machine, and drop what the older of its two snapshots covers."""
+        """Save a snapshot of a state machine, and drop the log that the older of its two snapshots covers."""
         try:
             await self._save_machine(machine)
         except (StorageError, OSError) as error:
@@ -252,9 +252,10 @@ class Maintenance:
         records = state.machine.snapshot()
         body = await self._table.in_pool(lambda: encode_state(records))
         if offset > partition.high_watermark:
-            # A leader's machine is ahead of what is committed, a busy one always. What it was counts once that is, too.
+            # A leader's machine is ahead of the commit index, on a busy one always. The snapshot is valid once that is
+            # committed.
             try:
-                await durable(partial(partition.when_durable, offset), f"what a snapshot of {partition!r} tells")
+                await durable(partial(partition.when_durable, offset), f"the state in a snapshot of {partition!r}")
             except ApiError:
                 return
         if replica.node is not node or replica.entries is not entries:
@@ -266,10 +267,10 @@ class Maintenance:
 
         def save() -> SnapshotMeta | None:
             if replica.ledger.base.index > index:
-                return None  # a leader's snapshot has taken the place of all this
+                return None  # A leader's snapshot has replaced all of this.
             state.snapshots.save(STATE_SNAPSHOT, offset, payload)
-            # The log is kept from the older of the two snapshots on: should the newer one be damaged,
-            # the older one and the log still amount to everything.
+            # The log is kept from the older of the two snapshots on: if the newer one is damaged, the older one and the
+            # log still give the whole state.
             older = state.snapshots.load_latest(STATE_SNAPSHOT, not_after=state.snapshots.offsets(STATE_SNAPSHOT)[0])
             return meta if older is None else unpack_snapshot(older.payload)[0]
 

@@ -1,15 +1,15 @@
-"""What a partition's log amounts to, and how that survives, travels and is rebuilt.
+"""The state that is derived from a partition's log, and how it is stored, transferred and rebuilt.
 
-A partition of messages amounts to the table of its producers: who wrote what last. It is rebuilt from the headers
-of the batches, from the newest of its snapshots on; the one at the log's very start (`base`) is kept as long as the
-log starts there, because it is what a new replica needs before it can follow the log.
+A message partition has the table of its producers: the last batches that each one wrote. It is rebuilt from the headers
+of the batches, starting with the newest of its snapshots. The snapshot at the start of the log (`base`) is kept as long
+as the log starts there, because a new replica needs it before it can follow the log.
 
-A partition of a state machine amounts to the machine's state. There the snapshot is the state at some index, and
-the log before it goes. When the disk does not give that back, the machine may be anything: it is out of use, and its
-replica fails, until it has been loaded again.
+A partition of a state machine has the machine's state. Its snapshot is the state at some index, and the log before it
+is removed. If the disk cannot return them, the state of the machine is undefined: it is not used, and its replica
+fails, until it has been loaded again.
 
-A snapshot that comes from a leader replaces log and state together. Several files change, so the first thing
-written is the whole snapshot, as `install`: should the node crash on the way, opening begins with it again.
+A snapshot from a leader replaces log and state together. Several files change, so the whole snapshot is written first,
+as `install`: if the node crashes meanwhile, opening the partition starts again from it.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ _DECOMPRESSED_MAX = 1 << 30
 
 
 class StateUnreadable(DrmqError):
-    """The broker's own state cannot be read, so it must not start: it would take itself for a new one."""
+    """The broker's own state cannot be read, so it must not start: it would otherwise start as a new broker."""
 
 
 _UNREADABLE = (LogCorrupt, StateUnreadable, OSError)
-"""What a disk may do to whoever reads a machine's state."""
+"""What reading a machine's state may raise because of the disk."""
 
 
 class InstallationInDoubt(StorageError):
-    """A received state could not be kept for certain, and may be found by the next start all the same."""
+    """A received state could not be stored for certain, but the next start may find it nevertheless."""
 
 
-# ---- snapshots with their place in the log ------------------------------------------------------
+# ---- snapshots with their position in the log ---------------------------------------------------
 
 
 def keep_for_installation(snapshots: Snapshots, meta: SnapshotMeta, data: bytes) -> None:
-    """Store a received state, from which a start finishes what a crash has interrupted.
+    """Store a received state, from which a start completes an installation that a crash interrupted.
 
-    If that fails, it must not be there: entries may be acknowledged next, and the start would put it in their place.
+    If that fails, no file may remain: entries may be acknowledged next, and the next start would replace them with it.
     """
     try:
         snapshots.save(INSTALL_SNAPSHOT, decode_offset(meta.data), pack_snapshot(meta, data))
@@ -74,7 +74,7 @@ def keep_for_installation(snapshots: Snapshots, meta: SnapshotMeta, data: bytes)
 
 
 def pack_snapshot(meta: SnapshotMeta, body: bytes) -> bytes:
-    """A state together with the place in the log that it describes: neither is ever stored without the other."""
+    """A state together with its position in the log: they are always stored together."""
     configuration = configuration_to_bytes(meta.configuration)
     return _META.pack(meta.index, meta.term, decode_offset(meta.data), len(configuration)) + configuration + body
 
@@ -87,19 +87,19 @@ def unpack_snapshot(payload: bytes) -> tuple[SnapshotMeta, bytes]:
 
 
 def base_of(meta: SnapshotMeta) -> LedgerBase:
-    """The base of a log that begins right behind a snapshot."""
+    """The base of a log that begins directly after a snapshot."""
     return LedgerBase(meta.index, meta.term, decode_offset(meta.data), configuration_to_bytes(meta.configuration))
 
 
-# ---- partitions of messages ---------------------------------------------------------------------
+# ---- message partitions -------------------------------------------------------------------------
 
 
 def load_producers(log: Log, snapshots: Snapshots, end: Offset, now_ms: int) -> ProducerTable:
-    """The producers' table as of `end`, the log's end: the newest snapshot, and the headers after it.
+    """The producer table as of `end`, the log's end: the newest snapshot, and the headers after it.
 
-    When those batches came is not written down, so their producers count as seen now.
+    The time of those batches is not stored, so their producers count as seen now.
     """
-    # A snapshot beyond the end tells of batches that were lost. It goes before others take their offsets.
+    # A snapshot beyond the end describes batches that were lost. It is removed before other batches get their offsets.
     snapshots.remove_after(PRODUCERS_SNAPSHOT, end)
     found = snapshots.load_latest(PRODUCERS_SNAPSHOT, not_after=end)
     base = snapshots.load_latest(BASE_SNAPSHOT, not_after=end)
@@ -114,7 +114,7 @@ def load_producers(log: Log, snapshots: Snapshots, end: Offset, now_ms: int) -> 
 
 
 class MessageState:
-    """The producers of a partition of messages."""
+    """The producers of a message partition."""
 
     is_current = True
 
@@ -127,8 +127,8 @@ class MessageState:
         return load_producers(self.log, self.snapshots, end_offset, self._seen_ms())
 
     def on_appended(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
-        # Their time matters here as well: a follower that took its producers for idle and forgot them
-        # would take a retry for something new once it leads.
+        # Their time matters on a follower too: if it considered its producers idle and forgot them, it would take a
+        # retry for a new batch once it is leader.
         now_ms = self._seen_ms()
         for header in headers:
             if header.producer_id >= 0:
@@ -155,7 +155,7 @@ class MessageState:
     def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
         try:
             return ProducerTable.from_bytes(data)
-        except Exception:  # noqa: BLE001 - bytes of a peer, which may be anything
+        except Exception:  # noqa: BLE001 - bytes from a peer, which may be invalid in any way
             return None
 
     def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
@@ -164,7 +164,7 @@ class MessageState:
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
         offset = decode_offset(meta.data)
         self.snapshots.remove_after(PRODUCERS_SNAPSHOT, Offset(-1))
-        # Any beyond it tell of the log that was replaced. Two are kept, and this must be one of them.
+        # Later ones belong to the log that was replaced. Two are kept, and this must be one of them.
         self.snapshots.remove_after(BASE_SNAPSHOT, offset)
         self.snapshots.save(BASE_SNAPSHOT, offset, pack_snapshot(meta, data))
         self.snapshots.remove_after(INSTALL_SNAPSHOT, Offset(-1))
@@ -174,7 +174,7 @@ class MessageState:
 
 
 class Draft(Protocol):
-    """A state that is made beside a machine's own. It belongs to one thread, and nobody sees it before it is whole."""
+    """A state that is built beside a machine's own. One thread owns it, and it is not visible before it is complete."""
 
     def replay(self, key: bytes, value: bytes | None) -> None: ...
 

@@ -1,7 +1,7 @@
-"""Where logs come from: a data directory, or memory.
+"""Where logs are stored: a data directory, or memory.
 
-The broker asks this interface for logs and never builds a path or opens a file itself. All methods
-block and run off the event loop, or before it serves.
+The broker gets logs through this interface and never builds a path or opens a file itself. All methods block and run
+outside the event loop, or before the broker serves requests.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NO_BALLOT = Ballot(0, NO_VOTE)
 
 
 class Snapshots(Protocol):
-    """Snapshots of what a log's records amount to; `storage.SnapshotStore` is the real one."""
+    """Snapshots of the state derived from a log; `storage.SnapshotStore` is the real implementation."""
 
     def save(self, prefix: str, offset: Offset, payload: Buffer) -> None: ...
 
@@ -60,72 +60,72 @@ class LogStore(Protocol):
     """Creates, opens and removes the logs of partitions."""
 
     location: str
-    """What to call the place: the data directory's path, or a word for memory."""
+    """The name of the store: the path of the data directory, or a word for memory."""
     directory_id: str
-    """A random name of this very directory, so that an empty one is not taken for the one it replaces."""
+    """A random id of this directory, so that an empty one can be told from the one that it replaces."""
 
     @property
     def journal(self) -> Journal | None:
-        """What makes small appends to the logs durable."""
+        """The journal that makes small appends to the logs durable."""
 
     @property
     def cluster_id(self) -> str | None:
-        """Whose logs these are; None as long as no cluster has been formed or joined."""
+        """The cluster that the logs belong to; None as long as none has been created or joined."""
 
     @property
     def incarnation(self) -> int:
-        """Which life of the node this directory is."""
+        """The incarnation of the node that this directory belongs to."""
 
     @property
     def starts(self) -> int:
-        """How often the directory has been opened, durably counted: an older copy of it counts lower."""
+        """How many times the directory has been opened, counted durably: an older copy has a lower count."""
 
     def identify(self, cluster_id: str, incarnation: int) -> None:
-        """Durably note the cluster that this node belongs to, and who it is there."""
+        """Durably record the cluster that this node belongs to, and its incarnation."""
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool: ...
 
     def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
-        """Whether a log and its ledger hold anything: a record, an entry, a vote. Not so where a crash came
-        before they were whole."""
+        """Whether a log and its ledger contain anything: a record, an entry, a vote. False if a crash came before they
+        were completely created."""
 
     def has_topics(self) -> bool:
-        """Whether there is a log of any topic at all."""
+        """Whether there is a log of any topic."""
 
     def create_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
-        """A new, empty log. It is on the disk before this returns."""
+        """Create an empty log. It is on the disk when this returns."""
 
     def open_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
-        """The log that is there. One that should be there and is not held records: `LogCorrupt`."""
+        """Open an existing log. Raises `LogCorrupt` if it is missing although it must exist."""
 
     def reset_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions, offset: Offset) -> Log:
-        """In place of whatever is there, an empty log that begins at `offset`."""
+        """Replace whatever is there with an empty log that begins at `offset`."""
 
     def create_ledger(self, topic: str, topic_id: TopicId, index: int, base: LedgerBase) -> LedgerLike:
-        """A new ledger beside a log. It is on the disk before this returns."""
+        """Create a ledger beside a log. It is on the disk when this returns."""
 
     def open_ledger(self, topic: str, topic_id: TopicId, index: int) -> LedgerLike:
-        """The ledger that is there. Raises `LedgerMissing`, `LedgerCorrupt`."""
+        """Open an existing ledger. Raises `LedgerMissing`, `LedgerCorrupt`."""
 
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> Snapshots: ...
 
     def incoming(self, topic: str, topic_id: TopicId, index: int) -> IncomingFile | None:
-        """Where the parts of a snapshot go that is being received; None where nothing outlives a restart."""
+        """The file for the parts of a snapshot that is being received; None if nothing survives a restart."""
 
     def found(self) -> list[tuple[TopicId, int]]:
-        """Every partition of a topic that there are files of."""
+        """Every topic partition that has files here."""
 
     def remove_partition(self, topic: str, topic_id: TopicId, index: int) -> None:
-        """Remove whatever is there of a partition that was never used."""
+        """Remove all files of a partition that was never used."""
 
     def set_aside(self, topic: str, topic_id: TopicId, index: int) -> str:
-        """Put the files of a partition out of the way, and say where they are now."""
+        """Move the files of a partition out of the way, and return their new location."""
 
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
-        """Remove whatever is left of a topic."""
+        """Remove all remaining files of a topic."""
 
     def disk_bytes(self) -> tuple[int, int]:
-        """Size of the file system and the space left on it; -1 where there is none."""
+        """The size of the file system and its free space; -1 if there is none."""
 
     def close(self) -> None: ...
 
@@ -136,7 +136,7 @@ class DiskLogs:
     def __init__(
         self, directory: DataDirectory, files: Files = OS_FILES, journal_bytes: int = JOURNAL_FILE_BYTES
     ) -> None:
-        """Put back what a crash has left in the journal; `journal_bytes` is the size of each of its two files."""
+        """Replay the journal after a crash; `journal_bytes` is the size of each of its two files."""
         self._directory = directory
         self._files = files
         self.location = directory.path
@@ -190,7 +190,7 @@ class DiskLogs:
         if not self._files.is_directory(path):
             raise LogCorrupt(path, 0, 0, "the directory of this partition is gone")
         if not segment_bases(self._files, path):
-            # A log is never without a segment, be it an empty one.
+            # A log always has a segment, possibly an empty one.
             raise LogCorrupt(path, 0, 0, "all segments are missing")
         return SegmentLog(path, options, self._files, journal=self.journal)
 
@@ -233,7 +233,7 @@ class DiskLogs:
 
 
 class MemoryLogs:
-    """Logs in memory: for tests that need a broker and no disk. Everything is gone at the end."""
+    """Logs in memory, for tests that need a broker and no disk. Everything is lost at the end."""
 
     def __init__(self) -> None:
         self.location = "memory"
@@ -298,7 +298,7 @@ class MemoryLogs:
 
 
 class MemorySnapshots:
-    """Snapshots that live as long as the process; implements `Snapshots`."""
+    """Snapshots that are lost with the process; implements `Snapshots`."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[Offset, bytes]] = {}

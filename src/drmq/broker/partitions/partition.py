@@ -1,18 +1,18 @@
-"""One partition as its clients see it: offsets given out, batches committed, readers and writers woken.
+"""One partition as its clients see it: it assigns offsets, commits batches, and notifies waiting requests.
 
-A partition lives on the event loop and never touches a file there. On the leader it checks a batch, stamps it
-with an offset and the leader's term, and proposes it to its replica group (`Replica`), which writes it here and
-on the followers. Between then and the end these offsets describe it:
+A partition is used on the event loop and does no file operations there. On the leader it checks a batch, stamps it with
+an offset and the leader's term, and proposes it to its replica group (`Replica`), which writes it on this node and on
+the followers. Meanwhile these offsets describe it:
 
     start_offset  <=  high_watermark  <=  log.end_offset  <=  next_offset
-    oldest kept       committed, visible   written here       given out
+    oldest kept       committed, visible   written here       assigned
 
-Readers see what is below the high watermark, whatever the producer asked for: `acks` decides when a producer
-hears, never what a consumer sees. Committed means durable on a majority; with one replica, that is this disk.
+Readers see what is below the high watermark, whatever the producer requested: `acks` decides when a producer gets its
+response, never what a consumer sees. Committed means durable on a majority; with one replica, that is this disk.
 
-Only the leader takes appends and answers about the end of the log, and the latter only once it has committed
-something in its own term: before that it cannot know how far its predecessor had come. When it loses the lead,
-everyone who waits is told that the outcome is open.
+Only the leader accepts appends and answers requests about the end of the log, and the latter only once it has committed
+an entry of its own term: before that it cannot know how far its predecessor had committed. When it stops being the
+leader, all waiting requests are answered that their outcome is unknown.
 """
 
 from __future__ import annotations
@@ -49,45 +49,45 @@ if TYPE_CHECKING:
 Done = Callable[[ErrorCode], None]
 
 OWN_BATCH_BYTES_MAX = PeerOptions().append_frame_bytes_max // 2
-"""The largest batch of a state machine: one that a frame between nodes takes, with room to spare. Raft refuses no size
-where nothing else waits, and a batch that cannot be sent holds back for good whatever comes after it."""
+"""The largest batch of a state machine: it must fit into a frame between nodes, with room to spare. Raft refuses no
+size if nothing else is uncommitted, and a batch that cannot be sent would block everything after it for ever."""
 
 _SENT_AGAIN = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT))
-"""Refusals after which a client sends the same batch again."""
+"""Errors after which a client sends the same batch again."""
 _TURNED_AWAY_MS = 10_000
 _TURNED_AWAY_MAX = 1_000
 
 
 class Appended(NamedTuple):
-    """Where a batch is: newly placed, or found again."""
+    """The position of a batch, which was appended now or found as a repeat."""
 
     base_offset: Offset
     next_offset: Offset
     append_time_ms: int
-    """-1 where the producer's timestamps count."""
+    """-1 if the producer's timestamps are used."""
 
 
 class ProgressWatcher(Protocol):
-    """Something that waits for the high watermark to move, such as a parked fetch."""
+    """A request that waits for the high watermark to move, such as a parked fetch."""
 
     def on_progress(self, partition: Partition) -> None: ...
 
 
 class PartitionState(Protocol):
-    """What a partition's log amounts to beside its records, and how that is kept: see `states`."""
+    """The state derived from a partition's log, and how it is stored: see `derived_state`."""
 
     @property
     def is_current(self) -> bool:
-        """False from a read that failed until it is loaded again: it may be anything, and nothing is to rest on it."""
+        """False after a failed read until it is loaded again: meanwhile the state is undefined and must not be used."""
 
     def reload(self, end_offset: Offset) -> object:
-        """On the writer thread: the state of a log that ends at `end_offset`."""
+        """On the writer thread: the derived state of a log that ends at `end_offset`."""
 
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
-        """On a thread of the pool: what is sent of that snapshot; None if another has taken its place."""
+        """On a thread of the pool: the bytes to send of that snapshot; None if another has replaced it."""
 
     def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
-        """On a thread of the pool: what a received snapshot amounts to, for `on_reloaded`; None if it is damaged."""
+        """On a thread of the pool: the state in a received snapshot, for `on_reloaded`; None if it is damaged."""
 
     def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None: ...
 
@@ -97,22 +97,22 @@ class PartitionState(Protocol):
         """Batches of another leader are in the log."""
 
     def on_reloaded(self, partition: Partition, reloaded: object) -> None:
-        """The log was cut or replaced: take this for what it amounts to."""
+        """The log was truncated or replaced: use this derived state."""
 
     def on_leadership(self, partition: Partition) -> None:
-        """The partition has begun or ceased to lead, or to know what is committed."""
+        """The partition has become or stopped being the leader, or has learned what is committed."""
 
     def on_committed(self, partition: Partition, committed: IndexRange) -> None:
-        """The high watermark has moved. Calls `replica.on_applied` when all of it is applied."""
+        """The high watermark has moved. Calls `replica.on_applied` when everything is applied."""
 
 
 class PartitionEvents(Protocol):
-    """Whom a partition tells what others must know."""
+    """Receives the events of a partition that concern other parts of the broker."""
 
     uncommitted_bytes: int
-    """What all partitions that this node leads have taken and not committed; each adds its own."""
+    """The uncommitted bytes of all partitions that this node leads; each partition adds its own."""
     believed_ms: int
-    """The time by which things expired last. Nobody who is seen now was seen before that."""
+    """The time of the last expiry. Producers that are seen now must not get an earlier time."""
 
     def on_leadership_changed(self, partition: Partition) -> None: ...
 
@@ -123,11 +123,11 @@ class PartitionEvents(Protocol):
     def on_damaged(self, partition: Partition) -> None: ...
 
     def on_state_unreadable(self, partition: Partition, reason: str) -> None:
-        """Have its replica fail, when whoever calls is done."""
+        """Make its replica fail, after the caller is done."""
 
 
 class Partition:
-    """One replica of one partition. Owned by the broker; every method runs on the event loop."""
+    """One replica of one partition. Owned by the broker; all methods run on the event loop."""
 
     __slots__ = (
         "_ack_waiters",
@@ -192,43 +192,44 @@ class Partition:
         self.producers = producers
         self.state = state
         self.leader: NodeId | None = None
-        """The node that leads, as far as this replica knows."""
+        """The node of the leader, as far as this replica knows."""
         self.leader_epoch = LeaderEpoch(0)
         self.is_leader = False
         self.is_serving = False
-        """Whether this is a leader that knows what is committed."""
+        """Whether this replica is a leader that knows what is committed."""
         self.in_sync: tuple[NodeId, ...] = ()
-        """On the leader: the nodes that have, or soon will have, all of the log."""
+        """On the leader: the nodes whose replicas are in sync."""
         self.members_in_sync: tuple[NodeId, ...] = ()
-        """Who these are in the group."""
+        """The member ids of these nodes."""
         self.former_members: frozenset[NodeId] = frozenset()
-        """Members of the group that the catalog knows by other names now: what they had is lost, or moved away."""
+        """Members of the group that have other member ids in the catalog now: their data was lost, or moved away."""
         self.notice_version = 0
         self.next_offset = log.end_offset
         self.high_watermark = log.start_offset
         self.acked_offset = log.start_offset
-        """How far acks=all is fulfilled: committed, and on as many replicas as the topic asks for."""
+        """How far acks=all is fulfilled: committed, and on as many replicas as the topic requires."""
         self.trimmed_to = Offset(0)
         self.committed_bytes = 0
-        """Bytes that became visible since the start; parked fetches count by it."""
+        """Bytes that became visible since the start; parked fetches count with it."""
         self.failure: str | None = None
         """Why appends are refused, if they are."""
         self._events = events
         self._reads_on = False
-        """Whether readers are served although the replica has failed."""
+        """Whether reads are served although the replica has failed."""
         self._in_flight: deque[tuple[Offset, int]] = deque()
         self._uncommitted_bytes = 0
-        """On the leader: the sizes in `_in_flight`."""
+        """On the leader: the sum of the sizes in `_in_flight`."""
         self._write_waiters: deque[tuple[Offset, Done]] = deque()
         self._ack_waiters: deque[tuple[Offset, Done]] = deque()
         self._trim_waiters: list[tuple[Offset, Done]] = []
         self._read_waiters: deque[tuple[LogIndex, Done]] = deque()
-        """Who waits until all is visible here that was committed when it was confirmed who leads."""
+        """Reads that wait until everything is visible here that was committed when leadership was confirmed."""
         self._committed_index = NO_INDEX
-        """How far the log is visible here; nowhere until that is heard, for the high watermark is not stored. A
-        majority may have committed more, which this disk has yet to take."""
+        """The index up to which the log is visible here; none until the leader has sent it, because the high watermark
+        is
+        not stored. A majority may have committed more, which is not on this disk yet."""
         self._turned_away: dict[int, int] = {}
-        """By producer: when a batch of it was refused that it will send again."""
+        """By producer: when a batch was refused that the producer will send again."""
         self._watchers: dict[ProgressWatcher, None] = {}
 
     def __repr__(self) -> str:
@@ -239,11 +240,11 @@ class Partition:
     def append(
         self, batch: memoryview, now_ms: int, *, wants_written: bool = False, wants_all: bool = False
     ) -> Appended:
-        """Check a producer's batch, give it offsets and propose it.
+        """Check a producer's batch, assign offsets and propose it.
 
-        `wants_written` must be set if `when_written` is going to be asked about it, `wants_all` if the
-        producer counts on `min.insync.replicas`. The batch is changed in place and must not be touched by
-        the caller again. Raises `ApiError` with nothing changed.
+        `wants_written` must be set if `when_written` will be called for it, `wants_all` if the producer requires
+        `min.insync.replicas`. The batch is changed in place and must not be used by the caller again. Raises `ApiError`
+        with nothing changed.
         """
         try:
             return self._append(batch, now_ms, wants_written, wants_all)
@@ -290,10 +291,10 @@ class Partition:
     def _find_repeat(self, header: BatchHeader, now_ms: int) -> WrittenBatch | None:
         """The batch in the log that this one repeats. Raises `ApiError` if it neither repeats nor follows one.
 
-        A client has several batches on their way. When one of them is refused because of who leads, the next may
-        arrive a moment later, when this node leads again, and it would be out of order. To say so makes librdkafka
-        begin a new epoch, and send again, as new, what an answer was outstanding for. So such a batch is refused
-        for the same reason as the one before it, and both are sent again in their order.
+        A client has several batches in flight. If one of them is refused because of a change of leader, the next may
+        arrive a moment later, when this node is leader again, and would be out of order. If it were answered so,
+        librdkafka would start a new epoch and send batches whose answer is outstanding again as new ones. So such a
+        batch is refused with the same reason as the one before it, and both are sent again in order.
         """
         try:
             repeat = self.producers.find_repeat(header)
@@ -313,7 +314,7 @@ class Partition:
     def _turn_away(self, producer_id: int, now_ms: int) -> None:
         if producer_id < 0:
             return
-        # The time is that of the first refusal: repeated ones must not make a true gap last for ever.
+        # The time is that of the first refusal: repeated refusals must not hide a real gap for ever.
         if now_ms - self._turned_away.get(producer_id, -_TURNED_AWAY_MS) >= _TURNED_AWAY_MS:
             if len(self._turned_away) >= _TURNED_AWAY_MAX:
                 self._turned_away.clear()
@@ -350,15 +351,15 @@ class Partition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads())
 
     def _who_leads(self) -> str:
-        leader = "no node, at the moment" if self.leader is None else f"node {self.leader}"
-        return f"{self.topic}-{self.index} is led by {leader}"
+        leader = "has no leader at the moment" if self.leader is None else f"is led by node {self.leader}"
+        return f"{self.topic}-{self.index} {leader}"
 
     def _place(
         self, batch: memoryview, header: BatchHeader, now_ms: int, append_time_ms: int, wants_written: bool
     ) -> Appended:
         base_offset = self.next_offset
         stamp(batch, base_offset, self.leader_epoch)
-        # The quick way to make a named tuple: this runs for every batch.
+        # The fastest way to create a named tuple: this runs for every batch.
         header = tuple.__new__(BatchHeader, (base_offset, header[1], self.leader_epoch, *header[3:]))
         try:
             self.replica.propose(header, batch, wants_written)
@@ -380,7 +381,7 @@ class Partition:
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{self.topic}-{self.index}: {refusal}")
 
     def trim(self, offset: Offset, done: Done) -> None:
-        """Have the records below `offset` removed on all replicas. Raises `ApiError` with nothing changed."""
+        """Remove the records below `offset` on all replicas. Raises `ApiError` with nothing changed."""
         self._check_leads()
         try:
             self.replica.propose_own(encode_trim(offset))
@@ -396,7 +397,7 @@ class Partition:
             self._wait(self._write_waiters, next_offset, done)
 
     def when_durable(self, next_offset: Offset, done: Done) -> None:
-        """Call `done` once everything below `next_offset` is committed, on as many replicas as are asked for."""
+        """Call `done` once everything below `next_offset` is committed and on as many replicas as required."""
         if self.acked_offset >= next_offset:
             done(ErrorCode.NONE)
         else:
@@ -404,14 +405,14 @@ class Partition:
 
     def _wait(self, waiters: deque[tuple[Offset, Done]], next_offset: Offset, done: Done) -> None:
         if self.failure is not None:
-            # Its offsets may be void by now. Nobody may wait for them: other batches will get them.
+            # Its offsets may be void by now. A request must not wait for them: other batches will get them.
             done(ErrorCode.KAFKA_STORAGE_ERROR)
         elif not self.is_leader:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             waiters.append((next_offset, done))
 
-    # ---- what the writer and the replica report -------------------------------------------------
+    # ---- reports of the writer and the replica --------------------------------------------------
 
     def on_written(self, end_offset: Offset) -> None:
         _release(self._write_waiters, end_offset)
@@ -432,7 +433,8 @@ class Partition:
         self.leader = None if leadership.leader is None else node_of(leadership.leader)
         if self.is_leader and not was_leader:
             self.next_offset = self.replica.queued_offset
-            # On how many replicas a batch is, only a leader knows; a follower has followed the high watermark.
+            # Only a leader knows on how many replicas a batch is; as a follower, this replica followed the high
+            # watermark.
             self.acked_offset = Offset(0)
             self.update_acked()
             self.is_serving = False
@@ -445,7 +447,7 @@ class Partition:
         self.state.on_leadership(self)
 
     def _stop_leading(self, code: ErrorCode) -> None:
-        """Whatever was appended here may be committed by the next leader, or not."""
+        """Fail all waiting requests. The next leader may or may not commit what was appended here."""
         self.is_leader = self.is_serving = False
         self.in_sync = self.members_in_sync = ()
         self._count_uncommitted()
@@ -456,7 +458,7 @@ class Partition:
         notify_all([*(partial(done, code) for done in waiting), self._wake])
 
     def _count_uncommitted(self) -> None:
-        """After anything but an append or a commit: count what waits, on the leader only."""
+        """Count the uncommitted bytes again, on the leader only, after anything but an append or a commit."""
         size = sum(size for _, size in self._in_flight) if self.is_leader else 0
         self._events.uncommitted_bytes += size - self._uncommitted_bytes
         self._uncommitted_bytes = size
@@ -493,9 +495,9 @@ class Partition:
                 self._events.on_leadership_changed(self)
 
     def update_acked(self) -> None:
-        """Tell producers that have waited for enough replicas."""
+        """Answer producers whose batches are now on enough replicas."""
         acked = self.high_watermark
-        # A state machine's log has no producers: whoever waits for it needs the majority, and nothing beyond.
+        # A state machine's log has no producers: its callers need the majority and nothing more.
         if self.is_leader and self.config.min_insync_replicas > 1 and not self.is_internal:
             acked = min(acked, self.replica.offset_on(self.config.min_insync_replicas))
         if acked > self.acked_offset:
@@ -504,13 +506,13 @@ class Partition:
             _release(self._ack_waiters, self.acked_offset)
 
     def set_in_sync(self, members: tuple[NodeId, ...]) -> bool:
-        """On the leader: who keeps up; True if that is news."""
+        """On the leader: set the members that are in sync. Returns True if that changed."""
         if members == self.members_in_sync:
             return False
         self.members_in_sync = members
         self.in_sync = tuple(map(node_of, members))
         if len(members) < self.config.min_insync_replicas and not self.is_internal:
-            # Appended, and perhaps committed, but not on as many replicas as were asked for.
+            # Appended and perhaps committed, but not on as many replicas as required.
             while self._ack_waiters:
                 self._ack_waiters.popleft()[1](ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
@@ -540,15 +542,15 @@ class Partition:
         self._events.on_damaged(self)
 
     def on_state_unreadable(self, reason: str, *, is_damage: bool) -> None:
-        """What its log amounts to cannot be read, for a moment or, with damage, for good."""
+        """The derived state cannot be read: temporarily or, with damage, permanently."""
         if is_damage:
             self.on_damage()
-        self._events.on_state_unreadable(self, f"what its records amount to cannot be read: {reason}")
+        self._events.on_state_unreadable(self, f"the state derived from its records cannot be read: {reason}")
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
-        """The disk refused something: refuse appends until the replica has begun again."""
+        """The disk refused a write: refuse appends until the replica has started again."""
         self.failure = reason
-        # Nobody else can have been elected where there is nobody else. What was committed stays so.
+        # A single member has no other that could have been elected. What was committed stays committed.
         self._reads_on = self.may_read and self.replica.failed_alone
         notify_all(
             (
@@ -561,7 +563,7 @@ class Partition:
     def on_replica_restarted(self, reloaded: object) -> None:
         if not self.replica.failed_alone:
             self.failure = None
-        # Else nobody else leads meanwhile: until this one does again, the disk is still what is wrong.
+        # Otherwise there is no other leader meanwhile: until this replica leads again, the disk is still the reason.
         self.next_offset = self.log.end_offset
         self._in_flight.clear()
         self.state.on_reloaded(self, reloaded)
@@ -580,7 +582,7 @@ class Partition:
 
     def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
         self._committed_index = meta.index
-        # Not the end of the log: the writer may have gone on behind the snapshot, and nothing of that is committed.
+        # Not the end of the log: the writer may have continued after the snapshot, and none of that is committed.
         self.next_offset = self.high_watermark = decode_offset(meta.data)
         self._in_flight.clear()
         self.state.on_reloaded(self, reloaded)
@@ -594,16 +596,16 @@ class Partition:
 
     @property
     def may_read(self) -> bool:
-        """Whether this replica can answer about what is committed, if not about what is new."""
+        """Whether this replica can answer requests about committed records, if not about new ones."""
         return self.is_serving or self._reads_on
 
     @property
     def knows_high_watermark(self) -> bool:
-        """Whether a follower has heard from its leader, in this life, how much of what it has is committed."""
+        """Whether a follower has received the commit index from its leader since this process started."""
         return self._committed_index != NO_INDEX or self.high_watermark == self.next_offset
 
     def check_readable(self) -> None:
-        """Raise `ApiError` unless readers can be served."""
+        """Raise `ApiError` unless reads can be served."""
         if not self._reads_on:
             self.check_serving()
 
@@ -620,10 +622,10 @@ class Partition:
         notify_all(answered)
 
     def confirm_leadership(self, done: Done) -> None:
-        """Call `done` once a majority has confirmed that nobody else leads: what is known here is fresh.
+        """Call `done` once a majority has confirmed that this replica is the leader: its state is then up to date.
 
-        A majority can commit without this disk, and a follower shows at once what it hears to be committed. So `done`
-        waits until that much is visible here as well.
+        A majority can commit without this disk, and a follower makes visible at once what its leader reports as
+        committed. So `done` also waits until that much is visible here.
         """
 
         def confirmed(index: LogIndex | None) -> None:
@@ -660,7 +662,7 @@ class Partition:
             notify_all([partial(watcher.on_progress, self) for watcher in self._watchers])
 
     def close(self) -> None:
-        """The topic is gone or the broker stops: nobody waits any longer."""
+        """End all waiting, because the topic was deleted or the broker stops."""
         self.is_closed = True
         self._reads_on = False
         self.failure = f"{self.topic}-{self.index} is closed"

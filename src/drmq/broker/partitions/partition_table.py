@@ -1,11 +1,11 @@
-"""The replicas on this node, and the making and unmaking of their files.
+"""The replicas on this node, and creating, opening and removing their files.
 
-Everything that may block runs on the writer thread or a small pool for replicas; the table itself belongs to the
-event loop. The writer's reports arrive here and go to the partition whose log they are about.
+Everything that may block runs on the writer thread or a small pool for replicas; the table itself is used on the event
+loop. The writer's reports arrive here and are passed to the partition of the log.
 
-A partition whose files cannot be opened (acknowledged bytes are damaged, or its directory is gone) is
-*stopped*: it answers every request with the reason, its neighbours go on. It takes no part in its group: a
-replica that has forgotten what it promised would do harm there.
+A partition whose files cannot be opened (acknowledged bytes are damaged, or its directory is gone) is *stopped*: it
+answers every request with the reason, and other partitions are not affected. It does not take part in its group: a
+replica that lost what it promised would do harm there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoppedPartition:
     index: int
     reason: str
     member: MemberId
-    """Who this node was to be in the partition's group."""
+    """The member id that this node would have had in the partition's group."""
 
 
 Slot = Partition | StoppedPartition
@@ -74,7 +74,7 @@ class PartitionRegistry(Protocol):
 
 
 def log_options(config: TopicConfig) -> LogOptions:
-    """What a topic's settings mean to its logs."""
+    """The log options that follow from a topic's settings."""
     return LogOptions(
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,
@@ -96,17 +96,17 @@ class PartitionTable:
         internal_topics: PartitionRegistry,
     ) -> None:
         self.committed_catalog: Callable[[], Catalog] = Catalog
-        """What exists, here or elsewhere; set by the broker."""
+        """The committed catalog of the whole cluster; set by the broker."""
         self.on_role: Callable[[Partition], None] = lambda partition: None
         """Called when a partition's role, term, leader or readiness to serve has changed."""
         self.on_trimmed: Callable[[Partition], None] = lambda partition: None
         """Called when a partition has records to remove."""
         self.on_damage: Callable[[Partition], None] = lambda partition: None
-        """Called when what a partition holds does not read back."""
+        """Called when the content of a partition cannot be read back."""
         self.uncommitted_bytes = 0
-        """What producers have sent to partitions led here and a majority does not have yet."""
+        """Bytes that producers have sent to partitions led here and that a majority does not have yet."""
         self.believed_ms = 0
-        """The time by which things expired last."""
+        """The time of the last expiry."""
         self._store = store
         self._host = host
         self._clock = clock
@@ -118,7 +118,7 @@ class PartitionTable:
         self._by_id: dict[TopicId, dict[int, Slot]] = {}
         self._by_log: dict[Log, Partition] = {}
 
-    # ---- looking up -----------------------------------------------------------------------------
+    # ---- lookup ---------------------------------------------------------------------------------
 
     def by_name(self, topic: str, index: int, *, reads_records: bool = True) -> Partition:
         """A partition for a client's request. Raises `ApiError` where it cannot be used, or not read, by clients."""
@@ -162,15 +162,15 @@ class PartitionTable:
                 if isinstance(slot, Partition):
                     yield slot
 
-    # ---- making and opening ---------------------------------------------------------------------
+    # ---- creating and opening -------------------------------------------------------------------
 
     def make(
         self, topic: Topic, index: int, config: TopicConfig, members: Iterable[MemberId], *, over: bool = False
     ) -> Partition:
-        """A new replica with empty files, not yet part of its group. Blocks.
+        """Create a replica with empty files, not yet part of its group. Blocks.
 
-        `members` are those with whom its group begins; none for a replica that joins one. `over` puts it in
-        the place of files that were never used.
+        `members` are the first members of its group; none for a replica that joins an existing group. `over` replaces
+        files that were never used.
         """
         configuration = Configuration.of(members)
         base = LedgerBase(NO_INDEX, NO_TERM, Offset(0), configuration_to_bytes(configuration))
@@ -185,11 +185,11 @@ class PartitionTable:
         return self._assemble(topic, index, config, made, ledger)
 
     def was_used(self, topic: Topic, index: int) -> bool:
-        """Whether the files of a replica hold anything that must not get lost. Blocks."""
+        """Whether the files of a replica contain anything that must not be lost. Blocks."""
         return self._store.was_used(topic.name, topic.topic_id, index)
 
     def open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
-        """The replica whose files are there. Blocks. Raises `StorageError` or `OSError` where it cannot be used."""
+        """Open the replica whose files exist. Blocks. Raises `StorageError` or `OSError` if it cannot be used."""
         name, topic_id = topic.name, topic.topic_id
         snapshots = self._store.snapshots(name, topic_id, index)
         install = snapshots.load_latest(INSTALL_SNAPSHOT)
@@ -198,7 +198,7 @@ class PartitionTable:
             ledger = self._store.open_ledger(name, topic_id, index)
             _check_together(opened, ledger)
             return self._assemble(topic, index, config, opened, ledger)
-        # The node died while a snapshot took the place of what it had. That is done again, from the beginning.
+        # The node crashed while a snapshot replaced log and state. That is repeated from the beginning.
         meta, body = unpack_snapshot(install.payload)
         opened = self._store.reset_log(name, topic_id, index, log_options(config), install.offset)
         ledger = self._store.open_ledger(name, topic_id, index)
@@ -234,16 +234,16 @@ class PartitionTable:
         return partition
 
     member: MemberId
-    """Who this node is in groups that it has been in from the start; set by the broker before anything is opened."""
+    """This node's member id in groups that it was in from the start; set by the broker before anything is opened."""
 
     def member_in(self, topic: Topic, index: int) -> MemberId:
-        """Who this node is in the group of a partition: another one each time that it gets the partition."""
+        """This node's member id in the group of a partition: a new one each time that it is given the partition."""
         node_id = node_of(self.member)
         arrival = topic.partitions[index].arrival(node_id) if index < topic.partition_count else 0
         return member_id(node_id, life_of(self.member) + arrival)
 
     def publish(self, partition: Partition) -> None:
-        """Serve a partition, and have it take part in its group."""
+        """Serve a partition, and make it take part in its group."""
         self._internal_topics.on_opened(partition)
         self._put(partition.topic, partition.topic_id, partition.index, partition)
         self._by_log[partition.log] = partition
@@ -260,10 +260,10 @@ class PartitionTable:
         self._by_name[name] = slots
         slots[index] = slot
 
-    # ---- unmaking -------------------------------------------------------------------------------
+    # ---- removing -------------------------------------------------------------------------------
 
     def withdraw(self, group: GroupId) -> Partition | None:
-        """Serve a partition no longer, and end all waiting on it."""
+        """Stop serving a partition, and end all waiting on it."""
         slots = self._by_id.get(group.topic_id, {})
         slot = slots.pop(group.partition, None)
         if not slots:
@@ -278,7 +278,7 @@ class PartitionTable:
         return slot
 
     async def put_away(self, partition: Partition) -> None:
-        """Close the files of a partition that was never served. They stay."""
+        """Close the files of a partition that was never served. They are kept."""
 
         def close() -> None:
             partition.replica.ledger.close()
@@ -299,7 +299,7 @@ class PartitionTable:
             self._by_log.pop(partition.log, None)
 
     async def retire(self, partition: Partition) -> None:
-        """Put the files of a withdrawn partition, which are damaged, out of the way."""
+        """Move the damaged files of a withdrawn partition out of the way."""
 
         def close() -> None:
             partition.replica.ledger.close()
@@ -310,28 +310,30 @@ class PartitionTable:
         self._by_log.pop(partition.log, None)
 
     def set_aside(self, topic: str, topic_id: TopicId, index: int) -> None:
-        """Make room for another copy of a partition whose files are of no use. Blocks."""
+        """Make room for a new replica of a partition whose files are useless. Blocks."""
         kept = self._store.set_aside(topic, topic_id, index)
-        log.warning("the damaged copy of %s-%d is kept in %s; remove it when nobody needs it", topic, index, kept)
+        log.warning(
+            "the damaged copy of %s-%d is kept in %s; remove it when it is no longer needed", topic, index, kept
+        )
 
     async def remove_files(self, topic: Topic, index: int) -> None:
         """Delete the files of a partition that is not open."""
         await self.in_pool(lambda: self._store.remove_partition(topic.name, topic.topic_id, index))
 
     async def remove_topic(self, topic_id: TopicId, name: str) -> None:
-        """Delete whatever is left of a deleted topic."""
+        """Delete the remaining files of a deleted topic."""
         await self.in_pool(lambda: self._store.remove_topic(name, topic_id))
 
     def set_config(self, topic: Topic, config: TopicConfig) -> None:
-        """Let new settings take effect on a topic's partitions."""
+        """Apply new settings to a topic's partitions."""
         for slot in self._by_id.get(topic.topic_id, {}).values():
             if isinstance(slot, Partition):
                 slot.config = config
                 slot.log.options = log_options(config)
-                # Those who wait for more replicas than are asked for now.
+                # Answer producers that wait for more replicas than are required now.
                 self._host.guard(slot.replica, slot.update_acked)
 
-    # ---- what partitions tell -------------------------------------------------------------------
+    # ---- events of partitions -------------------------------------------------------------------
 
     def on_leadership_changed(self, partition: Partition) -> None:
         if partition.is_serving:
@@ -343,14 +345,14 @@ class PartitionTable:
         self.on_trimmed(partition)
 
     def look_at(self, partition: Partition) -> None:
-        """See anew who is in sync with a partition that is led here."""
+        """Check again which replicas of a partition that is led here are in sync."""
         self._host.look_at(partition)
 
     def on_damaged(self, partition: Partition) -> None:
         self.on_damage(partition)
 
     def on_state_unreadable(self, partition: Partition, reason: str) -> None:
-        """Not at once: it was found out in the middle of the replica's work, which goes on with what it has begun."""
+        """Fail the replica later: the damage was found in the middle of its work, which is completed first."""
         replica = partition.replica
         self._host.call_on_loop(self._host.guard, replica, _fail_if_unreadable, partition, reason)
 
@@ -358,7 +360,7 @@ class PartitionTable:
         repeat = {"repeat_key": f"refused {partition!r}"}
         log.error("partition %s-%d refuses appends: %s", partition.topic, partition.index, reason, extra=repeat)
 
-    # ---- what the writer reports, on the event loop ---------------------------------------------
+    # ---- reports of the writer, on the event loop -----------------------------------------------
 
     def on_written(self, reports: Sequence[tuple[Log, Offset]]) -> None:
         for written, end_offset in reports:
@@ -378,13 +380,13 @@ class PartitionTable:
             self._host.guard(partition.replica, partition.on_failed, str(error), end_offset)
 
     def seen_ms(self) -> int:
-        """When somebody is seen who is seen now. A clock that is behind would let them expire once it is set right."""
+        """The time to record for a producer seen now. With a slow clock it would expire once the clock is corrected."""
         return max(self._clock.wall_ms(), self.believed_ms)
 
     # ---- threads --------------------------------------------------------------------------------
 
     async def on_writer(self, partition: Partition, function: Callable[[], T]) -> T:
-        """Run something on the writer thread, in order with the partition's appends."""
+        """Run a function on the writer thread, in order with the partition's appends."""
         return await asyncio.wrap_future(self._writer.run(partition.log, function))
 
     async def in_pool(self, function: Callable[[], T]) -> T:
@@ -392,7 +394,7 @@ class PartitionTable:
 
 
 def _check_together(opened: Log, ledger: LedgerLike) -> None:
-    """A log and its ledger must tell one story: a crash leaves a prefix of it, nothing else."""
+    """Check that a log and its ledger match: a crash leaves a prefix of the writes, nothing else."""
     base = ledger.base
     known = ledger.entries[-1].offset if ledger.entries else base.offset
     if opened.end_offset < known:
@@ -404,15 +406,15 @@ def _check_together(opened: Log, ledger: LedgerLike) -> None:
             opened.name, 0, opened.start_offset, f"its ledger says that it begins at {base.offset}, and that is gone"
         )
     if opened.start_offset < base.offset:
-        # Stopped between the two steps of forgetting the oldest records.
+        # Interrupted between the two steps of removing the oldest records.
         opened.drop_prefix(Offset(base.offset))
 
 
 def _fail_if_unreadable(partition: Partition, reason: str) -> None:
     replica = partition.replica
     if replica.node is None or partition.state.is_current:
-        return  # it has failed already, for this or another reason, or has begun again since
-    # What is being installed replaces the state as well.
+        return  # It has failed already, for this or another reason, or has started again since.
+    # The snapshot that is being installed replaces the state as well.
     if not replica.is_installing:
         partition.on_failed(reason, partition.log.end_offset)
 

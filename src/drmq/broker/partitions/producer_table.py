@@ -1,13 +1,13 @@
-"""Who wrote what last: the table that makes a producer's retry harmless.
+"""The last batches of each producer: the table that makes a producer's retry harmless.
 
-An idempotent producer numbers its batches. For each producer the table keeps its epoch and its
-last five batches with the offsets they got (five, because that is how many a client keeps in
-flight). A batch that is one of the five is a retry and gets its original offset as the answer;
-one that follows on is new; anything else would leave a hole or a repeat, and is refused.
+An idempotent producer numbers its batches. For each producer the table keeps its epoch and its last five batches with
+their offsets (five, because a client has at most that many in flight). A batch that is one of the five is a retry, and
+is answered with its original offset; one that follows the last is new; any other would leave a gap or a repeat, and is
+refused.
 
-Pure: headers and times in, verdicts out. The table is a function of the log: `apply` over all
-batch headers rebuilds it, and a snapshot of it carries the offset up to which it has seen them,
-so that retention may remove the batches it was built from.
+Pure: headers and times in, results out. The table is a function of the log: `apply` over all batch headers rebuilds it.
+A snapshot of it carries the offset up to which headers were applied, so that retention may remove the batches that it
+was built from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drmq.records import BatchHeader
 
 BATCHES_KEPT = 5
 PRODUCERS_MAX = 20_000
-"""Producers remembered per partition; beyond it the one that has been silent longest is forgotten."""
+"""Producers remembered per partition. Beyond this, the producer that has been silent longest is forgotten."""
 
 _SEQUENCE_LIMIT = 2**31
 
@@ -31,7 +31,7 @@ _BATCH = Struct(">iiqq")
 
 
 class WrittenBatch(NamedTuple):
-    """A batch that is in the log: its sequence numbers (both ends included) and where it is."""
+    """A batch in the log: its sequence numbers (both ends included) and its offsets."""
 
     first_sequence: int
     last_sequence: int
@@ -41,16 +41,16 @@ class WrittenBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """What is known of one producer."""
+    """What is known about one producer."""
 
     epoch: int
     last_seen_ms: int
-    """By the broker's clock: the timestamps of records are the client's and may be years old."""
+    """By the broker's clock: the timestamps of records come from the client and may be years old."""
     batches: list[WrittenBatch]
 
 
 class ProducerTable:
-    """The producers of one partition, in the order in which they last wrote."""
+    """The producers of one partition, in the order of their last batches."""
 
     def __init__(self) -> None:
         self._producers: OrderedDict[int, Producer] = OrderedDict()
@@ -65,7 +65,7 @@ class ProducerTable:
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            # An unknown producer may begin anywhere: its earlier batches may be long expired.
+            # An unknown producer may begin anywhere: its earlier batches may have expired long ago.
             return None
         if header.producer_epoch != producer.epoch:
             self._check_new_epoch(header, producer)
@@ -93,7 +93,7 @@ class ProducerTable:
         if header.producer_epoch < producer.epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id}: epoch {header.producer_epoch} is over, {producer.epoch} has written",
+                f"producer {header.producer_id}: epoch {header.producer_epoch} is fenced by epoch {producer.epoch}",
             )
         if header.base_sequence != 0:
             raise ApiError(
@@ -102,7 +102,7 @@ class ProducerTable:
             )
 
     def apply(self, header: BatchHeader, seen_ms: int) -> None:
-        """Remember a batch that is in the log; its header carries the offset it got."""
+        """Record a batch that is in the log; its header carries its offset."""
         if header.producer_id < 0 or header.is_control:
             return
         batch = WrittenBatch(
@@ -124,7 +124,7 @@ class ProducerTable:
             self._producers.popitem(last=False)
 
     def forget_idle(self, older_than_ms: int) -> int:
-        """Drop the producers that have been silent since before this time; how many there were."""
+        """Drop the producers that have been silent since before this time; returns their number."""
         idle = [key for key, producer in self._producers.items() if producer.last_seen_ms < older_than_ms]
         for key in idle:
             del self._producers[key]
@@ -142,7 +142,7 @@ class ProducerTable:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ProducerTable:
-        """The table that `to_bytes` wrote; the snapshot's checksum vouches for the bytes."""
+        """The table that `to_bytes` wrote; the bytes are protected by the snapshot's checksum."""
         table = cls()
         position = 0
         while position < len(data):
@@ -157,5 +157,5 @@ class ProducerTable:
 
 
 def _advance(sequence: int, count: int) -> int:
-    """Sequence numbers count to 2^31 - 1 and go on with 0."""
+    """Add to a sequence number. Sequence numbers wrap from 2^31 - 1 to 0."""
     return (sequence + count) % _SEQUENCE_LIMIT

@@ -1,4 +1,4 @@
-"""From the writer thread to the event loop: one wake-up per report."""
+"""Passes reports from the writer thread to the event loop, with one wake-up per report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drmq.storage import Log, StorageError
 
 
 class WriterBridge:
-    """The writer's events, handed to the partition table on the loop. Implements `storage.WriterEvents`."""
+    """Passes the writer's events to the partition table on the event loop. Implements `storage.WriterEvents`."""
 
     def __init__(self, on_crashed: Callable[[BaseException], None]) -> None:
         self._on_crashed = on_crashed
@@ -19,7 +19,7 @@ class WriterBridge:
         self._table: PartitionTable
 
     def attach(self, loop: asyncio.AbstractEventLoop, table: PartitionTable) -> None:
-        """Say where the reports go; before the writer starts."""
+        """Set the receiver of the reports, before the writer starts."""
         self._loop = loop
         self._table = table
 

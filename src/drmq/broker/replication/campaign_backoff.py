@@ -1,11 +1,13 @@
-"""How a replica behaves whose disk has refused something, again and again: it takes part, and asks for little.
+"""The backoff of a replica after repeated disk failures: it takes part in its group but does not campaign.
 
-A disk that is full refuses the next batch too. A replica that went away after each refusal would take its vote and its
-answers to heartbeats with it: with full disks on a majority the leader would hear too few, step down, and elections
-would follow each other until not even the space that is kept back for votes is left. So it begins again at once, and
-rests for a while, longer each time: it votes and answers heartbeats, but takes no batches, and does not try to lead.
+A full disk refuses the next batch too. If a replica stopped after each failure, its group would lose its vote and its
+answers to heartbeats. With full disks on a majority the leader would hear too few members and step down, and elections
+would follow each other until even the space reserved for votes is used up. So the replica restarts at once and backs
+off for a while, longer each time: it votes and answers heartbeats, but accepts no batches and does not try to become
+leader.
 
-Both are safe, since to the others it looks as if messages got lost. Who has space leads, and its readers are served.
+Both are safe, because to the other replicas it looks as if messages were lost. A replica with free space becomes
+leader, and consumers are served.
 """
 
 from __future__ import annotations
@@ -23,35 +25,35 @@ class _CallLater(Protocol):
 
 
 class CampaignBackoff:
-    """The failures of a replica in a row, and whether it rests because of them."""
+    """The consecutive failures of a replica, and whether it backs off because of them."""
 
     __slots__ = ("_number", "failures", "is_on")
 
     def __init__(self) -> None:
         self.failures = 0
-        """How often in a row it has begun again without a batch coming through."""
+        """How many times in a row it has restarted without storing a batch."""
         self.is_on = False
         self._number = 0
 
     @property
     def length_s(self) -> float:
-        """None after the first failure."""
+        """The length of the backoff in seconds: zero after the first failure."""
         return 0.0 if self.failures <= 1 else min(REST_S_MAX, 0.05 * 2 ** min(self.failures, 10))
 
     def begin(self, call_later: _CallLater) -> None:
-        """The replica begins again."""
+        """Start the backoff that follows the present number of failures."""
         self._number += 1
         self.is_on = self.length_s > 0
         if self.is_on:
             call_later(self.length_s, self._end, self._number)
 
     def _end(self, number: int) -> None:
-        # A failure in between has begun a rest of its own.
+        # A later failure has started its own backoff.
         if number == self._number:
             self.is_on = False
 
     def declines(self, message: Message) -> bool:
-        """Whether a message is none for one who rests: it needs space, or would have it lead."""
+        """Whether to ignore a message during the backoff: it needs disk space, or asks the replica to campaign."""
         if not self.is_on:
             return False
         if isinstance(message, AppendRequest):

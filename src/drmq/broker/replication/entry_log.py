@@ -1,20 +1,20 @@
-"""Indexes and offsets: the one place that speaks both languages.
+"""Indexes and offsets: the only module that translates between them.
 
-A partition's log is a Raft log. Consensus counts *indexes*; clients count *offsets*. A batch covers as many
-indexes as it has records. The entries that are not the clients' (a new leader's first entry, a change of
-members, a trim) cover one index and no offset:
+A partition's log is a Raft log. Consensus counts *indexes*; clients count *offsets*. A batch covers as many indexes as
+it has records. Own entries, which no client sent (a new leader's first entry, a change of members, a trim), cover one
+index and no offset:
 
     index     1    2 3 4    5    6 7        8
             [own][ batch ][own][batch]    [own]
     offset         0 1 2         3 4
 
-So an index and an offset differ by the number of own entries in between, and that is all there is to know.
-Batches live in the segment log; own entries, which are few, in the ledger, each with the offset before
-which it stands. Every term begins with an own entry of its leader: the own entries also tell the terms.
+So an index and an offset differ by the number of own entries before them, and nothing else is needed to convert them.
+Batches are in the segment log. Own entries, which are few, are in the ledger, each with the offset of the record that
+follows it. Every term begins with an own entry of its leader, so the own entries also define the terms.
 
-`EntryLog` is what consensus reads (`raft.LogReader`). It describes what is durable: its driver tells it of
-every write once it has been reported, and not before. What a leader has only just appended is answered from memory
-(`recent`), everything else from the files.
+`EntryLog` is the log that consensus reads (`raft.LogReader`). It describes what is durable: its driver reports every
+write to it once that is durable, and not before. Entries that a leader has just appended are read from memory
+(`recent`), all others from the files.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class Batch:
         self.header = header
         self.data = data
         self.is_received = is_received
-        """Whether another leader made it: then this node's partition has yet to hear of it."""
+        """Whether another leader created it: then this node's partition does not know of it yet."""
         self.wants_written = wants_written
-        """Whether someone waits to hear that it is in the leader's log, durable or not (acks=1)."""
+        """Whether a request waits until it is in the leader's log, durable or not (acks=1)."""
 
     def __len__(self) -> int:
         return len(self.data)
 
 
 def encode_offset(offset: Offset) -> bytes:
-    """An offset as the data of a snapshot."""
+    """Encode the offset in the data of a snapshot."""
     return _OFFSET.pack(offset)
 
 
@@ -61,7 +61,7 @@ def decode_offset(data: bytes) -> Offset:
 
 
 def encode_trim(offset: Offset) -> bytes:
-    """The payload of an entry that removes the records below `offset`. Shorter than any batch."""
+    """The payload of an entry that removes the records below `offset`. It is shorter than any batch."""
     return encode_offset(offset)
 
 
@@ -70,7 +70,7 @@ def decode_trim(payload: bytes) -> Offset:
 
 
 def received(entry: Entry) -> Entry:
-    """An entry from a peer with its batch checked. Raises `ProtocolError`."""
+    """Check the batch of an entry from a peer, and return the entry with it. Raises `ProtocolError`."""
     payload = entry.payload
     assert isinstance(payload, bytes | bytearray | memoryview), payload
     if entry.kind is not EntryKind.PAYLOAD or len(payload) < HEADER_SIZE:
@@ -96,7 +96,7 @@ def received(entry: Entry) -> Entry:
 
 
 class EntryLog:
-    """A segment log and the own entries between its batches, by index. Lives on the event loop."""
+    """A segment log and the own entries between its batches, by index. Used on the event loop."""
 
     def __init__(
         self,
@@ -108,25 +108,25 @@ class EntryLog:
     ) -> None:
         self.log = log
         self.recent = RecentEntries(memory or RecentMemory(bytes_max=0))
-        """What this node has appended as a leader and may have to send once more."""
+        """Entries that this node has appended as a leader and may have to send again."""
         self._base = base
         self._own = list(own)
         self._own_indexes = [entry.index for entry in own]
         self._own_offsets = [entry.offset for entry in own]
         self.end_offset = log.flushed_offset
-        """Where the durable batches end."""
+        """The end of the durable batches."""
         self.snapshot = snapshot or self.base_snapshot()
         self.missing: tuple[Offset, Offset, int] | None = None
-        """The read that `entries` could not do without waiting for the disk."""
+        """A read that `entries` could not do without waiting for the disk."""
         self.damage: str | None = None
-        """What `entries` found that does not read back. Its driver tells, and forgets it."""
+        """Damage that `entries` has found. The driver reports and clears it."""
 
     @property
     def base(self) -> LedgerBase:
         return self._base
 
     def base_snapshot(self) -> SnapshotMeta:
-        """What stands in for everything before the log: its place and members."""
+        """The snapshot that represents everything before the log: its position and members."""
         base = self._base
         configuration = configuration_from_bytes(base.configuration)
         return SnapshotMeta(LogIndex(base.index), Term(base.term), configuration, _OFFSET.pack(base.offset))
@@ -134,7 +134,7 @@ class EntryLog:
     # ---- translation ----------------------------------------------------------------------------
 
     def next_offset(self, index: LogIndex) -> Offset:
-        """The offset that follows everything up to `index`."""
+        """The offset that follows all entries up to `index`."""
         base = self._base
         return Offset(base.offset + index - base.index - bisect_right(self._own_indexes, index))
 
@@ -144,7 +144,7 @@ class EntryLog:
         return LogIndex(base.index + offset - base.offset + bisect_right(self._own_offsets, offset) + 1)
 
     def last_index_before(self, offset: Offset) -> LogIndex:
-        """The last index before the record at `offset` and before the own entries that stand right before it."""
+        """The last index before the record at `offset` and before the own entries directly in front of it."""
         base = self._base
         return LogIndex(base.index + offset - base.offset + bisect_left(self._own_offsets, offset))
 
@@ -154,7 +154,7 @@ class EntryLog:
             return ()
         return self._own[bisect_left(self._own_indexes, start) : bisect_left(self._own_indexes, end)]
 
-    # ---- what consensus asks (raft.LogReader) ---------------------------------------------------
+    # ---- the interface of consensus (raft.LogReader) --------------------------------------------
 
     @property
     def first_index(self) -> LogIndex:
@@ -209,7 +209,7 @@ class EntryLog:
         return found
 
     def _batches(self, index: LogIndex, own_before: int, size_bytes_max: int) -> Sequence[Entry] | None:
-        """The batches from the one at `index` to the next own entry, as far as they fit; None if not at hand."""
+        """The batches from the one at `index` to the next own entry, as far as they fit; None if not in memory."""
         base = self._base
         up_to = self.end_offset
         if own_before < len(self._own):
@@ -221,7 +221,7 @@ class EntryLog:
             self.damage = str(error)
             return None
         except OSError:
-            data = None  # Who reads it and may wait for the disk says what is wrong with it.
+            data = None  # The read that may wait for the disk will report the error.
         if data is None:
             self.missing = (offset, up_to, size_bytes_max)
             return None
@@ -233,7 +233,7 @@ class EntryLog:
         assert len(view), (self.log.name, offset, up_to)
         try:
             for position, header in iter_batches(view):
-                # What a batch says of its own place is under no checksum, and the rest is not checked here.
+                # The position that a batch claims is not covered by a checksum, and the rest is not checked here.
                 follows = header.base_offset == offset if entries else header.base_offset <= offset
                 if not follows or not offset < header.next_offset <= up_to or int(header.leader_epoch) != term:
                     raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch of term {term} should be there: {header}")
@@ -253,26 +253,26 @@ class EntryLog:
         if not entries:
             self.damage = f"{self.log.name}, offset {offset}: {problem}"
             return None
-        # What lies before the damage is sound. Who asks for more meets it.
+        # The batches before the damage are intact. The next read finds the damage.
         return entries
 
-    # ---- what the driver reports ----------------------------------------------------------------
+    # ---- reports of the driver ------------------------------------------------------------------
 
     def on_own_appended(self, entries: Sequence[OwnEntry]) -> None:
-        """Own entries are durable."""
+        """Own entries have become durable."""
         self._own += entries
         self._own_indexes += [entry.index for entry in entries]
         self._own_offsets += [entry.offset for entry in entries]
 
     def on_truncated(self, index: LogIndex, offset: Offset) -> None:
-        """Nothing from `index` on is left; the batches end at `offset`."""
+        """Everything from `index` on was removed; the batches end at `offset`."""
         self.recent.clear()
         position = bisect_left(self._own_indexes, index)
         del self._own[position:], self._own_indexes[position:], self._own_offsets[position:]
         self.end_offset = min(self.end_offset, offset)
 
     def on_rebased(self, base: LedgerBase, snapshot: SnapshotMeta | None = None) -> None:
-        """The log begins later now: `base` stands in for everything up to it."""
+        """The log now begins later: `base` represents everything before it."""
         self.recent.release(LogIndex(base.index))
         position = bisect_right(self._own_indexes, base.index)
         del self._own[:position], self._own_indexes[:position], self._own_offsets[:position]
@@ -280,7 +280,7 @@ class EntryLog:
         self.snapshot = snapshot or self.base_snapshot()
 
     def on_installed(self, base: LedgerBase, snapshot: SnapshotMeta) -> None:
-        """A snapshot has replaced everything."""
+        """A snapshot has replaced the whole log."""
         self.recent.clear()
         self.end_offset = Offset(base.offset)
         self._own, self._own_indexes, self._own_offsets = [], [], []
@@ -289,7 +289,7 @@ class EntryLog:
 
 
 def own_entry(entry: Entry, offset: Offset) -> OwnEntry:
-    """An entry as the ledger keeps it; `offset` is that of the record which follows."""
+    """An entry as stored in the ledger; `offset` is that of the record which follows."""
     return OwnEntry(entry.index, entry.term, int(entry.kind), offset, bytes(entry.payload))  # type: ignore[call-overload]
 
 

@@ -1,16 +1,16 @@
-"""All replicas of this node: their clock, their messages, their sleep.
+"""All replicas of this node: their ticks, their messages, and quiescing idle groups.
 
-One timer ticks every replica that is awake. Whoever has something to do is marked, and pumped once at the end
-of the loop's turn: many proposals, one `Ready`.
+One timer ticks every replica that is awake. A replica that has something to do is marked, and pumped once at the end of
+the event loop's turn, so that many proposals result in one `Ready`.
 
-**Sleep.** A group without work costs nothing. When everything is committed everywhere and nobody has asked for
-anything for a while, the leader tells the others, and all of them stop ticking. From then on the nodes' own
-heartbeats stand for the group: when a node falls silent, or comes back as another process, every group that it is
-in wakes up and goes on with its own timers. Any message or request wakes a group too. Falling asleep is a
-matter of cost only: a lost word leaves somebody awake, who asks, which wakes the rest.
+**Sleep (quiescing).** An idle group costs nothing. When everything is committed on all members and there was no request
+for a while, the leader notifies the others, and all of them stop ticking. From then on the heartbeats between the nodes
+replace those of the group: when a node becomes silent, or returns with a new process, every group that it is a member
+of wakes up and uses its own timers again. Any message or request wakes a group too. Sleeping only saves cost. If a
+notification is lost, the replica that missed it stays awake, campaigns, and thereby wakes the others.
 
-**Who leads** is news for everyone, also for nodes without a replica: a leader announces itself to all nodes, with
-the replicas that keep up. The announcement is a hint with a term in it, so an older one never replaces a newer one.
+**Leader announcements** go to all nodes, also to those without a replica: a leader announces itself together with the
+replicas that are in sync. An announcement is a hint with a term in it, so an older one never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Slee
 log = logging.getLogger("drmq.broker")
 
 _UNCLAIMED_MAX = 4_096
-"""Messages kept for groups that this node has not heard of yet."""
+"""The maximum number of messages kept for groups that this node does not know yet."""
 _TICKS_CAUGHT_UP_MAX = 64
 
 
 class GroupHost:
-    """The replicas of one node. Lives on the event loop."""
+    """The replicas of one node. Used on the event loop."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class GroupHost:
         self.catch_up = LearnerCatchUp(copy_bytes_per_s, lambda: self._loop.time(), self.call_later)
         self.network: Network | None = None
         self.leaders: dict[GroupId, LeaderNotice] = {}
-        """Who leads what, as far as this node has heard; replicas of its own included."""
+        """The leader of each partition, as far as this node knows, including those on this node."""
         self.protocol_errors = 0
         self._tick_s = tick_s
         self._silent_ticks = round(peer_timeout_s / tick_s)
-        """How long a node was not heard, at most, when it is taken for dead."""
+        """How many ticks a node has been silent, at most, when it is considered down."""
         self._partitions: dict[GroupId, Partition] = {}
         self._awake: dict[GroupId, Replica] = {}
         self._dirty: list[Replica] = []
@@ -79,13 +79,13 @@ class GroupHost:
         self._tick_count = 0
 
     def start(self) -> None:
-        """Begin to tick."""
+        """Start ticking."""
         self._loop = asyncio.get_running_loop()
         self._next_tick = self._loop.time() + self._tick_s
         self._timer = self._loop.call_at(self._next_tick, self._tick)
 
     def stop(self) -> None:
-        """Tick no more, and hear no other node: the groups go on without this one."""
+        """Stop ticking and ignore other nodes: the groups continue without this one."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -98,7 +98,7 @@ class GroupHost:
         return self._partitions.get(group)
 
     def add(self, partition: Partition) -> None:
-        """Have a partition take part in its group."""
+        """Make a partition take part in its group."""
         group = partition.group
         self._partitions[group] = partition
         self._awake[group] = partition.replica
@@ -132,32 +132,33 @@ class GroupHost:
         try:
             for replica in dirty:
                 self.guard(replica, replica.pump)
-            # Before the writer wakes and competes for the interpreter: the followers have the longer way to a disk.
+            # Before the writer wakes up and competes for the interpreter lock: the followers need longer to reach a
+            # disk.
             if self.network is not None:
                 self.network.flush()
         finally:
             self.writer.release()
 
     def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:
-        """Do some work of one replica. Whatever becomes of it, whoever calls goes on with the next.
+        """Call a function that works for one replica. An exception does not reach the caller.
 
-        An exception is a bug, for what disks and peers may do is not raised. It costs this replica: nobody knows what
-        of its work was done. The others of its group elect another leader.
+        An exception is a bug, because errors of disks and peers are not raised. It ends this replica, because it is
+        unknown which part of its work was done. The other members of its group elect another leader.
         """
         try:
             work(*arguments)
-        except Exception as error:  # noqa: BLE001 - the loop shows it, with its trace
+        except Exception as error:  # noqa: BLE001 - the event loop reports it, with its trace
             self._on_bug(replica, error)
 
     def _on_bug(self, replica: Replica, error: Exception) -> None:
-        self._complain(f"{replica.log.name}: the work of its replica failed on a bug", error)
+        self._complain(f"{replica.log.name}: its replica failed because of a bug", error)
         try:
             replica.on_bug(error)
-        except Exception as another:  # noqa: BLE001 - the same, in those whom it told
-            self._complain(f"{replica.log.name}: its replica could not be ended in order", another)
+        except Exception as another:  # noqa: BLE001 - a second bug, in code that was notified of the first
+            self._complain(f"{replica.log.name}: its replica could not be stopped cleanly", another)
 
     def _complain(self, message: str, error: Exception) -> None:
-        """As loudly as the loop does about what failed in its own hands."""
+        """Report an exception like the event loop reports exceptions of its own callbacks."""
         self._loop.call_exception_handler({"message": message, "exception": error})
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
@@ -170,7 +171,7 @@ class GroupHost:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        # A process that was stopped for a while has missed ticks: a leader must notice that it may lead no longer.
+        # A process that was suspended has missed ticks: a leader must notice that it may no longer be the leader.
         missed = 1 + min(int((now - self._next_tick) / self._tick_s), _TICKS_CAUGHT_UP_MAX)
         if missed < self.raft_options.election_timeout_ticks:
             missed = 1
@@ -180,7 +181,8 @@ class GroupHost:
         looks_at_followers = self._tick_count % self.raft_options.heartbeat_ticks == 0
         for group, replica in list(self._awake.items()):
             if looks_at_followers:
-                # Before the tick: a heartbeat of this very tick, sent after the word to sleep, would wake everyone up.
+                # Before the tick: a heartbeat of the same tick, sent after the `Sleep` message, would wake the group
+                # again.
                 self.guard(replica, self.look_at, self._partitions[group])
             if replica.asleep:
                 del self._awake[group]
@@ -189,7 +191,7 @@ class GroupHost:
                 self.guard(replica, replica.tick)
 
     def look_at(self, partition: Partition) -> None:
-        """On a leader: who keeps up, and is there anything left to do?"""
+        """On a leader: update the replicas that are in sync, and quiesce the group if it is idle."""
         replica = partition.replica
         node = replica.node
         if node is None or node.role is not Role.LEADER:
@@ -210,7 +212,8 @@ class GroupHost:
         if partition.config.min_insync_replicas > 1:
             partition.update_acked()
         last = node.last_index
-        # Not while somebody is missed: nobody would look again when its node is back, and it would stay out of sync.
+        # Not while a member is missing: when its node returns, nothing would check again, and it would stay out of
+        # sync.
         idle = (
             partition.is_serving
             and len(in_sync) == len(node.configuration.voters)
@@ -236,7 +239,7 @@ class GroupHost:
             replica.asleep = True
 
     def _reaches(self, node_id: NodeId) -> bool:
-        """Whether a node is heard of. One that is not keeps up with nothing, whatever its replicas last said."""
+        """Whether a node is up. A node that is down is not in sync, whatever its replicas reported last."""
         return self.network is None or self.network.is_up(node_id)
 
     # ---- peers ----------------------------------------------------------------------------------
@@ -246,7 +249,7 @@ class GroupHost:
             return
         partition = self._partitions.get(group)
         if partition is None:
-            # The group may be so new that this node has not heard of it yet.
+            # The group may be so new that this node does not know it yet.
             self._unclaimed[group, type(message)] = (peer, message)
             if len(self._unclaimed) > _UNCLAIMED_MAX:
                 self._unclaimed.popitem(last=False)
@@ -262,8 +265,8 @@ class GroupHost:
                 replica.receive(message)
             except ProtocolError as error:
                 self.protocol_errors += 1
-                log.error("node %d sent what no replica sends: %s", peer, error, extra={"repeat_key": f"peer {peer}"})
-            except Exception as error:  # noqa: BLE001 - other groups have messages in the same frame
+                log.error("node %d sent an invalid message: %s", peer, error, extra={"repeat_key": f"peer {peer}"})
+            except Exception as error:  # noqa: BLE001 - messages of other groups are in the same frame
                 self._on_bug(replica, error)
 
     def _on_sleep(self, replica: Replica, message: Sleep) -> None:
@@ -284,7 +287,7 @@ class GroupHost:
             self.network.send(node_of(message.sender), replica.group, Wake(replica.member, message.sender, node.term))
 
     def wake_others(self, replica: Replica) -> None:
-        """While its node is up, nobody would notice that one of its replicas is over; not if the group sleeps."""
+        """Wake the other members of a replica that ends: while its node is up, a sleeping group would not notice."""
         node = replica.node
         if node is not None and self.network is not None:
             for member in node.configuration.members - {replica.member}:
@@ -295,12 +298,12 @@ class GroupHost:
         self._awake[replica.group] = replica
 
     def wake_members(self, node_id: NodeId) -> None:
-        """A node went, or came back as another process: the groups that it is in must see for themselves."""
+        """Wake all groups that a node is a member of, because it went down or returned with a new process."""
         for replica, _, _ in self._members_on(node_id):
             self._wake(replica)
 
     def _members_on(self, node_id: NodeId) -> Iterator[tuple[Replica, Node, MemberId]]:
-        """The replicas here of all groups that a node is in, and who it is there."""
+        """The local replicas of all groups that a node is a member of, with its member id in each."""
         for partition in self._partitions.values():
             node = partition.replica.node
             if node is not None:
@@ -319,7 +322,7 @@ class GroupHost:
                 self.network.notify(hello.node_id, own)
 
     def _tell_of_restart(self, node_id: NodeId) -> None:
-        """Have the groups that are led here ask the members on a node again what they hold."""
+        """Make the groups that are led here verify again what their members on a node hold."""
         for replica, node, member in list(self._members_on(node_id)):
             if node.role is Role.LEADER:
                 self.guard(replica, node.on_member_restarted, member)
@@ -327,10 +330,10 @@ class GroupHost:
 
     def on_peer_down(self, node_id: NodeId) -> None:
         for replica, consensus, member in list(self._members_on(node_id)):
-            # Where the group slept, its own ticks have stood still, and it would wait for as long again.
+            # The ticks of a sleeping group stood still, so without this it would wait for a whole timeout again.
             self.guard(replica, consensus.on_member_lost, member, self._silent_ticks)
             self._wake(replica)
-        # It says again what it leads when it is back, and that may be less.
+        # When it returns, it announces again what it leads, which may be less.
         self.leaders = {group: notice for group, notice in self.leaders.items() if notice.leader != node_id}
         for partition in self._partitions.values():
             node = partition.replica.node
@@ -340,10 +343,10 @@ class GroupHost:
             elif partition.is_serving and node_id in partition.in_sync:
                 self.guard(partition.replica, self.look_at, partition)
 
-    # ---- who leads ------------------------------------------------------------------------------
+    # ---- leader announcements -------------------------------------------------------------------
 
     def announce(self, partition: Partition) -> None:
-        """Tell everyone that this node leads a partition, and who keeps up."""
+        """Announce to all nodes that this node leads a partition, and which replicas are in sync."""
         partition.notice_version += 1
         notice = self._notice(partition)
         self.note_leader(notice)
@@ -370,13 +373,13 @@ class GroupHost:
                     future.set_result(None)
 
     async def next_leader_news(self, timeout_s: float) -> None:
-        """Wait until anything is heard about leaders, or the time is up."""
+        """Wait for the next announcement of any leader, or until the time is up."""
         heard = asyncio.Event()
         self.call_at_news(timeout_s, heard.set)
         await heard.wait()
 
     def call_at_news(self, timeout_s: float, function: Callable[[], object]) -> None:
-        """Call a function once anything is heard about leaders, or the time is up."""
+        """Call a function once at the next announcement of any leader, or when the time is up."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._news_waiters[future] = None
 
@@ -394,7 +397,7 @@ class GroupHost:
         future.add_done_callback(on_done)
 
     def forget_topics(self, topics: Iterable[TopicId]) -> None:
-        """Topics were deleted."""
+        """Forget the leaders of deleted topics."""
         gone = set(topics)
         if gone:
             self.leaders = {group: notice for group, notice in self.leaders.items() if group.topic_id not in gone}

@@ -1,15 +1,15 @@
-"""A leader's snapshot on its way to one replica: in memory, and in a file in case of a restart.
+"""A snapshot that a replica receives from its leader: in memory, and in a file in case of a restart.
 
-Parts are put together in memory, because a state is checked and installed as a whole. Each but the last is written to
-an `IncomingFile` as well before it is answered, so that a node that restarts in the middle of a large one goes on where
-it was. The last part needs no file: what it completes is checked and installed at once, and if a crash comes
-first, that part is sent again. So a snapshot that fits into one message costs no file at all.
+The parts are put together in memory, because a state is checked and installed as a whole. Each part but the last is
+also written to an `IncomingFile` before it is acknowledged, so that a node that restarts during the transfer of a large
+snapshot continues where it was. The last part needs no file: the complete snapshot is checked and installed at once,
+and if a crash comes first, that part is sent again. So a snapshot that fits into one message needs no file at all.
 
-What is whole is checked and decoded on a thread, which takes seconds for a large state; the event loop gets what it
-amounts to. In this time another snapshot may come, or entries that make this one needless: so whoever has decoded the
-bytes asks whether they are still the ones in question.
+A complete snapshot is checked and decoded on another thread, which takes seconds for a large state; the event loop
+receives the decoded state. Meanwhile another snapshot may arrive, or entries that make this one unnecessary. So after
+decoding, the caller must check whether these bytes are still the current ones.
 
-Losing the file costs time and nothing else. A disk that refuses it is therefore no reason for the replica to fail.
+Losing the file costs only time. A disk that refuses it is therefore no reason for the replica to fail.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from drmq.storage import IncomingFile
 log = logging.getLogger("drmq.broker")
 
 _DESCRIPTION = Struct(">qqqII")
-"""Sender, index, term, and the sizes of the configuration and of the driver's own data, which follow."""
+"""Sender, index, term, and the sizes of the configuration and of the driver's data, which follow."""
 
 Job = Callable[[], None]
-"""Something for the writer thread."""
+"""A function to run on the writer thread."""
 
 
 class IncomingSnapshot:
-    """How much a replica has of a snapshot. Lives on the event loop; the file belongs to the writer thread."""
+    """How much of a snapshot a replica has received. Used on the event loop; the file belongs to the writer thread."""
 
     def __init__(self, name: str, file: IncomingFile | None) -> None:
         self._name = name
@@ -54,13 +54,13 @@ class IncomingSnapshot:
 
     @property
     def receiving(self) -> SnapshotReceiving | None:
-        """What consensus has to know of the bytes that are there, when it begins or begins again."""
+        """What consensus must know about the received bytes when it starts or restarts."""
         if self._meta is None or self._whole is not None:
             return None
         return SnapshotReceiving(self._sender, self._meta, received=len(self._data))
 
     def load(self, installed: LogIndex) -> None:
-        """Find what an earlier life has received of a snapshot beyond `installed`. Blocks."""
+        """Load what an earlier process has received of a snapshot beyond `installed`. Blocks."""
         found = self._file.load() if self._file is not None else None
         if self._file is None or found is None:
             return
@@ -78,7 +78,7 @@ class IncomingSnapshot:
         )
 
     def take(self, chunk: ChunkToSave) -> Job | None:
-        """Add a part that came; what the writer thread has to do before it is answered."""
+        """Add a part. Returns what the writer thread must do before the part is acknowledged."""
         if chunk.offset == 0:
             self._begin(chunk.sender, chunk.meta)
         if (self._sender, self._meta, len(self._data)) != (chunk.sender, chunk.meta, chunk.offset):
@@ -109,27 +109,27 @@ class IncomingSnapshot:
         self._whole = self._decoded = None
 
     def whole(self, meta: SnapshotMeta) -> bytes | None:
-        """The bytes of that snapshot, once all have come; the same object every time."""
+        """The bytes of that snapshot once it is complete; the same object every time."""
         return self._whole if self._meta == meta else None
 
     def accept(self, decoded: object) -> None:
-        """The whole is sound, and this is what it amounts to."""
+        """Record that the complete snapshot is intact, and its decoded state."""
         assert self._whole is not None, self._meta
         self._decoded = decoded
 
     def accepted(self, meta: SnapshotMeta) -> tuple[bytes, object]:
-        """The bytes of a snapshot that is sound, and what they amount to."""
+        """The bytes of a snapshot that is intact, and its decoded state."""
         assert self._meta == meta, (self._meta, meta)
         assert self._whole is not None, meta
         assert self._decoded is not None, meta
         return self._whole, self._decoded
 
     def is_overtaken(self, commit: LogIndex) -> bool:
-        """Whether there is something of a snapshot that a log committed up to here does not need any more."""
+        """Whether parts are held of a snapshot that a log committed up to `commit` no longer needs."""
         return self._meta is not None and self._meta.index <= commit
 
     def forget(self) -> Job:
-        """Let the memory go; what the writer thread has to do for the file."""
+        """Free the memory. Returns what the writer thread must do with the file."""
         self._begin(NodeId(-1), None)
         return self._file.remove if self._file is not None else lambda: None
 

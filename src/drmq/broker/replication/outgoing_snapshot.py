@@ -1,18 +1,18 @@
-"""A leader's snapshot on its way to its followers: read once, off the loop, and in memory while it is sent.
+"""A snapshot that a leader sends to followers: read once, on another thread, and kept in memory while it is sent.
 
-A part is a slice of a state whose checksum covers all of it, so the file is read as a whole. That happens once for all
-parts and all followers, on a thread, and what was read stays in memory until nobody is sent it any more: the transfers
-are over, another snapshot has taken its place, this node does not lead any longer, or nobody has asked for a part for a
-while, because the follower is dead.
+A part is a slice of a state whose checksum covers all of it, so the file is read as a whole. This is done once for all
+parts and all followers, on another thread, and the content stays in memory until it is no longer sent: the transfers
+are complete, another snapshot has replaced it, this node is no longer the leader, or no part was requested for a while
+because the follower failed.
 
-The leaders of a node share one *shelf*, which bounds that memory: one file is read at a time, and none as long as the
-shelf is full. Whoever comes then waits in a row. To push others out instead would be to read every file again for every
-part as soon as there are more than fit.
+The leaders of a node share one *cache*, which limits that memory: one file is read at a time, and none while the cache
+is full. Further requests wait in a queue. Evicting others instead would mean to read every file again for every part as
+soon as more snapshots are sent than fit.
 
-A part for a learner is one of its copies: it is sent when its turn has come (`copies`). A turn is asked for when the
-part is in memory, so that nobody who has one keeps the others waiting for a disk.
+A part for a learner is sent when the learner's turn comes (`learner_catch_up`). A turn is requested when the part is in
+memory, so that no turn is blocked by a disk.
 
-Always true: whoever is in the row wants a part; the shelf counts what its leaders hold, and no more.
+Always true: every snapshot in the queue has a part to send; the cache counts exactly what its leaders hold.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("drmq.broker")
 
 HELD_BYTES_MAX = 64 * 1024 * 1024
-"""What is held when the next file is still read. So a node may hold this, and one snapshot more."""
+"""If less than this is held, the next file is still read. So a node may hold this much, and one more snapshot."""
 IDLE_S = 10.0
-"""For how long a snapshot is kept that nobody asks for. A follower that lives is asked again much earlier."""
+"""How long a snapshot is kept without a request for a part. A working follower is offered it again much earlier."""
 
 
 class SnapshotCache:
-    """What all leaders of a node hold in memory of their snapshots. Lives on the event loop."""
+    """The snapshots that all leaders of a node hold in memory. Used on the event loop."""
 
     def __init__(self, pool: Executor, bytes_max: int = HELD_BYTES_MAX) -> None:
         self.pool = pool
-        """For everything that is done with a whole snapshot, here and where one is received."""
+        """For all work on complete snapshots, here and where one is received."""
         self.held_bytes = 0
         self._bytes_max = bytes_max
         self._row: dict[OutgoingSnapshot, None] = {}
         self._is_reading = False
 
     def ask(self, outgoing: OutgoingSnapshot) -> None:
-        """Have a snapshot read, behind those who wait."""
+        """Queue a snapshot to be read."""
         self._row[outgoing] = None
         self._go_on()
 
@@ -76,7 +76,7 @@ class SnapshotCache:
 
 
 class OutgoingSnapshot:
-    """The snapshot that one leader sends, and who waits for which part of it. Lives on the event loop."""
+    """The snapshot that one leader sends, and the parts that its followers wait for. Used on the event loop."""
 
     def __init__(self, replica: Replica, host: ReplicaHost, owner: ReplicaOwner, shelf: SnapshotCache) -> None:
         self._replica = replica
@@ -84,15 +84,15 @@ class OutgoingSnapshot:
         self._owner = owner
         self._shelf = shelf
         self._wanted: dict[NodeId, ChunkWanted] = {}
-        """Parts that were not sent yet: consensus wants one at a time for each follower."""
+        """Parts that were not sent yet: consensus requests one at a time for each follower."""
         self._meta: SnapshotMeta | None = None
-        """What is held, or about to be."""
+        """The snapshot that is held, or about to be read."""
         self._body: bytes | None = None
         self._asks = 0
-        """How often a part was wanted."""
+        """How many parts were requested so far."""
 
     def want(self, wanted: ChunkWanted) -> None:
-        """Send a part, as soon as it is in memory."""
+        """Send a part as soon as it is in memory."""
         if wanted.meta != self._replica.entries.snapshot:
             self._refuse(wanted)
             return
@@ -112,7 +112,7 @@ class OutgoingSnapshot:
             self.send(target)
 
     def send(self, target: NodeId) -> None:
-        """Send a follower the part that it wants, if it wants one and that is at hand."""
+        """Send a follower the part that it waits for, if there is one and it is in memory."""
         node = self._replica.node
         if node is None or self._body is None or target not in self._wanted:
             return
@@ -128,7 +128,7 @@ class OutgoingSnapshot:
             self._host.mark_dirty(self._replica)
 
     def drop_if_over(self) -> None:
-        """Let go of what nobody is sent any more."""
+        """Free the memory if the snapshot is no longer sent."""
         if self._meta is None:
             return
         node = self._replica.node
@@ -138,7 +138,7 @@ class OutgoingSnapshot:
             self.drop()
 
     def drop(self) -> None:
-        """Let go of everything. Who still wants a part of this snapshot, or of the next, asks again."""
+        """Free everything. Followers that still need a part of this snapshot, or of the next, ask again."""
         body, self._meta, self._body = self._body, None, None
         wanted, self._wanted = self._wanted, {}
         self._shelf.leave(self)
@@ -150,7 +150,7 @@ class OutgoingSnapshot:
     # ---- reading --------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """It is its turn on the shelf."""
+        """Read the file, because the cache has chosen this snapshot from its queue."""
         meta = self._meta
         assert meta is not None
         asked = self._shelf.pool.submit(self._owner.snapshot_bytes, meta)
@@ -161,7 +161,7 @@ class OutgoingSnapshot:
 
     def _on_read(self, meta: SnapshotMeta, done: Future[bytes | None]) -> None:
         if done.cancelled() or meta != self._meta or self._body is not None:
-            self._shelf.on_read(0)  # the node ends, or nobody wants it any more
+            self._shelf.on_read(0)  # The node stops, or the snapshot is no longer needed.
             return
         self._shelf.leave(self)
         error = done.exception()
@@ -177,10 +177,10 @@ class OutgoingSnapshot:
         if error is not None:
             if not isinstance(error, StorageError | OSError):
                 raise error
-            # It is asked for again. One file that cannot be read is no reason to lead no longer.
+            # It will be requested again. One file that cannot be read is no reason to step down.
             name, targets = self._replica.log.name, ", ".join(str(node_of(target)) for target in self._wanted)
             repeat = {"repeat_key": f"no snapshot {name}"}
-            log.error("%s: the snapshot that node %s needs: %s", name, targets, error, extra=repeat)
+            log.error("%s: cannot read the snapshot that node %s needs: %s", name, targets, error, extra=repeat)
         self.drop()
 
     def _look_later(self) -> None:

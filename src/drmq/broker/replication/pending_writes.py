@@ -1,4 +1,4 @@
-"""The row of things that a replica has on their way to its disk."""
+"""The writes of a replica that are on their way to its disk."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from drmq.records import BatchHeader
 
 
 class PendingWrite:
-    """Something on its way to the disk, and what its report means."""
+    """A write on its way to the disk, and what follows when it is reported."""
 
     __slots__ = ("end_offset", "headers", "messages", "number", "snapshot", "truncated_to")
 
     def __init__(self, end_offset: Offset | None = None) -> None:
         self.end_offset = end_offset
-        """Of batches: how far a flush must reach. None for a job, which reports itself."""
+        """For batches: how far a flush must reach. None for a job, which reports itself."""
         self.headers: list[BatchHeader] = []
         self.messages: list[Message] = []
         self.number = 0

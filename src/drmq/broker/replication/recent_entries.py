@@ -1,18 +1,18 @@
-"""What a leader has appended and not every follower has yet, kept in memory.
+"""Entries that a leader has appended and that some followers lack, kept in memory.
 
-Consensus forgets an entry's bytes once they are on the leader's own disk. A follower that is a moment slower than
-that disk then needs them again, and they would be read from the file once for each. Here they stay as they are: the
-same views that the writer and the connections hold, so keeping them costs no copy.
+Consensus drops the bytes of an entry once they are on the leader's own disk. A follower that is slightly slower than
+that disk then needs them again, and they would be read from the file once for each follower. Here they are kept
+unchanged: the same views that the writer and the connections hold, so keeping them costs no copy.
 
-It is a convenience and never the truth. It belongs to one reign of one leader, which only appends; whatever else
-happens to the log (another leader, a truncation, a snapshot, a failed disk, a restart) empties it, and then the disk is
-asked. What is not here is in the file.
+This is only a cache. It belongs to one term of one leader, which only appends. Any other event (another leader, a
+truncation, a snapshot, a failed disk, a restart) empties it, and then the entries are read from the disk. An entry that
+is not here is in the file.
 
-All partitions of a node share one bound in bytes. It counts what is held alive, not what is pointed at: a batch of a
-hundred bytes in a buffer of a megabyte holds the megabyte. When there is too much, the partition that was appended to
-longest ago forgets its oldest entries first.
+All partitions of a node share one limit in bytes. It counts the memory that is kept alive, not the bytes of the
+entries: a batch of a hundred bytes in a buffer of a megabyte keeps the megabyte. If there is too much, the partition
+with the oldest last append drops its oldest entries first.
 
-Always true: the entries of one partition follow each other without a gap; `held_bytes <= bytes_max`.
+Always true: the entries of one partition are contiguous; `held_bytes <= bytes_max`.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from operator import attrgetter
 from drmq.raft import Entry, LogIndex
 
 RECENT_BYTES_MAX = 32 << 20
-"""For a whole node. More than a follower may owe answers for (`RaftOptions.in_flight_bytes_max`), so that one
-which keeps up is served from memory; less, and the page cache serves it, at the price of a read for each follower."""
+"""For a whole node. More than the unanswered bytes of one follower (`RaftOptions.in_flight_bytes_max`), so that a
+follower that keeps up is served from memory. With less, the page cache serves it, at the cost of a read per
+follower."""
 
 _ENTRY_OVERHEAD_BYTES = 600
-"""The objects that make up an entry, beside the buffer its bytes lie in."""
+"""The size of the objects that make up an entry, besides the buffer with its bytes."""
 
 _last_index = attrgetter("index")
 
 
 class RecentMemory:
-    """What all partitions of a node keep together. Lives on the event loop."""
+    """The memory that all partitions of a node share. Used on the event loop."""
 
     def __init__(self, bytes_max: int = RECENT_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.held_bytes = 0
         self._uses: dict[int, int] = {}
-        """By the identity of a buffer: how many entries hold it. One buffer may hold batches of many partitions."""
+        """By the identity of a buffer: how many entries use it. One buffer may hold batches of many partitions."""
         self._by_age: OrderedDict[RecentEntries, None] = OrderedDict()
-        """Whoever keeps something; the one that was appended to longest ago comes first."""
+        """The partitions with entries; the one with the oldest last append comes first."""
 
     def on_added(self, recent: RecentEntries, entries: Sequence[Entry]) -> None:
-        """Count these, and have the oldest forgotten until all fits."""
+        """Count these entries, and drop the oldest ones until the limit is met."""
         for entry in entries:
             self.held_bytes += _ENTRY_OVERHEAD_BYTES
             buffer = _buffer_of(entry)
@@ -61,7 +62,7 @@ class RecentMemory:
             next(iter(self._by_age)).forget_oldest()
 
     def on_forgotten(self, recent: RecentEntries, entries: Sequence[Entry]) -> None:
-        """Count these no longer."""
+        """Stop counting these entries."""
         for entry in entries:
             self.held_bytes -= _ENTRY_OVERHEAD_BYTES
             buffer = _buffer_of(entry)
@@ -76,7 +77,7 @@ class RecentMemory:
 
 
 class RecentEntries:
-    """The last entries of one partition's leader. Owned by its `EntryLog`."""
+    """The latest entries of one partition's leader. Owned by its `EntryLog`."""
 
     __slots__ = ("_entries", "_memory")
 
@@ -88,14 +89,14 @@ class RecentEntries:
         return bool(self._entries)
 
     def extend(self, entries: Sequence[Entry]) -> None:
-        """Keep entries that follow the last ones, as long as there is room."""
+        """Add entries that follow the last ones; older ones are dropped if there is too much."""
         if self._entries:
             assert entries[0].first == self._entries[-1].index + 1, (entries[0].first, self._entries[-1].index)
         self._entries += entries
         self._memory.on_added(self, entries)
 
     def read(self, start: LogIndex, end: LogIndex, size_bytes_max: int, count_max: int) -> Sequence[Entry]:
-        """Entries from the one at `start` on, before `end`: at least one, then as many as fit; none if not here."""
+        """Entries from the one at `start`, before `end`: at least one, then as many as fit; none if not here."""
         entries = self._entries
         if not entries or not entries[0].first <= start <= entries[-1].index:
             return ()
@@ -110,7 +111,7 @@ class RecentEntries:
         return entries[first:position]
 
     def release(self, index: LogIndex) -> None:
-        """Everyone has what is here up to `index`."""
+        """Drop the entries up to `index`, because every follower has them."""
         entries = self._entries
         if entries and entries[0].index <= index:
             self._forget(bisect_left(entries, index + 1, key=_last_index))
@@ -129,7 +130,7 @@ class RecentEntries:
 
 
 def _buffer_of(entry: Entry) -> bytes | bytearray | None:
-    """The buffer that an entry's batch is a view of; None for Raft's own entries, which are a few bytes."""
+    """The buffer that an entry's batch is a view of; None for own entries, which are a few bytes."""
     data = getattr(entry.payload, "data", None)
     buffer = data.obj if isinstance(data, memoryview) else None
     return buffer if isinstance(buffer, bytes | bytearray) else None

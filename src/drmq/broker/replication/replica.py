@@ -1,16 +1,16 @@
-"""One replica of one partition: consensus carried out on a log, a ledger and the network.
+"""One replica of one partition: it carries out consensus on a log, a ledger and the network.
 
-The decisions are `drmq.raft`'s. This driver does what a `Ready` says, in the order it says: it queues batches
-for the writer thread, own entries and votes for the ledger, sends messages at once or when the disk has
-reported, and tells its owner what that means in offsets.
+`drmq.raft` makes the decisions. This driver does what a `Ready` says, in the given order: it queues batches for the
+writer thread, and own entries and votes for the ledger, sends messages at once or when the disk has reported, and
+reports the results to its owner in offsets.
 
-The way to the disk is a row of *steps*, one after the other on the writer thread: batches, reported by the
-writer's flush, or a job (a vote, own entries, a truncation), reported by itself. A job syncs the log before it
-writes to the ledger, so a crash leaves a prefix of the steps. When the last write of a `Ready` is reported, so is
-the `Ready`, and the messages that had to wait leave.
+Writes go to the writer thread in sequence: batches, which are reported by the writer's flush, or a job (a vote, own
+entries, a truncation), which reports itself. A job syncs the log before it writes to the ledger, so a crash leaves a
+prefix of the writes. When the last write of a `Ready` is reported, so is the `Ready`, and the messages that had to wait
+are sent.
 
-When the disk refuses something the replica is over: nothing is sent or reported any more. It begins again from
-what the disk holds, as after a crash, if the log still takes appends; else it stays closed.
+When the disk refuses a write, the replica ends: nothing is sent or reported any more. If the log still accepts appends,
+the replica starts again from what is on the disk, as after a crash; otherwise it stays closed.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEnt
 log = logging.getLogger("drmq.broker")
 
 ReadDone = Callable[[LogIndex | None], None]
-"""Takes the index at which a read is fresh, or None where another node has to be asked."""
+"""Called with the index at which a read is fresh, or None if another node must be asked."""
 
 
 class Replica:
-    """A member of a replica group on this node. Lives on the event loop."""
+    """A member of a replica group on this node. Used on the event loop."""
 
     def __init__(
         self,
@@ -79,28 +79,28 @@ class Replica:
         self.entries = entries
         self.is_dirty = False
         self.asleep = False
-        """Nobody ticks it: its group has nothing to do, and nodes watch each other."""
+        """It does not tick: its group is idle, and the nodes monitor each other instead."""
         self.idle_ticks = 0
         self._ledger = ledger
         self._host = host
         self._owner = owner
         self._pending_writes: deque[PendingWrite] = deque()
         self._queued_offset = entries.end_offset
-        """Where the log ends once all steps are done."""
+        """The end of the log once all pending writes are done."""
         self._incoming = incoming
         self._shelf = shelf
         self._outgoing = OutgoingSnapshot(self, host, owner, shelf)
         self._replaced: SnapshotMeta | None = None
-        """While a snapshot is being installed: the one before it, to go back to if the disk refuses the new one."""
+        """While a snapshot is installed: the one before it, to return to if the disk refuses the new one."""
         self._is_half_installed = False
-        """Log and ledger are not of one piece. Opening them anew mends that, and nothing else does."""
+        """Log and ledger do not match. Only opening them again repairs that."""
         self._reads: dict[object, ReadDone] = {}
-        """Who waits for consensus to confirm that this is the leader."""
+        """Reads that wait for consensus to confirm that this replica is the leader."""
         self._reading = False
         self._restarting = False
         self._stopped = False
         self._is_over = False
-        """Nothing but opening the files anew brings it back."""
+        """Only opening the files again can restart it."""
         self.failed_alone = False
         """Whether this member was a majority by itself when it failed."""
         self._backoff = CampaignBackoff()
@@ -116,7 +116,7 @@ class Replica:
 
     @property
     def queued_offset(self) -> Offset:
-        """Where the log ends once all that is queued is written."""
+        """The end of the log once everything queued is written."""
         return self._queued_offset
 
     @property
@@ -129,7 +129,7 @@ class Replica:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is on its way to the disk."""
+        """Whether any write is on its way to the disk."""
         return bool(self._pending_writes)
 
     def offset_on(self, count: int) -> Offset:
@@ -141,7 +141,7 @@ class Replica:
         return self.entries.next_offset(reached[count - 1]) if count <= len(reached) else Offset(0)
 
     def start(self, applied: LogIndex = NO_INDEX) -> None:
-        """Take part in the group, from what the disk holds."""
+        """Take part in the group, starting from what is on the disk."""
         ballot = self._ledger.ballot
         entries = self.entries
         self._queued_offset = entries.end_offset
@@ -157,12 +157,12 @@ class Replica:
             learners_take_turns=self.group != METADATA_GROUP,
         )
         if self.is_alone:
-            # Nobody else to wait for.
+            # There is no other member to wait for.
             self.node.campaign()
             self.pump()
 
     def stop(self) -> None:
-        """Take part no longer. What is queued for the disk still gets there."""
+        """Stop taking part. Queued writes still reach the disk."""
         self._stopped = True
         self.node = None
         self.entries.recent.clear()
@@ -177,18 +177,18 @@ class Replica:
         return self.node is not None and self.node.role is Role.LEADER
 
     def _consensus(self) -> Node:
-        """Raises `NotLeader` where there is none any more: the node is about to end, or the disk has failed."""
+        """The Raft node. Raises `NotLeader` if there is none: this node is shutting down, or the disk has failed."""
         if self.node is None:
             raise NotLeader(None)
         return self.node
 
     def wake(self) -> None:
-        """Let the ticks reach this replica again."""
+        """Make the replica tick again."""
         self.asleep = False
         self.idle_ticks = 0
 
     def campaign(self) -> None:
-        """Try to lead, without waiting for a leader to be missed; nothing where it leads or tries already."""
+        """Campaign without waiting for an election timeout. Does nothing if it is the leader or a candidate."""
         if self.node is not None and self.node.role is Role.FOLLOWER and not self._backoff.is_on:
             self.wake()
             self.node.campaign()
@@ -208,7 +208,7 @@ class Replica:
         self._consensus().check_proposal(size_bytes)
 
     def propose_own(self, payload: bytes) -> LogIndex:
-        """Append a command of the broker's own, which takes no offset. Raises a `raft.Refusal`."""
+        """Append an internal command, which takes no offset. Raises a `raft.Refusal`."""
         node = self._consensus()
         self.wake()
         index = node.propose((payload,))
@@ -225,7 +225,7 @@ class Replica:
         self._host.mark_dirty(self)
 
     def receive(self, message: Message) -> None:
-        """Act upon a peer's message. Raises `raft.ProtocolError`."""
+        """Handle a peer's message. Raises `raft.ProtocolError`."""
         node = self.node
         if node is None or message.target != self.member or self._backoff.declines(message):
             return
@@ -239,7 +239,7 @@ class Replica:
                 tuple(map(received, message.entries)),
                 message.commit,
             )
-        # The answer to the last heartbeat before the sleep is no reason to wake up.
+        # The answer to the last heartbeat before sleeping must not wake the group again.
         if self.asleep and not (isinstance(message, HeartbeatResponse) and message.term == node.term):
             self.wake()
         node.receive(message)
@@ -247,21 +247,21 @@ class Replica:
             self._host.mark_dirty(self)
 
     def change_members(self, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> None:
-        """Begin to change who takes part. Raises a `raft.Refusal`."""
+        """Start to change the members of the group. Raises a `raft.Refusal`."""
         node = self._consensus()
         self.wake()
         node.propose_configuration(voters, learners)
         self._host.mark_dirty(self)
 
     def transfer(self, target: NodeId) -> None:
-        """Hand the lead to another member. Raises a `raft.Refusal`."""
+        """Transfer leadership to another member. Raises a `raft.Refusal`."""
         node = self._consensus()
         self.wake()
         node.transfer_leadership(target)
         self._host.mark_dirty(self)
 
     def take_turn(self, learner: NodeId) -> None:
-        """Send a learner the next part of its copy, if it still wants one."""
+        """Send a learner the next part of its copy, if it still needs one."""
         if self.node is not None:
             self._outgoing.send(learner)
             self.node.give_turn(learner)
@@ -276,7 +276,7 @@ class Replica:
     # ---- out ------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Do everything that consensus wants done now."""
+        """Do everything that consensus asks for now."""
         self.is_dirty = False
         node = self.node
         while node is not None and node.has_ready:
@@ -295,12 +295,12 @@ class Replica:
             self._on_unreadable(damage, is_damage=True)
 
     def _call_on_loop(self, work: Callable[..., object], *arguments: object) -> None:
-        """From any thread, in order."""
+        """Call a function on the event loop, from any thread, in order."""
         self._host.call_on_loop(self._host.guard, self, work, *arguments)
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.leadership is not None:
-            # What is kept belongs to one reign: in another, other entries may be in its place.
+            # Recent entries belong to one term: in another, other entries may be at their indexes.
             self.entries.recent.clear()
             self._owner.on_leadership(ready.leadership)
         for message in ready.messages:
@@ -320,7 +320,7 @@ class Replica:
         for context in ready.reads_refused:
             self._answer_read(context, None)
         for learner in ready.turns_wanted:
-            # Whoever catches up must not take the network away from those who keep up.
+            # A learner that catches up must not take the network away from replicas that are in sync.
             self._host.catch_up.ask(self, learner)
         for wanted in ready.chunks_wanted:
             self._outgoing.want(wanted)
@@ -331,7 +331,7 @@ class Replica:
             done(index)
 
     def _refuse_reads(self) -> None:
-        """Consensus is over here: it answers nobody any more."""
+        """Refuse all waiting reads, because consensus has ended here."""
         notify_all([partial(self._answer_read, context, None) for context in self._reads])
 
     def _send(self, message: Message) -> None:
@@ -345,8 +345,8 @@ class Replica:
         return self.node is not None and member in self.node.configuration.learners
 
     def takes_turns(self, member: NodeId) -> bool:
-        """Whether what is copied to a member waits for a turn."""
-        # Not of the metadata, whose learners stay learners: what they hear must not wait for copies of records.
+        """Whether copies to a member wait for a turn."""
+        # Not in the metadata group, whose learners stay learners: its entries must not wait behind copies of records.
         return self.group != METADATA_GROUP and self._is_learner(member)
 
     def _apply(self, committed: IndexRange) -> None:
@@ -354,7 +354,7 @@ class Replica:
             if own.kind == EntryKind.PAYLOAD:
                 self._owner.on_trim(decode_trim(own.payload))
         if self._incoming.is_overtaken(LogIndex(committed.end - 1)):
-            # The entries came on the usual way before the snapshot that was to replace them was whole.
+            # The entries arrived by normal replication before the snapshot that was to replace them was complete.
             self._host.writer.run(self.log, self._incoming.forget())
         self._owner.on_committed(committed, self.entries.next_offset(LogIndex(committed.end - 1)))
 
@@ -363,10 +363,10 @@ class Replica:
         if self.node is not None:
             self.node.on_applied(index)
 
-    # ---- to the disk ----------------------------------------------------------------------------
+    # ---- writing --------------------------------------------------------------------------------
 
     def _persist(self, ready: Ready) -> None:
-        """Queue all that a `Ready` wants durable, as steps in their order."""
+        """Queue everything that a `Ready` must persist, as writes in the required order."""
         jobs: list[Callable[[], object]] = []
         write = PendingWrite()
         if ready.hard_state is not None:
@@ -423,8 +423,8 @@ class Replica:
         write = PendingWrite(batches[-1].header.next_offset)
         for batch in batches:
             writer.submit(target, batch.header, batch.data, batch.wants_written)
-        # Not by the role of this moment: who has proposed batches and was deposed before they were queued has
-        # them in its tables already, and would take them in a second time.
+        # Not decided by the present role: a leader that proposed batches and was deposed before they were queued has
+        # them in its tables already, and would add them a second time.
         write.headers = [batch.header for batch in batches if batch.is_received]
         self._pending_writes.append(write)
 
@@ -435,7 +435,7 @@ class Replica:
             result = None
             for job in jobs:
                 made = job()
-                # An empty table is a result too, though it counts as false.
+                # An empty table is a result too, although it is false in a condition.
                 result = result if made is None else made
             if own:
                 self._append_own(own)
@@ -447,16 +447,16 @@ class Replica:
         return PendingWrite()
 
     def _append_own(self, own: Sequence[OwnEntry]) -> None:
-        """On the writer thread: own entries go to the ledger once all before them is durable."""
+        """On the writer thread: append own entries to the ledger once everything before them is durable."""
         target = self.log
         if target.end_offset != own[0].offset:
-            # Batches before them were refused by the disk. The owner hears of that by itself.
+            # The disk refused batches before them. The owner is notified of that separately.
             raise StorageError(f"{target.name} ends at {target.end_offset}, not at {own[0].offset}")
         target.flush()
         self._ledger.append(own)
 
     def _truncate(self, index: LogIndex, offset: Offset) -> object:
-        """On the writer thread: backwards, entry by entry, so that a crash in between leaves a prefix."""
+        """On the writer thread: truncate backwards, entry by entry, so that a crash in between leaves a prefix."""
         for own in reversed(self._ledger.entries):
             if own.index < index:
                 break
@@ -466,7 +466,7 @@ class Replica:
         return self._owner.reload(offset)
 
     def on_flushed(self, flushed_offset: Offset) -> None:
-        """The writer has synced the log up to here."""
+        """The writer has synced the log up to `flushed_offset`."""
         steps = self._pending_writes
         finished = 0
         for write in steps:
@@ -478,7 +478,7 @@ class Replica:
             self._finish_steps(finished)
 
     def _note_durable(self, flushed_offset: Offset) -> None:
-        """Batches that a truncation on its way will remove are not counted."""
+        """Move the durable end. Batches that a queued truncation will remove are not counted."""
         limit = flushed_offset
         for write in self._pending_writes:
             if write.truncated_to is not None:
@@ -487,14 +487,14 @@ class Replica:
 
     def _on_job_done(self, write: PendingWrite, done: Future[object]) -> None:
         if write not in self._pending_writes:
-            return  # of a life that is over
+            return  # The write belongs to an earlier run of this replica.
         error = done.exception()
         if error is not None:
             is_final = self.log.is_fenced or self._ledger.is_fenced or isinstance(error, InstallationInDoubt)
             self._fail(str(error), is_final=is_final)
             return
         position = self._pending_writes.index(write)
-        # It came after all batches before it were synced, whose own report may still be on its way.
+        # The job ran after all batches before it were synced, although their own report may still be on its way.
         for before in list(self._pending_writes)[:position]:
             if before.end_offset is not None:
                 self._note_durable(before.end_offset)
@@ -534,28 +534,28 @@ class Replica:
 
     @property
     def is_installing(self) -> bool:
-        """Whether a leader's snapshot is taking the place of log and state."""
+        """Whether a leader's snapshot is replacing log and state."""
         return self._replaced is not None
 
     def _queue_chunks(self, chunks: Sequence[ChunkToSave]) -> None:
-        """Keep what is received of a snapshot."""
+        """Store received parts of a snapshot."""
         jobs = [job for job in map(self._incoming.take, chunks) if job is not None]
         last = chunks[-1]
         data = self._incoming.whole(last.meta) if last.done else None
         if data is not None:
-            # Of a large state it takes seconds, and whoever waits for heartbeats of this node would not wait so long.
+            # Decoding a large state takes seconds, which would delay the heartbeats of this node for too long.
             decoding = self._shelf.pool.submit(self._owner.decode_snapshot, last.meta, data)
             decoding.add_done_callback(lambda done: self._call_on_loop(self._on_decoded, last, data, done))
         self._queue_job(PendingWrite(), jobs, ())
 
     def _on_decoded(self, chunk: ChunkToSave, data: bytes, done: Future[object | None]) -> None:
         if self.node is None or done.cancelled() or self._incoming.whole(chunk.meta) is not data:
-            return  # the replica has ended, or another snapshot has come, or the entries have
+            return  # The replica has ended, or another snapshot or the entries have arrived.
         decoded = done.result()
         if decoded is not None:
             self._incoming.accept(decoded)
         else:
-            log.error("%s: a snapshot from node %d is damaged; it is asked for again", self.log.name, chunk.sender)
+            log.error("%s: a snapshot from node %d is damaged; it is requested again", self.log.name, chunk.sender)
             self._host.writer.run(self.log, self._incoming.forget())
         self.node.on_snapshot_received(chunk.sender, chunk.meta.snapshot_id, decoded is not None)
         self._host.mark_dirty(self)
@@ -582,13 +582,13 @@ class Replica:
         return install
 
     def rebase(self, base: LedgerBase, snapshot: SnapshotMeta) -> None:
-        """On the writer thread the log is about to begin later: let consensus know where."""
+        """Report to consensus where the log begins, before the writer thread removes its front."""
         self.entries.on_rebased(base, snapshot)
 
-    # ---- reading for those who lag --------------------------------------------------------------
+    # ---- reading for followers that lag ---------------------------------------------------------
 
     def _fetch_missing(self) -> None:
-        """Entries that a follower needs are not in the page cache: bring them there, off the loop."""
+        """Read entries that a follower needs into the page cache, on another thread."""
         if self._reading:
             return
         missing, self.entries.missing = self.entries.missing, None
@@ -610,26 +610,26 @@ class Replica:
         self._host.pool.submit(read)
 
     def _on_missing_read(self, is_read: bool) -> None:
-        """Who waits for what could not be read tries again when it has answered heartbeats, not at once."""
+        """Continue after a read. After a failed one, the entries are retried at the next heartbeats, not at once."""
         self._reading = False
         if self.node is not None:
             if is_read:
                 self.node.on_entries_read()
             self._host.mark_dirty(self)
-        # Behind the mark, so that it has asked for its turn when the next one is given.
+        # After the mark, so that the replica has asked for its turn when the next one is granted.
         self._host.catch_up.on_read(self)
 
     def _on_unreadable(self, error: str, is_damage: bool) -> None:
         repeat = {"repeat_key": f"unreadable {self.log.name}"}
-        log.error("%s: what a follower needs cannot be read: %s", self.log.name, error, extra=repeat)
+        log.error("%s: entries that a follower needs cannot be read: %s", self.log.name, error, extra=repeat)
         if is_damage:
             self._owner.on_damage()
 
     # ---- failing --------------------------------------------------------------------------------
 
     def on_bug(self, error: Exception) -> None:
-        """Its work ended in an exception that nobody expected, so nobody knows what of it was done."""
-        self._fail(f"stopped by a bug, which the log of this node shows; restart the node ({error!r})", is_final=True)
+        """End the replica after an unexpected exception, because it is unknown which part of its work was done."""
+        self._fail(f"stopped by a bug; see the log of this node, and restart the node ({error!r})", is_final=True)
 
     def on_failed(self, reason: str, end_offset: Offset) -> None:
         """The writer could not append or sync."""
@@ -637,7 +637,7 @@ class Replica:
 
     def _fail(self, reason: str, *, is_final: bool, end_offset: Offset | None = None) -> None:
         if self._is_over:
-            # What was queued before fails as well. It is not what ended the replica, and does not bring it back.
+            # Writes that were queued earlier fail as well. They are not the cause, and do not restart the replica.
             return
         self._is_over = is_final or self._is_half_installed
         if self.node is not None:
@@ -655,11 +655,11 @@ class Replica:
             return
         self._restarting = True
         self._backoff.failures += 1
-        # Alone it would lead again at once, and write that down: a disk that stays full is not to be worn out with it.
+        # A single member would become leader again at once, which writes to the disk: a full disk needs a pause.
         delay_s = self._backoff.length_s if self.failed_alone else 0.0
 
         def reload() -> object:
-            # Behind everything that was queued on void offsets.
+            # After everything that was queued for offsets that are now void.
             self.log.flush()
             return self._owner.reload(self.log.end_offset)
 

@@ -1,4 +1,4 @@
-"""What a replica knows of those around it: whose log it is, and the node that it runs on."""
+"""The interfaces between a replica and its surroundings: the owner of its log, and its node."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ if TYPE_CHECKING:
 
 
 class ReplicaOwner(Protocol):
-    """Whose log it is: hears in offsets what consensus decided. On the event loop, if nothing else is said."""
+    """The owner of the log, which receives the results of consensus in offsets. On the event loop unless stated."""
 
     def on_leadership(self, leadership: Leadership) -> None:
         """The role, the term or the known leader has changed."""
 
     def on_appended(self, headers: Sequence[BatchHeader]) -> None:
-        """Batches of another leader are durable here."""
+        """Batches of another leader are durable on this node."""
 
     def reload(self, end_offset: Offset) -> object:
-        """On the writer thread: what the log amounts to now that it ends at `end_offset`."""
+        """On the writer thread: the derived state of the log, which now ends at `end_offset`."""
 
     def on_truncated(self, end_offset: Offset, reloaded: object) -> None:
-        """What lay at or behind `end_offset` is gone."""
+        """Everything at or after `end_offset` was removed."""
 
     def on_committed(self, committed: IndexRange, next_offset: Offset) -> None:
-        """Everything below `next_offset` is committed; calls `replica.on_applied` when it is applied."""
+        """Everything below `next_offset` is committed. Calls `replica.on_applied` when it is applied."""
 
     def on_trim(self, offset: Offset) -> None:
-        """The records below `offset` are to be removed."""
+        """The records below `offset` must be removed."""
 
     def on_damage(self) -> None:
-        """What the log holds does not read back."""
+        """The content of the log cannot be read back."""
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
-        """Nothing is appended any more until `on_replica_restarted`."""
+        """Nothing can be appended until `on_replica_restarted`."""
 
     def on_replica_restarted(self, reloaded: object) -> None:
-        """The replica has begun again from what the disk holds."""
+        """The replica has started again from what is on the disk."""
 
     def snapshot_bytes(self, meta: SnapshotMeta) -> bytes | None:
-        """On a thread of the pool: the state that the snapshot stands for; None if it is there no longer."""
+        """On a thread of the pool: the state of this snapshot; None if it no longer exists."""
 
     def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
-        """On a thread of the pool: what received bytes amount to; None if they are no sound state."""
+        """On a thread of the pool: the state in received bytes; None if they are not valid."""
 
     def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
-        """On the writer thread: keep a received state beside one's own."""
+        """On the writer thread: store a received state beside the present one."""
 
     def finish_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
-        """On the writer thread: the log is in its place, so the state can be."""
+        """On the writer thread: replace the state, after the log was replaced."""
 
     def on_snapshot_installed(self, meta: SnapshotMeta, reloaded: object) -> None:
-        """The log now begins behind the snapshot, which amounts to `reloaded`."""
+        """The log now begins after the snapshot, whose state is `reloaded`."""
 
 
 class ReplicaHost(Protocol):
-    """What a replica needs of its node."""
+    """What a replica needs from its node."""
 
     writer: Writer
     raft_options: RaftOptions
@@ -77,15 +77,15 @@ class ReplicaHost(Protocol):
     def send(self, node_id: NodeId, group: GroupId, message: Message) -> None: ...
 
     def mark_dirty(self, replica: Replica) -> None:
-        """Have `replica.pump` called soon, once, whoever else asks."""
+        """Schedule one call of `replica.pump`, however many times this is called."""
 
     def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:
-        """Do some work of a replica now. An exception costs that replica, and not whoever calls."""
+        """Call a function that works for a replica. An exception ends that replica and does not reach the caller."""
 
     def wake_others(self, replica: Replica) -> None:
-        """A replica is about to end: have the others of its group see for themselves."""
+        """Wake the other members of the group of a replica that is about to end, so that they notice."""
 
     def call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        """From any thread, in order."""
+        """Call a function on the event loop, from any thread, in order."""
 
     def call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None: ...

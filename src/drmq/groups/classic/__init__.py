@@ -1,18 +1,18 @@
 """The classic rebalance protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-A group agrees on who is in it and who reads what in two rounds. In the *join round* everybody (re)joins
-and the answers are held back until the membership is known; the answers carry a new generation and
-name a leader, a client, that divides the work. In the *sync round* everybody asks for its share, and
-these answers are held back until the leader has sent the division. The coordinator never looks inside
-it, which is why eager, sticky and cooperative assignors all work with the same server.
+A group agrees on its members and their assignments in two rounds. In the *join round* all members (re)join, and the
+responses are held back until the membership is known; they carry a new generation and name a leader, which is one of
+the clients and divides the partitions. In the *sync round* all members ask for their assignment, and these responses
+are held back until the leader has sent the assignments. The coordinator never looks inside them, so eager, sticky and
+cooperative assignors all work with the same server.
 
-- `group`: one group and its members as the leader of the shard sees them, and questions about them.
-- `rounds`: what moves a group from state to state, and every deadline.
-- `join`: who may join, and what a join means in each state.
-- `membership`: sync, heartbeat, leave: the requests of those who are in.
+- `group`: one group and its members as the leader of the shard sees them, and queries about them.
+- `rounds`: the changes of a group's state, and every deadline.
+- `join`: which members may join, and the effect of a join in each state.
+- `membership`: sync, heartbeat, leave: the requests of members.
 
-All of it is *soft*: it is built from the stored groups when leadership begins, thrown away when it
-ends, and may hold a join round that the log knows nothing of. Outside a join round it equals the log.
+All of this is *soft* state: it is built from the stored groups when leadership begins, discarded when it ends, and may
+contain a join round that is not in the log. Outside a join round it equals the log.
 """
 
 from drmq.groups.classic.group import Group, Member

@@ -1,7 +1,7 @@
 """One classic group as the shard's leader sees it.
 
-A `Group` is bookkeeping: it answers questions (who supports what, who leads next) and keeps its own
-indexes in step. Deadlines, records and answers are the business of `rounds`.
+A `Group` keeps data: it answers queries (common protocols, the next leader) and keeps its indexes consistent.
+Deadlines, records and responses are handled in `rounds`.
 
 Always true between inputs:
 
@@ -25,15 +25,15 @@ from drmq.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from drmq.model import ErrorCode
 
 _MEMBER_BYTES = 160
-"""The names of a member's fields, and its numbers, where it is stored."""
+"""The size of the field names and numbers of a stored member."""
 _PAIR_BYTES = 4
-"""The brackets and commas of a protocol there."""
+"""The size of the brackets and commas of a stored protocol."""
 
 
 def member_bytes(names: Iterable[str | None], protocols: Iterable[Protocol]) -> int:
-    """What a member takes in its group's record, about, before it is given work."""
-    told = sum(text_bytes(each.name) + opaque_bytes(len(each.metadata)) + _PAIR_BYTES for each in protocols)
-    return _MEMBER_BYTES + sum(map(text_bytes, names)) + told
+    """The approximate size of a member in its group's record, without an assignment."""
+    protocol_bytes = sum(text_bytes(each.name) + opaque_bytes(len(each.metadata)) + _PAIR_BYTES for each in protocols)
+    return _MEMBER_BYTES + sum(map(text_bytes, names)) + protocol_bytes
 
 
 @dataclass(slots=True)
@@ -51,15 +51,15 @@ class Member:
     join_ticket: int | None = None
     sync_ticket: int | None = None
     is_new: bool = True
-    """Its first join has not been answered: nobody but us knows of it."""
+    """Its first join has not been answered, so the client does not know of it yet."""
     stored_bytes: int = field(init=False)
-    """What it takes in the group's record, about, without its assignment."""
+    """The approximate size of the member in the group's record, without its assignment."""
 
     def __post_init__(self) -> None:
         self.measure()
 
     def measure(self) -> None:
-        """To be called when what it says about itself has changed: a group is asked for its size at every join."""
+        """Update `stored_bytes` after a change. It is stored because every join asks for that of the whole group."""
         self.stored_bytes = member_bytes(
             (self.member_id, self.instance_id, self.client_id, self.client_host), self.protocols
         )
@@ -99,7 +99,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """A group under way. Owned by `Rounds`."""
+    """A group in memory on the leader of its shard. Owned by `Rounds`."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -109,13 +109,13 @@ class Group:
     leader: str | None = None
     state_since_ms: int = 0
     members: dict[str, Member] = field(default_factory=dict)
-    """In the order of joining: the first to join is the first choice for a leader."""
+    """In the order of joining: the first member to join is the first candidate for the leader."""
     static: dict[str, str] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
-    """Ids that were given out and have not come back to join."""
+    """Member ids that were assigned and have not been used to join."""
     awaiting_sync: set[str] = field(default_factory=set)
     delay_remaining_ms: int | None = None
-    """While the first join of an empty group waits for company: how much longer that may be extended."""
+    """While the first join of an empty group waits for more members: how much longer this may be extended."""
     newcomer_seen: bool = False
 
     def transition(self, state: GroupState, wall_ms: int) -> None:
@@ -139,7 +139,7 @@ class Group:
             self.leader = None
 
     def replace_id(self, member: Member, member_id: str) -> None:
-        """Give a static member a new id in its old place, so that whoever uses the old one is fenced."""
+        """Give a static member a new id in its old place, so that a client that uses the old id is fenced."""
         assert member.instance_id is not None, member
         old_id = member.member_id
         member.member_id = member_id
@@ -156,16 +156,19 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is missing. An id that was given out a moment ago counts as missing: its
-        client is on its way, and going on without it would mean rebalancing twice."""
+        """Whether all members have joined.
+
+        A member id that was assigned and is not used yet counts as missing: its client is about to join, and continuing
+        without it would mean two rebalances.
+        """
         return not self.pending and all(m.join_ticket is not None for m in self.members.values())
 
     def stored_bytes(self, without: Member | None = None) -> int:
-        """What the members take where they are stored, leaving one out."""
+        """The approximate stored size of the members, optionally without one of them."""
         return sum(member.stored_bytes for member in self.members.values() if member is not without)
 
     def common_protocols(self, without: Member | None = None) -> set[str] | None:
-        """Names that all members support, leaving one member out; None where there is no member to ask."""
+        """Names that all members support, optionally without one member; None if there is no member."""
         supported = [
             {protocol.name for protocol in member.protocols}
             for member in self.members.values()
@@ -174,7 +177,7 @@ class Group:
         return set.intersection(*supported) if supported else None
 
     def accepts(self, protocol_type: str, protocols: tuple[Protocol, ...], joining: Member | None) -> bool:
-        """Whether a member with these protocols can work with the others."""
+        """Whether the other members support one of these protocols."""
         if not protocol_type or not protocols:
             return False
         common = self.common_protocols(without=joining)
@@ -183,10 +186,10 @@ class Group:
         return protocol_type == self.protocol_type and any(each.name in common for each in protocols)
 
     def choose_protocol(self) -> str:
-        """The protocol with the most votes: each member votes for its favourite among those all support.
+        """The protocol with the most votes: each member votes for its first one among those that all support.
 
-        A tie goes to the name that comes first among the first member's preferences, so that the
-        choice does not depend on anything that a replay or a restart could change.
+        A tie goes to the name that comes first among the first member's preferences, so that the choice does not depend
+        on anything that a replay or a restart could change.
         """
         candidates = self.common_protocols()
         assert candidates, f"group {self.group_id} let in a member that shares no protocol"
@@ -199,13 +202,13 @@ class Group:
         return max(ranking, key=lambda name: votes[name])
 
     def elect_leader(self) -> str:
-        """The leader of the last generation if it has joined again, else the first who has joined."""
+        """The leader of the last generation if it has joined again, otherwise the first member that has joined."""
         joined = [member.member_id for member in self.members.values() if member.join_ticket is not None]
         assert joined, f"group {self.group_id} elects a leader and nobody has joined"
         return self.leader if self.leader in joined else joined[0]
 
     def read_topics(self) -> frozenset[str] | None:
-        """The topics that members read. None where that cannot be known: take it for all there are, to be careful."""
+        """The topics that members read. None if that is unknown: callers must then assume all topics."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return frozenset()
         read: set[str] = set()
@@ -218,7 +221,7 @@ class Group:
         return frozenset(read)
 
     def join_response(self, member: Member) -> JoinGroupResponse:
-        """The member's place in the current generation; the leader's comes with everybody's metadata."""
+        """The join response for a member in the current generation; the leader's lists the metadata of all members."""
         return JoinGroupResponse(
             error=ErrorCode.NONE,
             member_id=member.member_id,

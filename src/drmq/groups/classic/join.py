@@ -1,19 +1,17 @@
-"""JoinGroup: who may join, and what a join means in each state.
+"""JoinGroup: which members may join, and the effect of a join in each state.
 
-A client without an id is new, or a static member that has restarted. A new dynamic client is first
-given an id and asked to come back with it (KIP-394): otherwise every retry of a join whose answer was
-lost would leave another member behind that nobody plays. A static member needs no such detour, since
-its instance id says who it is; coming back without a member id, it gets a new one in its old place,
-and whoever still uses the old one is fenced (KIP-345).
+A client without a member id is new, or is a static member that has restarted. A new dynamic client is first given an id
+and asked to join again with it (KIP-394). Otherwise every retry of a join whose response was lost would leave behind a
+member without a client. A static member does not need this, because its instance id identifies it. If it returns
+without a member id, it gets a new one in its old place, and a client that still uses the old id is fenced (KIP-345).
 
-What a join by a known member does:
+The effect of a join by a known member:
 
     PreparingRebalance    waits for the others
-    CompletingRebalance   unchanged: the same answer again (it was lost); changed: a new join round
+    CompletingRebalance   unchanged: the same response again (it was lost); changed: a new join round
     Stable                a follower, unchanged: its current place; a leader, or changed: a new join round
 
-A leader's join always starts a round, because that is how it says that the work has changed: topics
-have new partitions.
+A leader's join always starts a round, because this is how it announces that the partitions of its topics have changed.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from drmq.model.names import is_group_id
 
 
 class Joins:
-    """Handles JoinGroup. `new_member_id` makes an id from a client id that was never used before."""
+    """Handles JoinGroup. `new_member_id` creates an id that was never used before from a client id."""
 
     def __init__(self, rounds: Rounds, options: GroupOptions, new_member_id: Callable[[str], str]) -> None:
         self._rounds = rounds
@@ -53,7 +51,7 @@ class Joins:
         if request.member_id in group.members:
             self._join_again(ticket, group, group.members[request.member_id], request, turn)
         elif request.member_id or not (request.instance_id or request.member_id_required):
-            # An id that was given out before, or an old client that expects to get one with the answer.
+            # An id that was assigned before, or an old client that expects to get one with the response.
             self._join_new(ticket, group, request.member_id or self._fresh_id(request), request, turn)
         elif request.instance_id in group.static:
             member = group.members[group.static[request.instance_id]]
@@ -66,7 +64,7 @@ class Joins:
             turn.answer(ticket, JoinGroupResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
     def _refusal(self, group: Group | None, request: JoinGroupRequest) -> ErrorCode:
-        """Why this join cannot be, looking at nothing but the request and the group as it is."""
+        """The error of this join, judged by the request and the present group alone."""
         options = self._options
         if not is_group_id(request.group_id):
             return ErrorCode.INVALID_GROUP_ID
@@ -90,7 +88,7 @@ class Joins:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not group.accepts(request.protocol_type, request.protocols, joining):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        # The id may be one that is yet to be made; it is made of one of the others.
+        # The id may not be created yet; it will contain one of the other names.
         names = (request.member_id, request.instance_id, request.client_id, request.client_host)
         if group.stored_bytes(joining) + member_bytes(names, request.protocols) > options.group_bytes_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -125,10 +123,10 @@ class Joins:
         self._join_round(ticket, group, member, turn)
 
     def _join_returned(self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, turn: Turn) -> None:
-        """A static member is back without its id. In a stable group it may be as if it never went.
+        """A static member has returned without its id. In a stable group this may need no rebalance.
 
-        While the leader is dividing the work (CompletingRebalance) it cannot be so: the leader
-        knows the old id, and its assignment would miss the new one.
+        While the leader computes the assignments (CompletingRebalance) it does: the leader knows only the old id, and
+        its assignment would lack the new one.
         """
         old_id, old_leader, old_metadata = (
             member.member_id,
@@ -149,9 +147,9 @@ class Joins:
         self._rounds.store(group, turn)
         response = group.join_response(member)
         if old_leader == old_id:
-            # A client that is told that it leads sends an assignment, computed without knowing what
-            # the others own. From v9 it can be told not to; before, it is told the leader's old id,
-            # takes itself for a follower and asks for what it had (KIP-814).
+            # A client that learns that it is the leader sends an assignment, computed without knowing what the others
+            # own. From v9 the response can ask it not to. Before, the response names the leader's old id, so that the
+            # client takes itself for a follower and asks for its previous assignment (KIP-814).
             if request.supports_skip_assignment:
                 response = replace(response, skip_assignment=True)
             else:
@@ -159,7 +157,7 @@ class Joins:
         turn.answer(ticket, response)
 
     def _join_round(self, ticket: int, group: Group, member: Member, turn: Turn) -> None:
-        """Count the member among those who have joined, in a round that starts now if none is on."""
+        """Count the member as joined, in a new round if none is in progress."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             self._rounds.begin_join_round(group, turn)
         elif member.is_new:
@@ -174,14 +172,14 @@ class Joins:
         member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
         member.protocols = request.protocols
         member.measure()
-        # Another type gets this far only where the member is alone, and then the group follows it.
+        # A join with another type gets this far only if the member is alone, and then the group adopts that type.
         group.protocol_type = request.protocol_type
 
     def _fresh_id(self, request: JoinGroupRequest) -> str:
-        # An administrator recognises a static member by its instance id, whatever its client id says.
+        # An administrator recognises a static member by its instance id, whatever its client id is.
         return self._new_member_id(request.instance_id or request.client_id)
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Also guards the deadlines: a round of no or negative length would never let anybody join."""
+    """Also protects the deadlines: in a round of zero or negative length no member could join."""
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms > 0 else request.session_timeout_ms

@@ -1,8 +1,8 @@
-"""SyncGroup, Heartbeat and LeaveGroup: the requests of those who are in a group.
+"""SyncGroup, Heartbeat and LeaveGroup: the requests of members.
 
-Each first shows who it is. The checks come in the order in which clients expect them: an instance id
-that now belongs to another member is fenced, for good, so that of two processes with one instance id
-the older one stops; an unknown member joins as a new one; a wrong generation joins again.
+Each request is first checked for its sender. The checks have the order that clients expect: an instance id that now
+belongs to another member is fenced permanently, so that of two processes with the same instance id the older one stops;
+an unknown member must join as a new one; a member with a wrong generation must join again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drmq.model import ErrorCode
 
 
 def member_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Whether this is a member of the group, and if not, which kind of stranger."""
+    """The error if this is not a member of the group: fenced, or unknown."""
     if instance_id:
         owner = group.static.get(instance_id)
         if owner is not None and owner != member_id:
@@ -68,8 +68,8 @@ class Membership:
         error = _request_error(group, request)
         if group is not None and error is ErrorCode.NONE:
             self._rounds.renew_session(group, group.members[request.member_id], turn.now_ms)
-            # In CompletingRebalance a member that has joined is where it should be; only in
-            # PreparingRebalance is there something it must do.
+            # In CompletingRebalance a member that has joined need not do anything; only in PreparingRebalance must it
+            # join again.
             if group.state is GroupState.PREPARING_REBALANCE:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         turn.answer(ticket, HeartbeatResponse(error))
@@ -111,7 +111,7 @@ def _request_error(group: Group | None, request: SyncGroupRequest | HeartbeatReq
 
 
 def _protocol_agrees(group: Group, request: SyncGroupRequest) -> bool:
-    """From v5 a member says what it believes was chosen; earlier versions say nothing."""
+    """Whether the request names the chosen protocol. Members send it from v5 on; earlier versions do not."""
     return (request.protocol_type is None or request.protocol_type == group.protocol_type) and (
         request.protocol_name is None or request.protocol_name == group.protocol_name
     )
@@ -119,7 +119,7 @@ def _protocol_agrees(group: Group, request: SyncGroupRequest) -> bool:
 
 def _leave_error(group: Group, leaving: LeavingMember) -> ErrorCode:
     if not leaving.member_id:
-        # An administrator removes whoever holds the instance id at the moment.
+        # An administrator removes the member that has the instance id at present.
         known = leaving.instance_id is not None and leaving.instance_id in group.static
         return ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID
     if leaving.member_id in group.pending:

@@ -1,24 +1,23 @@
-"""The rounds of a rebalance: what moves a group from state to state, and every deadline.
+"""The rounds of a rebalance: the changes of a group's state, and every deadline.
 
-`Rounds` is the soft state of a shard's leader: the groups under way, their timers and the parked
-requests. The log hears of a group at four moments, and at each the whole group is one record: when
-a join round ends (a new generation, or an empty group), when the leader's assignment arrives, and
-when a static member gets a new id. Storing the end of the join round, before anybody is told the new
-generation, means that a generation once seen by a client is never given out again, and that a new
-coordinator can carry on with the sync round where the old one stopped.
+`Rounds` is the soft state of a shard's leader: its groups, their timers and the parked requests. A group is written to
+the log at four moments, each time as one record of the whole group: when a join round ends with a new generation, when
+it ends with an empty group, when the leader's assignment arrives, and when a static member gets a new id. The end of
+the join round is stored before any member receives the new generation. So a generation that a client has seen is never
+assigned again, and a new coordinator can continue the sync round where the old one stopped.
 
-A group that is still joining is not stored. If the coordinator dies then, the group is again what it
-was before the round: members ask again, one that had left counts as present until its session ends.
+A group that is still joining is not stored. If the coordinator fails then, the group is again in its state before the
+round: members ask again, and a member that had left counts as present until its session expires.
 
-Deadlines. *Session*: a member has not been heard of. It runs while the member has no parked request,
-and every request of the member sets it anew. *Pending member*: an id was given out and not used.
-*Join round*: the largest rebalance timeout in the group; who has not joined by then is dropped.
-*Sync round*: the same time again to ask for the assignment. *Initial delay*: the wait for company of
-an empty group's first member.
+Deadlines. *Session*: a member has been silent for too long. It runs while the member has no parked request, and every
+request of the member restarts it. *Pending member*: an id was assigned and not used. *Join round*: the largest
+rebalance timeout in the group; members that have not joined by then are dropped. *Sync round*: the same time again for
+the members to ask for their assignment. *Initial delay*: the time that the first member of an empty group waits for
+more members.
 
-A parked request whose connection dies is given up: its ticket is never answered. A member that the
-client cannot know of yet is removed with it; any other has its session timeout to come back, so the
-group waits for the shorter of that and the round.
+A parked request whose connection is closed is dropped: its ticket is never answered. A new member that its client does
+not know of yet is removed with it. Any other member has its session timeout to return, so the group waits for the
+shorter of that and the round.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from drmq.model import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Where the request behind a ticket waits."""
+    """The group and member that the parked request with a ticket belongs to."""
 
     group_id: str
     member_id: str
 
 
 class Rounds:
-    """The soft state of one shard's leader. Thrown away as a whole when leadership ends."""
+    """The soft state of one shard's leader. Discarded as a whole when leadership ends."""
 
     def __init__(self, options: GroupOptions) -> None:
         self.options = options
@@ -54,8 +53,10 @@ class Rounds:
         self.parked: dict[int, Parked] = {}
 
     def adopt(self, stored: GroupMetadata, now_ms: int) -> None:
-        """Take over a stored group. Its members get a fresh session, because nobody knows when they
-        were last heard of, and a member that needs longer than that to find us is gone."""
+        """Take over a stored group. Its members get a new session, because it is unknown when they were last heard.
+
+        A member that does not find the new coordinator within that time is removed.
+        """
         group = Group.from_metadata(stored)
         self.groups[group.group_id] = group
         for member in group.members.values():
@@ -64,25 +65,25 @@ class Rounds:
             self.timers.set(_sync_key(group), now_ms + group.rebalance_timeout_ms)
 
     def open(self, group_id: str) -> Group:
-        """The group, which exists from now on if it did not before."""
+        """The group, created if it does not exist."""
         return self.groups.setdefault(group_id, Group(group_id))
 
     def forget(self, group: Group) -> None:
-        """Drop a group without members, and the ids it has given out."""
+        """Drop a group without members, and its unused member ids."""
         assert not group.members, (group.group_id, list(group.members))
         for member_id in group.pending:
             self.timers.cancel(_pending_key(group, member_id))
         del self.groups[group.group_id]
 
     def forget_if_unused(self, group: Group) -> None:
-        """Drop a group that nothing was ever stored of, such as one whose only client never came back."""
+        """Drop a group that was never stored, such as one whose only client never joined."""
         if group.generation == 0 and group.state is GroupState.EMPTY and not group.pending:
             self.forget(group)
 
     # Sessions and parked requests
 
     def renew_session(self, group: Group, member: Member, now_ms: int) -> None:
-        """The member was heard of. While a request of it is parked, there is no session to renew."""
+        """Restart the member's session. While one of its requests is parked, it has none."""
         if member.join_ticket is None and member.sync_ticket is None:
             self.timers.set(_session_key(group, member), now_ms + member.session_timeout_ms)
 
@@ -99,8 +100,8 @@ class Rounds:
         group.add(member)
 
     def park_join(self, group: Group, member: Member, ticket: int, turn: Turn) -> None:
-        # The client has given up on its earlier request, but a connection answers in order: an
-        # earlier ticket that is never answered would block everything behind it.
+        # The client has given up on its earlier request, but a connection answers in order: an earlier ticket that is
+        # never answered would block all later ones.
         self.answer_join(group, member, _failed_join(member, ErrorCode.REBALANCE_IN_PROGRESS), turn)
         member.join_ticket = ticket
         self.parked[ticket] = Parked(group.group_id, member.member_id)
@@ -135,7 +136,7 @@ class Rounds:
         self.answer_sync(group, member, SyncGroupResponse(error), turn)
 
     def on_disconnect(self, ticket: int, turn: Turn) -> None:
-        """Give up a parked request whose connection is gone. Any other ticket is none of our business."""
+        """Drop a parked request whose connection is closed. Other tickets are ignored."""
         parked = self.parked.pop(ticket, None)
         if parked is None:
             return
@@ -150,7 +151,7 @@ class Rounds:
     # The join round
 
     def begin_join_round(self, group: Group, turn: Turn) -> None:
-        """Ask everybody to join again. Who waits for an assignment learns that it will not come."""
+        """Ask all members to join again. Parked syncs are answered, because their assignment will not come."""
         for member in group.members.values():
             self.answer_sync(group, member, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS), turn)
         group.awaiting_sync.clear()
@@ -174,11 +175,10 @@ class Rounds:
             self.end_join_round(group, turn)
 
     def end_join_round(self, group: Group, turn: Turn) -> None:
-        """Go on with those who have joined, and drop the others.
+        """Continue with the members that have joined, and drop the others.
 
-        Static members stay all the same: they may be restarting, and keep their place, and what the
-        leader gives them, until their sessions end. If nobody but such members is left, the round
-        waits on for one of them.
+        Static members are kept even so: they may be restarting, and keep their place and their assignment until their
+        sessions expire. If only such members are left, the round waits further for one of them.
         """
         self.timers.cancel(_delay_key(group))
         self.timers.cancel(_join_key(group))
@@ -209,7 +209,7 @@ class Rounds:
         group.transition(GroupState.COMPLETING_REBALANCE, turn.wall_ms)
         group.leader = group.elect_leader()
         group.protocol_name = group.choose_protocol()
-        # A static member that did not join has nothing to sync; its session decides how long it is kept.
+        # A static member that did not join has nothing to sync; its session determines how long it is kept.
         group.awaiting_sync = {member.member_id for member in group.members.values() if member.join_ticket is not None}
         self.timers.set(_sync_key(group), turn.now_ms + group.rebalance_timeout_ms)
         for member in group.members.values():
@@ -220,7 +220,7 @@ class Rounds:
             self.answer_join(group, member, group.join_response(member), turn)
 
     def assign(self, group: Group, assignments: dict[str, bytes], turn: Turn) -> None:
-        """End the sync round with the leader's division. Whom it forgot gets nothing to do."""
+        """End the sync round with the leader's assignments. A member without one gets an empty assignment."""
         group.transition(GroupState.STABLE, turn.wall_ms)
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -229,7 +229,7 @@ class Rounds:
             self.answer_sync(group, member, sync_response(group, member), turn)
 
     def note_sync(self, group: Group, member: Member) -> None:
-        """Remember that the member has asked for its assignment in this generation."""
+        """Record that the member has asked for its assignment in this generation."""
         group.awaiting_sync.discard(member.member_id)
         if not group.awaiting_sync:
             self.timers.cancel(_sync_key(group))
@@ -237,9 +237,10 @@ class Rounds:
     # Members and records
 
     def remove_members(self, group: Group, members: Iterable[Member], turn: Turn) -> None:
-        """Take members out and let the others divide the work anew.
+        """Remove members and start a rebalance of the others.
 
-        All of them first: one by one, the second would be part of a round that the first started.
+        All of them are removed first. One by one, the second would be part of the round that the removal of the first
+        starts.
         """
         for member in members:
             self._drop(group, member, turn)
@@ -253,7 +254,7 @@ class Rounds:
         group.remove(member)
 
     def replace_id(self, group: Group, member: Member, member_id: str, turn: Turn) -> None:
-        """Hand a static member's place to its new incarnation, and fence the old one."""
+        """Give a static member's place to its new process, and fence the old one."""
         self.fail_parked(group, member, ErrorCode.FENCED_INSTANCE_ID, turn)
         self.timers.cancel(_session_key(group, member))
         group.replace_id(member, member_id)
@@ -266,7 +267,7 @@ class Rounds:
     # Deadlines
 
     def on_deadline(self, turn: Turn) -> None:
-        """Do everything that is due. Ends, because whatever is set anew lies after `now_ms`."""
+        """Handle every deadline that is due. Terminates, because new deadlines are after `now_ms`."""
         while (key := self.timers.take_due(turn.now_ms)) is not None:
             group = self.groups[key.group_id]
             match key.kind:
@@ -285,7 +286,7 @@ class Rounds:
                     self.remove_members(group, late, turn)
 
     def _on_initial_delay(self, group: Group, turn: Turn) -> None:
-        """Wait once more if company came during the last wait, but never beyond the rebalance timeout."""
+        """Wait again if members joined during the last wait, but never longer than the rebalance timeout."""
         remaining_ms = group.delay_remaining_ms
         assert remaining_ms is not None, group.group_id
         if not (group.newcomer_seen and remaining_ms > 0):

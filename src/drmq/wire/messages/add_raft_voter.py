@@ -1,7 +1,7 @@
 """AddRaftVoter (80): let a node that follows the metadata vote on it (KIP-853).
 
-The id of the data directory says which life of the node is meant; zeros leave that open. From v1 the
-answer may come before the change is committed.
+The id of the data directory says which incarnation of the node is meant; zeros mean any. From v1 the response may be
+sent before the change is committed.
 """
 # ruff: noqa: RUF009  # `array` and `structure` return dataclass fields, as `field` does
 

@@ -1,8 +1,8 @@
 """ApiVersions (18): which APIs and versions a broker speaks.
 
-The first request on most connections, and the only one a broker answers in a version it does not
-know: with a v0 body and error 35. From v5 a client says whom it believes to be talking to
-(KIP-1242), so that a broker that took over an address can send it back to its bootstrap servers.
+The first request on most connections, and the only one that a broker answers even in a version it does not know: with a
+v0 body and error 35. From v5 a client says which broker it believes to be connected to (KIP-1242), so that a broker
+that took over the address of another can send it back to its bootstrap servers.
 """
 # ruff: noqa: RUF009  # `array` and `structure` return dataclass fields, as `field` does
 

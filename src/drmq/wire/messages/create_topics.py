@@ -1,6 +1,6 @@
 """CreateTopics (19): create topics, each with partition and replica counts or with explicit assignments.
 
-From v4 a count of -1 asks for the broker's default. From v5 the response tells what was created;
+From v4 a count of -1 asks for the broker's default. From v5 the response describes what was created;
 `topic_config_error_code` says why `configs` is null although the topic exists.
 """
 # ruff: noqa: RUF009  # `array` and `structure` return dataclass fields, as `field` does

@@ -1,4 +1,4 @@
-"""DescribeQuorum (55): who votes on the metadata, who leads, and how far each one is (KIP-595, KIP-853).
+"""DescribeQuorum (55): the voters of the metadata log, its leader, and how far each replica is (KIP-595, KIP-853).
 
 Clients ask for partition 0 of `__cluster_metadata` and nothing else. Times are those of the leader's
 clock in milliseconds, -1 where it does not know. The ids of data directories, the endpoints of the

@@ -1,4 +1,4 @@
-"""FindCoordinator (10): which broker looks after a group or a transactional id.
+"""FindCoordinator (10): which broker coordinates a group or a transactional id.
 
 Up to v3 one key per request, with the answer in the response itself; from v4 many keys, each with
 its own answer in `coordinators`. Key types: 0 group, 1 transactional id, 2 share group (v6).

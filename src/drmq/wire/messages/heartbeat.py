@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member of a classic group is alive, and learns whether to rejoin."""
+"""Heartbeat (12): a member of a classic group reports that it is alive, and learns whether it must rejoin."""
 
 from __future__ import annotations
 

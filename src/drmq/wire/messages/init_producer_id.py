@@ -1,7 +1,7 @@
 """InitProducerId (22): an id and an epoch for an idempotent or transactional producer.
 
-From v3 a producer may name the id and epoch it has, to have the epoch raised after an error
-(KIP-360); -1 means that it has none.
+From v3 a producer may send the id and epoch that it has, to have the epoch raised after an error (KIP-360); -1 means
+that it has none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListOffsets (2): the first, the last, or the first offset at or after a time.
 
-Negative timestamps are questions: -1 the end, -2 the start, -3 the record with the largest
-timestamp (v7), -4 the start of what is local (v8), -5 the end of what is remote (v9).
+Negative timestamps have a special meaning: -1 the end, -2 the start, -3 the record with the largest timestamp (v7), -4
+the start of the local log (v8), -5 the end of the remote log (v9).
 """
 # ruff: noqa: RUF009  # `array` and `structure` return dataclass fields, as `field` does
 

@@ -1,7 +1,7 @@
 """ListPartitionReassignments (46): the moves that are under way (KIP-455).
 
-A null list of topics asks for all. `replicas` holds those that stay, those that come and those
-that go; a partition that does not move is left out of the answer.
+A null list of topics asks for all. `replicas` lists the replicas that stay, those being added and those being removed.
+A partition that is not being moved is left out of the response.
 """
 # ruff: noqa: RUF009  # `array` and `structure` return dataclass fields, as `field` does
 

@@ -1,4 +1,4 @@
-"""Metadata (3): brokers, topics, and who leads which partition.
+"""Metadata (3): brokers, topics, and the leader of each partition.
 
 A null list of topics asks for all of them and an empty one for none, except in v0, which has no
 null: there the empty list means all. Before v4 a request always allows topics to be created.

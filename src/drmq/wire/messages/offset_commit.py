@@ -1,4 +1,4 @@
-"""OffsetCommit (8): a group writes down how far it has read.
+"""OffsetCommit (8): a group records how far it has read.
 
 Topics go by name up to v9 and by id from v10. v2 to v4 could ask for a retention of their own,
 which Kafka has ignored ever since.

@@ -1,4 +1,4 @@
-"""SyncGroup (14): the leader hands in the assignments of a generation, and each member takes its own."""
+"""SyncGroup (14): the leader sends the assignments of a generation, and each member receives its own."""
 # ruff: noqa: RUF009  # `array` and `structure` return dataclass fields, as `field` does
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """UnregisterBroker (64): take a broker out of the cluster for good.
 
-DRMQ drains it first: the answer says that the draining has begun, and the broker is gone from the
-cluster once its last replica has been moved away.
+DRMQ drains the broker first: the response says that draining has begun, and the broker leaves the cluster once its last
+replica has been moved to another broker.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def test_a_power_cut_at_any_step_of_retention_leaves_a_sound_log() -> None:
 
 
 def test_the_base_in_use_outlives_crashes_that_leave_newer_ones(harness: Harness, files: FakeFiles) -> None:
-    """The node dies twice between the writing of a base and the word of the ledger that it holds."""
+    """The node crashes twice between storing a base and recording it in the ledger."""
     fill(harness, producer_id=7)
     expire(harness)
     used = harness.partition("orders").replica.ledger.base.offset
@@ -187,7 +187,7 @@ def test_two_who_move_the_start_at_once_leave_the_base_that_the_ledger_names(har
 
 
 class Busy:
-    """A follower, and maintenance whose work waits for the pool or the writer: meanwhile a leader's snapshot comes."""
+    """A follower, and maintenance that waits for the pool or the writer while a leader's snapshot arrives."""
 
     def __init__(self, where: str, snapshot: list[SnapshotChunk], machine: ListMachine | None = None) -> None:
         self.files = FakeFiles()
@@ -293,7 +293,7 @@ def test_who_was_seen_before_any_time_was_noted_is_not_forgotten_when_the_clock_
 def test_who_was_seen_while_the_clock_was_behind_is_not_forgotten_when_it_is_set_right(
     harness: Harness, files: FakeFiles
 ) -> None:
-    """The node starts with a clock that is a month behind, and nothing looks at the time before it is right again."""
+    """The node starts with a clock that is a month slow, and nothing uses the time before it is corrected."""
     maintenance = harness.broker.maintenance
     harness.create_topic("orders")
     produce(harness, 7, 0)
@@ -403,7 +403,7 @@ def test_groups_survive_a_snapshot_and_a_crash(harness: Harness, files: FakeFile
 
 
 def test_a_machine_that_is_never_at_rest_is_saved_too(harness: Harness, files: FakeFiles) -> None:
-    """A commit is under way whenever the round looks. What it tells is saved once it is committed."""
+    """A commit is in progress whenever the round looks. Its effect is saved once it is committed."""
     shard = harness.broker.groups.shard_of("readers")
     assert isinstance(shard, GroupShardCoordinator)
     harness.create_topic("orders")
@@ -429,7 +429,7 @@ def test_a_machine_that_is_never_at_rest_is_saved_too(harness: Harness, files: F
 
 
 def test_what_was_never_committed_is_not_in_a_snapshot(harness: Harness) -> None:
-    """The disk refuses the commit that the snapshot was to tell of."""
+    """The disk refuses the commit that the snapshot would have contained."""
     shard = harness.broker.groups.shard_of("readers")
     assert isinstance(shard, GroupShardCoordinator)
     harness.create_topic("orders")

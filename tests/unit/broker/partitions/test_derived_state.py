@@ -1,4 +1,4 @@
-"""What a log amounts to: a snapshot and what came after it amount to everything, or the broker does not start."""
+"""The state derived from a log: a snapshot and the later records give all of it, or the broker does not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition: offsets given out, batches made durable, waiters told the truth.
+"""A partition: offsets are assigned, batches become durable, waiting requests get correct answers.
 
 The writer is the real one, worked by hand: nothing is written before `work`.
 """

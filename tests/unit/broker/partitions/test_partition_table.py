@@ -109,7 +109,7 @@ def test_a_retry_is_recognised_although_its_record_was_deleted(harness: Harness,
 
 
 def test_old_timestamps_do_not_make_a_producer_idle(harness: Harness) -> None:
-    """Someone loads the data of ten years ago: the retry of a minute ago is still a retry."""
+    """A client loads data of ten years ago: the retry of a batch of a minute ago is still a retry."""
     harness.create_topic("orders", retention_ms="-1")
     harness.append("orders", a_batch(producer_id=7, epoch=0, sequence=0, timestamp_ms=1))
     harness.run(harness.broker.maintain())

@@ -1,4 +1,4 @@
-"""A replica whose disk refuses again and again takes part, takes no batches, and does not try to lead."""
+"""A replica whose disk fails repeatedly takes part, accepts no batches, and does not campaign."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP = (1, 2, 3)
 
 
 def test_a_follower_whose_disk_stays_full_goes_on_hearing_its_leader() -> None:
-    """It votes and answers heartbeats, so that whoever has space can lead, and takes no batches for a while."""
+    """It votes and answers heartbeats, so that a replica with space can lead, and accepts no batches for a while."""
     files = FakeFiles()
     desk = ReplicaHarness(files, members=GROUP)
     leader = Leader(2, 1).batch(b"a")

@@ -1,4 +1,4 @@
-"""A leader whose log has rotted where a follower needs it: it says so, and does everything else as before."""
+"""A leader whose log is damaged where a follower needs it: it reports that, and does everything else as before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TWO, THREE = NodeId(2), NodeId(3)
 
 
 class Scene:
-    """A leader with some batches that node 2 has. Node 3 comes back with nothing, when the leader's memory is empty."""
+    """A leader with some batches that node 2 has. Node 3 returns with nothing, when the leader's memory is empty."""
 
     def __init__(self, *, is_restarted: bool = False) -> None:
         self.desk = ReplicaHarness(FakeFiles(), members=GROUP)

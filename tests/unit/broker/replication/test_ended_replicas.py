@@ -1,4 +1,4 @@
-"""A replica whose disk fails for good, or that a bug has ended: its group goes on, and nobody waits for it."""
+"""A replica whose disk fails permanently, or that a bug has ended: its group continues without waiting for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fail(*what: object) -> None:
 
 
 def fence(room: Room, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sync of a log that nobody writes to fails: the journal is turned over, and it was in there."""
+    """A sync of a log without writes fails: the journal switches its files, and the log had entries there."""
     log = place.partition.log
     monkeypatch.setattr(type(log), "is_fenced", property(lambda each: each is log))
     room.call(lambda: place.table.on_failed(log, StorageError("sync failed"), log.flushed_offset))
@@ -80,7 +80,7 @@ def test_a_follower_that_ends_in_its_sleep_is_not_in_sync(room: Room, monkeypatc
 
 
 def test_what_a_node_led_is_forgotten_when_it_goes(room: Room) -> None:
-    """It may come back without it: with an empty disk, or with a damaged one."""
+    """It may return without it: with an empty disk, or with a damaged one."""
     room.call(lambda: room.place(2).add(0, (2,)))
     group = GroupId(TOPIC.topic_id, 0)
     assert room.place(1).host.leaders[group].leader == 2
@@ -243,7 +243,7 @@ def test_who_waits_for_more_replicas_than_are_asked_for_now_is_answered(
 
 
 def test_metadata_does_not_wait_for_copies_of_records(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that joins stays a learner of the metadata, and hears of every decision at once."""
+    """A node that joins stays a learner of the metadata, and receives every decision at once."""
     meta_index = 99
     monkeypatch.setattr("drmq.broker.replication.replica.METADATA_GROUP", GroupId(TOPIC.topic_id, meta_index))
     assert METADATA_GROUP.partition == 0

@@ -1,4 +1,4 @@
-"""The replicas of a node together: ticks, messages, sleep, and news of leaders. Three nodes, no sockets, no waiting."""
+"""The replicas of a node together: ticks, messages, quiesced groups, leader announcements. No sockets, no waiting."""
 
 from __future__ import annotations
 
@@ -303,8 +303,8 @@ def test_a_node_that_comes_back_as_another_process_wakes_its_groups(room: Room) 
 
 
 def test_a_group_that_misses_somebody_does_not_sleep(room: Room) -> None:
-    """One connection of a node may be slow to come back while others work: it is not up, and its replicas answer. A
-    group that slept then would not look again, and count a sound replica as behind for good."""
+    """One connection of a node may be slow to reconnect while others work: it is not up, and its replicas answer. A
+    group that slept then would not check again, and would count an intact replica as behind for ever."""
     room.make_group()
     room.ticks(ASLEEP_TICKS)
     leader = room.leader
@@ -403,7 +403,7 @@ def test_what_no_replica_sends_is_counted_and_does_no_harm(room: Room, caplog: p
     host = room.place(1).host
     room.call(lambda: host.on_group_message(NodeId(4), GroupId(TOPIC.topic_id, 0), message))
     assert host.protocol_errors == 1
-    assert "node 4 sent what no replica sends" in caplog.text
+    assert "node 4 sent an invalid message" in caplog.text
     assert room.produce(room.leader) == [ErrorCode.NONE]
 
 
@@ -500,7 +500,7 @@ def fail(*what: object) -> None:
 
 @pytest.fixture
 def complaints(room: Room) -> list[str]:
-    """What the loop was told of bugs."""
+    """The bugs that were reported to the event loop."""
     heard: list[str] = []
     room.loop.set_exception_handler(lambda loop, context: heard.append(repr(context["exception"])))
     return heard
@@ -514,7 +514,7 @@ def complaints(room: Room) -> list[str]:
 def test_a_bug_costs_its_replica_and_no_other(
     room: Room, complaints: list[str], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """An exception that nobody expected ends the replica in whose work it came, and is shown as loudly as any."""
+    """An unexpected exception ends the replica that it occurred in, and is reported like any other."""
     broken, sound = [room.call(partial(room.place(1).add, index, (1,))) for index in (0, 1)]
     heard: dict[int, list[ErrorCode]] = {0: [], 1: []}
 
@@ -553,7 +553,7 @@ def test_a_bug_in_a_tick_takes_no_tick_from_others(
 def test_a_bug_in_a_message_keeps_no_message_from_others(
     room: Room, complaints: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The messages of a frame come one after the other: an exception would cost the groups behind it theirs."""
+    """The messages of a frame are handled in sequence: an exception would cost the later groups their messages."""
     room.make_group()
     room.ticks(ASLEEP_TICKS)
     follower = next(place for place in room.places if place is not room.leader)
@@ -566,7 +566,7 @@ def test_a_bug_in_a_message_keeps_no_message_from_others(
 def test_a_bug_in_the_report_of_a_job_ends_its_replica(
     room: Room, complaints: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replica whose own entry was never reported would otherwise stand still, and look sound."""
+    """A replica whose own entry was never reported would otherwise hang, and look healthy."""
     partition = room.call(partial(room.place(1).add, 0, (1,)))
     monkeypatch.setattr(partition.replica, "_on_job_done", fail)
     room.call(partial(partition.replica.propose_own, encode_trim(Offset(0))))

@@ -1,4 +1,4 @@
-"""Who counts as in sync, and when a leader that hears nobody stops: what nodes know stands for groups that sleep."""
+"""Which replicas are in sync, and when a leader without a quorum steps down, also while its group sleeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def room() -> Iterator[Room]:
 
 @pytest.mark.parametrize("asleep", [True, False])
 def test_who_is_known_to_be_down_is_not_in_sync(room: Room, asleep: bool) -> None:
-    """At once, and everyone is told: nobody waits until the silence has lasted an election timeout."""
+    """At once, and all nodes are notified, without waiting for an election timeout."""
     room.make_group()
     room.ticks(ASLEEP_TICKS)
     leader = room.leader

@@ -1,4 +1,4 @@
-"""A snapshot in parts, whose receiver is restarted on the way: it goes on where it was, and never mixes two."""
+"""A snapshot in parts, whose receiver restarts during the transfer: it continues where it was, and never mixes two."""
 
 from __future__ import annotations
 
@@ -356,7 +356,7 @@ def received(sender: Sender, desk: ReplicaHarness) -> HeldPool:
 
 
 def test_the_event_loop_goes_on_while_a_snapshot_is_decoded() -> None:
-    """Its peers hear of this node, and the leader does not send everything again."""
+    """Its peers receive messages from this node, and the leader does not send everything again."""
     desk = ReplicaHarness(FakeFiles(), members=GROUP)
     sender = Sender()
     held = received(sender, desk)

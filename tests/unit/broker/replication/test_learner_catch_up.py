@@ -1,4 +1,4 @@
-"""The row of copies: who is in it, what a turn costs, and whose entries must first come from the disk."""
+"""The queue of copies: which learners are in it, what a turn costs, and which entries must be read from the disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rival(Replica):
 
 
 def test_a_copy_that_must_come_from_the_disk_comes() -> None:
-    """Each part is read off the loop when its turn finds nothing at hand, and is sent before anyone else has a turn."""
+    """Each part is read on another thread if it is not in memory at its turn, and is sent before the next turn."""
     files = FakeFiles()
     desk = ReplicaHarness(files)
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_a_copy_that_must_come_from_the_disk_comes() -> None:
 
 
 def test_whoever_asks_twice_waits_once_and_an_exception_stops_nobody() -> None:
-    """The row goes on behind a turn that failed; a free turn is followed by the next at once."""
+    """The queue continues after a turn that failed; a free turn is followed by the next at once."""
     calls: list[tuple[float, Callable[[], object]]] = []
     now = [100.0]
 

@@ -57,7 +57,7 @@ class CountingFiles(FakeFiles):
 
 
 class LeadingDesk(ReplicaHarness):
-    """A leader whose log begins behind a snapshot, and whose shelf is worked by hand."""
+    """A leader whose log begins after a snapshot, and whose cache the test works by hand."""
 
     def __init__(self) -> None:
         self.counting = CountingFiles()

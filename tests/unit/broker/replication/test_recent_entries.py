@@ -22,7 +22,7 @@ MEGABYTE = 1 << 20
 
 
 def an_entry(index: int, buffer: bytearray | None = None) -> Entry:
-    """A batch of one record; in a buffer of its own unless it is told where to lie."""
+    """A batch of one record; in a buffer of its own unless one is given."""
     batch = a_batch([b"value"])
     stamp(batch, Offset(index - 1), LeaderEpoch(1))
     header, size = read_header(batch), len(batch)
@@ -160,7 +160,7 @@ def test_a_follower_that_is_gone_holds_nothing_in_memory() -> None:
 
 
 def test_what_was_replaced_is_never_sent_from_memory() -> None:
-    """Deposed with entries that nobody has, then elected once more over other entries at the same indexes."""
+    """Deposed with entries that no other node has, then elected again with other entries at the same indexes."""
     desk = a_leader()
     produce(desk, (b"lost", b"lost too"))
     assert desk.replica.entries.recent

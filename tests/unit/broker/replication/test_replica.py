@@ -1,6 +1,6 @@
-"""A replica on a disk: what it promised is there after any crash, and a crash leaves a prefix of what it did.
+"""A replica on a disk: what it promised is there after any crash, and a crash leaves a prefix of its writes.
 
-The replica is driven by messages as a leader sends them, on a fake disk whose power goes at every single step.
+The replica is driven by messages as a leader sends them, on a fake disk that loses power at every single step.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def test_producers_of_replaced_batches_are_forgotten() -> None:
 
 
 def test_producers_of_a_follower_are_not_taken_for_idle() -> None:
-    """Whoever has forgotten its producers and then leads takes their retries for something new."""
+    """A replica that has forgotten its producers and becomes leader would take their retries for new batches."""
     desk = ReplicaHarness(FakeFiles(), members=GROUP)
     leader = Leader(2, 1)
     batch = a_batch(producer_id=7, epoch=0, sequence=0)
@@ -166,7 +166,7 @@ def test_a_leader_deposed_before_its_batches_are_queued_takes_them_in_once() -> 
 
 
 class Story:
-    """What a follower was told, step by step, and what it has promised."""
+    """The messages of a follower, step by step, and what it has promised."""
 
     def __init__(self, files: FakeFiles, is_quick: bool) -> None:
         self.files = files
@@ -176,7 +176,7 @@ class Story:
         self.floor = 0
         """The index up to which the log must be there, as it is in the last of `logs`."""
         self.term = 0
-        """The latest term that anybody has heard of from this replica."""
+        """The latest term that this replica has sent to another node."""
 
     def tell(self, leader: Leader, start: int) -> None:
         before = self.logs[-1]
@@ -215,7 +215,7 @@ class Story:
         return kept[-1][1] if kept else 0
 
     def check(self, files: FakeFiles) -> ReplicaHarness:
-        """A replica on what is left: with all that was promised, and a prefix of what it was told."""
+        """A replica on what is left: with everything it promised, and a prefix of what it received."""
         desk = ReplicaHarness(files, members=GROUP, is_old=True)
         found = on_disk(desk)
         assert any(log[: len(found)] == found for log in self.logs), found
@@ -228,7 +228,7 @@ class Story:
 
 
 def follow(story: Story, *, work_between: bool) -> None:
-    """A few leaders, one after the other, each of whom knows less than the follower."""
+    """A few leaders in sequence, each of which has less than the follower."""
 
     def go() -> None:
         if work_between:
@@ -338,7 +338,7 @@ def test_alone_everything_that_was_answered_is_there_after_a_power_cut() -> None
 
 
 def test_batches_behind_a_lost_entry_of_the_ledger_are_not_appended() -> None:
-    """They are of a term that the log would know nothing of, and every index behind them would be wrong."""
+    """They are of a term that the log would not know, and every later index would be wrong."""
     files = FakeFiles()
     desk = ReplicaHarness(files, members=GROUP)
     leader = Leader(2, 1).batch(b"a")
@@ -477,7 +477,7 @@ def test_a_snapshot_takes_the_place_of_the_log() -> None:
 
 
 def test_what_follows_a_snapshot_is_not_committed_with_it() -> None:
-    """The writer may have appended the next leader's batch before the loop hears that the snapshot is in its place."""
+    """The writer may append the next leader's batch before the event loop knows that the snapshot is installed."""
     desk = ReplicaHarness(FakeFiles(), members=GROUP)
     for chunk in chunks()[:-1]:
         receive(desk, chunk)
@@ -595,7 +595,7 @@ def test_a_leader_serves_only_once_it_has_committed_something_of_its_own_term() 
 
 
 def test_the_newest_time_is_that_of_committed_records() -> None:
-    """A newer batch is on the leader's disk alone: nobody may be told of it, nor be told that there is none."""
+    """A newer batch is on the leader's disk alone: no answer may say that it exists, nor that it does not."""
     desk = ReplicaHarness(FakeFiles(), members=GROUP)
     lead(desk)
     partition, node = desk.partition, desk.replica.node
@@ -627,7 +627,7 @@ def test_a_new_leader_counts_anew_on_how_many_replicas_a_batch_is() -> None:
 
 
 def test_a_new_leader_knows_that_what_is_committed_is_acknowledged() -> None:
-    """Where a majority is enough, the retry of a committed batch waits for nobody."""
+    """If a majority is enough, the retry of a committed batch does not wait."""
     desk = ReplicaHarness(FakeFiles(), members=GROUP)
     receive(desk, Leader(2, 1).batch(b"a").appends(1, commit=2))
     desk.work()

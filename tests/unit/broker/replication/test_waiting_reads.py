@@ -1,4 +1,4 @@
-"""Reads that wait for a majority to confirm who leads: each is answered, whatever becomes of the replica."""
+"""Reads that wait for a majority to confirm the leader: each is answered, whatever happens to the replica."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENDS = [close, fill_the_disk, fail_on_a_bug, follow]
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_read_that_waits_is_answered_when_the_lead_ends(end: Callable[[ReplicaHarness], None]) -> None:
-    """Whoever asked for the latest offset, or for what a group has committed, asks the next leader."""
+    """Requests for the latest offset, or for the committed offsets of a group, are sent to the next leader."""
     desk = ReplicaHarness(FakeFiles(), members=GROUP)
     lead_with_quorum(desk)
     heard: list[ErrorCode] = []
@@ -55,7 +55,7 @@ def test_a_read_that_waits_is_answered_when_the_lead_ends(end: Callable[[Replica
 def test_a_read_waits_for_what_a_majority_has_committed_without_this_disk(
     end: Callable[[ReplicaHarness], None] | None,
 ) -> None:
-    """A follower shows it already. Whoever has read it there must not hear that the log ends before it."""
+    """A follower shows it already. A client that has read it there must not be told that the log ends before it."""
     desk = ReplicaHarness(FakeFiles(), members=GROUP)
     lead_with_quorum(desk)
     next_offset = desk.append()
