@@ -95,7 +95,7 @@ def test_life_of_a_topic(cli: Cli) -> None:
     assert "Deleted" in cli.ok("topic", "delete", name, "--yes")
     error = cli.refused(1, "topic", "describe", name)
     assert error == (
-        f"error: Topic `{name}` does not exist (UNKNOWN_TOPIC_OR_PARTITION). `drmq topic ls` lists what is there.\n"
+        f"error: Topic `{name}` does not exist (UNKNOWN_TOPIC_OR_PARTITION). `drmq topic ls` lists all topics.\n"
     )
 
 
@@ -464,7 +464,7 @@ def test_damaged_partitions_are_named(tmp_path: Path) -> None:
         error = cli.refused(1, "consume", "bad", "-p", "0", "--timeout", "2")
         assert time.monotonic() - began < 10
         assert "Partition 0 of topic `bad` cannot be read" in error
-        assert "at offset 0 (KAFKA_STORAGE_ERROR). The node's log says" in error
+        assert "at offset 0 (KAFKA_STORAGE_ERROR). The node's log contains" in error
         assert "drmq log verify" in error
         assert "KAFKA_STORAGE_ERROR" in cli.refused(1, "consume", "bad", "-p", "0", "--follow", "--timeout", "2")
         assert cli.ok("consume", "bad", "-p", "0", "--from", "3") == "x" * 600 + "\n"

@@ -251,7 +251,7 @@ class Fetcher:
             except ClientError as error:
                 failure = error
                 if node is not None and isinstance(error, Unreachable | DeadlineExceeded):
-                    self._cluster.look_around(node.address)
+                    self._cluster.suspect_view(node.address)
             self._forget_ahead()
             self._leaders.pop(TopicPartition(part.topic, part.partition), None)
             if deadline.left_s() <= backoff_s:
@@ -340,7 +340,7 @@ class Fetcher:
             if change is None:
                 return
             time.sleep(pause_s)
-            self._cluster.look_around()
+            self._cluster.suspect_view()
             change = self._change_of(part)
         if change is not None:
             raise change
