@@ -1,7 +1,8 @@
-"""Where Spark finds the data source `drmq`: it imports every `pyspark_*` module and looks for `DefaultSource`.
+"""The module in which Spark finds the data source `drmq`: it imports every `pyspark_*` module and reads
+`DefaultSource`.
 
-One such module that raises hides them all, and every Spark session pays for this import. So nothing
-here can fail, and nothing heavy is loaded: without pyspark there is simply no `DefaultSource`.
+If one such module raises, Spark finds none of them, and every Spark session pays for this import. This module therefore
+cannot fail and imports nothing heavy: without pyspark there is no `DefaultSource`.
 """
 
 __all__ = ["DefaultSource"]

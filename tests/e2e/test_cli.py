@@ -95,7 +95,7 @@ def test_life_of_a_topic(cli: Cli) -> None:
     assert "Deleted" in cli.ok("topic", "delete", name, "--yes")
     error = cli.refused(1, "topic", "describe", name)
     assert error == (
-        f"error: Topic `{name}` does not exist (UNKNOWN_TOPIC_OR_PARTITION). `drmq topic ls` lists what is there.\n"
+        f"error: Topic `{name}` does not exist (UNKNOWN_TOPIC_OR_PARTITION). `drmq topic ls` lists all topics.\n"
     )
 
 
@@ -422,7 +422,7 @@ def test_copies_that_were_set_aside_are_named_and_are_no_damage(tmp_path: Path) 
     (segment,) = kept.glob("*.log")
     flip(segment, 70)
     said = cli.ok("log", "verify", data)
-    assert f"Note: {kept} is a damaged copy that was set aside" in said
+    assert f"Note: {kept} is a damaged copy that was replaced and set aside" in said
     assert f"rm -r {kept}" in said
     assert "Sound: " in said
     found = json.loads(cli.ok("log", "verify", data, "-o", "json"))
@@ -464,7 +464,7 @@ def test_damaged_partitions_are_named(tmp_path: Path) -> None:
         error = cli.refused(1, "consume", "bad", "-p", "0", "--timeout", "2")
         assert time.monotonic() - began < 10
         assert "Partition 0 of topic `bad` cannot be read" in error
-        assert "at offset 0 (KAFKA_STORAGE_ERROR). The node's log says" in error
+        assert "at offset 0 (KAFKA_STORAGE_ERROR). The node's log contains" in error
         assert "drmq log verify" in error
         assert "KAFKA_STORAGE_ERROR" in cli.refused(1, "consume", "bad", "-p", "0", "--follow", "--timeout", "2")
         assert cli.ok("consume", "bad", "-p", "0", "--from", "3") == "x" * 600 + "\n"
@@ -486,11 +486,14 @@ def test_damaged_partitions_are_named(tmp_path: Path) -> None:
         assert done.returncode == 1
         found = json.loads(done.stdout)
         assert (found["status"], found["leaderless"]) == ("degraded", [{"topic": "bad", "partition": 1}])
-        assert "1 partition is without a leader: bad-1 (stopped; the log of the node says why)" in found["reason"]
+        assert (
+            "1 partition is without a leader: bad-1 (stopped; the log of the node contains the reason)"
+            in found["reason"]
+        )
 
         rows = cli.data("group", "lag", "reader")
         assert [(row["partition"], row["lag"]) for row in rows] == [(0, 4), (1, None)]
-        assert "not known for 1 partition (deleted, or without a leader)" in cli.ok("group", "lag", "reader")
+        assert "unknown for 1 partition (deleted, or without a leader)" in cli.ok("group", "lag", "reader")
 
 
 def test_full_disk_is_named(tmp_path: Path) -> None:
@@ -540,7 +543,10 @@ def test_busy_port_for_peers_is_named_too(tmp_path: Path, broker: BrokerProcess)
         [sys.executable, "-m", "drmq", "server", *flags], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert f"Cannot listen on 127.0.0.1:{broker.port}: Address already in use. Stop what is there" in done.stderr
+    assert (
+        f"Cannot listen on 127.0.0.1:{broker.port}: Address already in use. Stop the process that uses the port"
+        in done.stderr
+    )
     assert "with --peer-port" in done.stderr
     assert not (tmp_path / "data").exists()
 

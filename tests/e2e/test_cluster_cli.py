@@ -176,7 +176,7 @@ def test_paused_node_is_noticed_and_goes_on(three: Cluster) -> None:
     assert "was already paused" in three.local("node", "pause", "3")
     assert eventually(lambda: all(row["leader"] in (1, 2) for row in three.partitions("orders")), timeout_s=30)
     three.ask("produce", "orders", "-v", str(RECORDS))
-    assert "is paused, and was left so" in three.local("up")
+    assert "is paused and stays paused" in three.local("up")
     done = three.run("node", "start", "3", "--data-dir", str(three.directory))
     assert done.returncode == 1
     assert "drmq node resume 3" in done.stderr
@@ -194,7 +194,7 @@ def test_node_is_stopped_and_started(three: Cluster) -> None:
     assert "stopped cleanly" in Path(three.nodes[1]["log"]).read_text()
     assert three.records("orders") == list(range(RECORDS))
     assert f"Node 1 serves at {kafka}" in three.local("node", "start", "1")
-    assert "was running already" in three.local("node", "start", "1")
+    assert "was already running" in three.local("node", "start", "1")
     assert eventually(three.is_healthy, timeout_s=30)
 
 
@@ -275,8 +275,8 @@ def test_cluster_grows_and_shrinks(three: Cluster) -> None:
     done = three.run("up", "--data-dir", str(three.directory))
     assert done.returncode == 1
     assert "was removed from the cluster" in done.stderr
-    assert f"`drmq node forget 4 --data-dir {three.directory}` leaves it out" in done.stderr
-    assert three.local("up", "--nodes", "3").count("was running already") == 3
+    assert f"`drmq node forget 4 --data-dir {three.directory}` so that it is not started again" in done.stderr
+    assert three.local("up", "--nodes", "3").count("was already running") == 3
 
 
 def test_node_alone_becomes_a_cluster(empty: Cluster) -> None:
@@ -313,7 +313,7 @@ def test_cluster_that_grew_from_one_node(empty: Cluster) -> None:
     assert "Node 2 serves" in empty.local("node", "start", "2")
     assert empty.records("orders") == list(range(RECORDS))
     again = empty.local("up", "--nodes", "3", "--host", "127.0.0.7")
-    assert "Nodes that were there keep their addresses." in again
+    assert "Existing nodes keep their addresses." in again
     assert "cluster add" not in again
     assert "rebalance" not in again
 
@@ -323,7 +323,7 @@ def test_up_of_too_few_names_whom_it_needs(three: Cluster) -> None:
     three.local("down")
     done = three.run("up", "--nodes", "1", "--data-dir", str(three.directory))
     assert done.returncode == 1
-    assert "Nodes 2, 3 of this cluster do not run" in done.stderr
+    assert "Nodes 2, 3 of this cluster are not running" in done.stderr
     assert f"`drmq up --data-dir {three.directory}` starts all" in done.stderr
     assert "after 1 s" in done.stderr
     assert three.states() == {1: "running", 2: "stopped", 3: "stopped"}
@@ -337,7 +337,7 @@ def test_failed_node_does_not_take_the_others_with_it(three: Cluster) -> None:
     identity.write_text("{}")
     done = three.run("up", "--data-dir", str(three.directory))
     assert done.returncode == 1
-    assert "Node 3 ended at once with exit code 1" in done.stderr
+    assert "Node 3 exited at once with code 1" in done.stderr
     assert "drmq.json" in done.stderr
     assert three.states() == {1: "running", 2: "running", 3: "stopped"}
 

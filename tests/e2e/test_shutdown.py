@@ -180,7 +180,7 @@ def test_second_signal_ends_at_once(broker: BrokerProcess) -> None:
         os.kill(broker.pid, signal.SIGTERM)
         eventually(lambda: "stopping: " in broker.log_text(), what="the first signal is seen")
         assert broker.terminate(5.0) == -signal.SIGTERM
-    assert "again: ending at once" in broker.log_text()
+    assert "again: exiting at once" in broker.log_text()
     broker.start().wait_ready()
     with RawClient(broker.bootstrap) as client:
         assert len(client.fetch_all("unread")) == 18

@@ -142,7 +142,7 @@ def test_a_schema_of_ones_own_is_checked(topics: Topics) -> None:
     reader = topics.spark.read.format("drmq").options(**options)
     assert "`columns`" in error_of(lambda: reader.schema("value string").load().collect())
     typed = topics.spark.read.format("drmq").options(**options, columns="value").schema("value string")
-    assert "`value` is string, and must be binary" in error_of(lambda: typed.load().collect())
+    assert "`value` is string, but must be binary" in error_of(lambda: typed.load().collect())
 
 
 def test_json_values(topics: Topics) -> None:
@@ -280,7 +280,7 @@ def test_wrong_options_are_named(topics: Topics) -> None:
     """Option, value and remedy reach the user through Spark."""
     topic = topics.create()
     text = error_of(lambda: topics.read(topic, subscrib="x", minPartitions="none").count())
-    assert "`subscrib` is not an option; perhaps `subscribe` is meant" in text
+    assert "`subscrib` is not an option; perhaps you meant `subscribe`" in text
     assert "`minPartitions` is 'none': allowed is a whole number above 0" in text
 
 
@@ -299,10 +299,10 @@ def test_a_broker_that_is_not_there(topics: Topics) -> None:
 def test_a_partition_that_is_not_named(topics: Topics) -> None:
     topic = topics.create(2)
     text = error_of(lambda: topics.read(topic, startingOffsets=json.dumps({topic: {"0": 0, "9": 0}})).count())
-    assert f"does not name {topic}-1" in text
-    assert f"names {topic}-9" in text
+    assert f"does not contain {topic}-1" in text
+    assert f"contains {topic}-9" in text
     text = error_of(lambda: topics.read(topic, assign=json.dumps({topic: [5]})).count())
-    assert "`assign` names partition 5" in text
+    assert "`assign` contains partition 5" in text
 
 
 def test_records_that_are_gone(topics: Topics) -> None:

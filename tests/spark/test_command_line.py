@@ -150,7 +150,7 @@ def test_the_shell(topics: Topics, orders: str) -> None:
     assert "COUNTED 15" in done.stdout
     assert "True" in done.stdout
     # A mistake is answered with its reason alone.
-    assert "`startingoffset` is not an option; perhaps `startingOffsets` is meant." in done.stderr
+    assert "`startingoffset` is not an option; perhaps you meant `startingOffsets`." in done.stderr
     assert "Traceback" not in done.stderr
 
 

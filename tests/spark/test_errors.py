@@ -53,7 +53,7 @@ def failure(action: Callable[[], Any]) -> str:
         ({"startingOffsets": '{"TOPIC":{"0":999}}'}, "which has offsets from 0 to 5. Choose one of these"),
         ({"startingOffsets": '{"TOPIC":{"1":0}}'}, "name every partition"),
         ({"subscribe": "nowhere"}, "Topic `nowhere` does not exist"),
-        ({"assign": '{"TOPIC":[0]}', "subscribe": "TOPIC"}, "`subscribe` and `assign` exclude each other; keep one"),
+        ({"assign": '{"TOPIC":[0]}', "subscribe": "TOPIC"}, "`subscribe` and `assign` cannot be combined; keep one"),
         ({"assign": '{"TOPIC":[7]}'}, "`assign` names partition 7"),
         (NOWHERE, "Cannot connect to 127.0.0.1:1: Connection refused. Is a broker running there? `kafka.bootstrap"),
         ({"timeoutMs": "9" * 15}, "allowed are milliseconds from 1 to 86400000"),
@@ -77,7 +77,7 @@ def test_a_batch_that_cannot_be_read(topics: Topics, options: dict[str, str], wo
     [
         ({"maxOffsetsPerTrigger": "-1"}, "`maxOffsetsPerTrigger` is '-1': allowed is a whole number above 0"),
         ({"maxOfsetsPerTrigger": "5"}, "perhaps `maxOffsetsPerTrigger` is meant"),
-        ({"endingOffsets": "latest"}, "this is a stream, which has no end"),
+        ({"endingOffsets": "latest"}, "applies to batches only; a stream has no end"),
         ({"subscribe": "nowhere"}, "Topic `nowhere` does not exist"),
         (NOWHERE, "Cannot connect to 127.0.0.1:1"),
         ({"valueFormat": "json", "valueSchema": "m map<string, int>"}, "`valueSchema` has map<string,int>"),
@@ -167,4 +167,4 @@ def test_damaged_records_are_named_by_their_place() -> None:
         broker.close()
     text = str(raised.value)
     assert "partition 0 of `orders` are damaged: the batch at offset 5 cannot be read: its checksum" in text
-    assert "`filter` can leave these offsets out" in text
+    assert "`filter` can exclude these offsets" in text

@@ -272,7 +272,7 @@ def test_a_topic_that_is_recreated_in_the_middle_of_a_batch(topics: Topics, coll
         admin.topics.delete(topic)
     topics.create(name=topic)
     topics.fill(topic, 3, start=10)
-    assert "`onTopicRecreated` = earliest" in failure_of(collect(values(topics.stream(topic))))
+    assert "`onTopicRecreated` to earliest" in failure_of(collect(values(topics.stream(topic))))
     found = collect(values(topics.stream(topic, onTopicRecreated="earliest"))).finish()
     assert found.numbers == [10, 11, 12]
 
@@ -312,7 +312,7 @@ def test_records_that_were_deleted_before_they_were_read(topics: Topics, collect
 
 def test_a_stream_has_no_end(topics: Topics, collect: Collect) -> None:
     topic = topics.create()
-    with pytest.raises(PySparkException, match="this is a stream, which has no end"):
+    with pytest.raises(PySparkException, match="applies to batches only; a stream has no end"):
         collect(values(topics.stream(topic, endingOffsets="latest"))).finish()
 
 

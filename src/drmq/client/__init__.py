@@ -1,13 +1,12 @@
-"""A small blocking client for administration, over our own wire code.
+"""A small blocking client for administration, on our own wire code.
 
-The command line must explain failures: which broker, which code, what to do next. It must keep
-deadlines, and start at once. So it speaks the protocol itself, one request at a time, through
-`connection`; `cluster` finds the broker that a question belongs to and tries again while that can
-help; `topics`, `configs`, `groups`, `brokers` and `replicas` turn answers into typed values, and
-`admin` puts them in one hand. What can go wrong is drawn in `errors`.
+The command line must explain failures: which broker, which error code, what to do next. It must respect deadlines, and
+start without delay. It therefore speaks the protocol itself, one request at a time, through `connection`. `cluster`
+finds the broker that is responsible for a request, and retries while that can help. `topics`, `configs`, `groups`,
+`brokers` and `replicas` turn responses into typed values, and `admin` combines them. `errors` lists the exceptions.
 
-Left out on purpose: producing and consuming (the command line uses confluent-kafka for these),
-encryption and authentication (they join with the broker's), and any thread.
+Not here: producing and consuming (the command line uses confluent-kafka for these), encryption and authentication (the
+broker does not have them yet), and threads.
 """
 
 from drmq.client.admin import Admin, ClusterInfo, LogDir

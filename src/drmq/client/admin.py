@@ -1,4 +1,4 @@
-"""The administration client: one object with everything the command line asks of a cluster.
+"""The administration client: one object with every request that the command line sends to a cluster.
 
     with Admin("localhost:9092") as admin:
         admin.topics.create(NewTopic("orders", partitions=3))
@@ -26,12 +26,12 @@ from drmq.model.address import Address
 from drmq.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 DISK_LEFT_BYTES_MIN = 100_000_000
-"""A disk with less room than this is nearly full, however small it is."""
+"""A disk with less free space than this is nearly full, whatever its size."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """A cluster's id, its controller and its brokers by id."""
+    """The id of a cluster, its controller, and its brokers by id."""
 
     cluster_id: str
     controller_id: int | None
@@ -40,7 +40,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A data directory of a broker: what its partitions take, and the room on its disk (-1 if not told)."""
+    """A data directory of a broker: the sizes of its partitions, and the size of its disk (-1 if not reported)."""
 
     broker_id: int
     path: str
@@ -80,7 +80,7 @@ class Admin:
         self._cluster.close()
 
     def describe_cluster(self) -> ClusterInfo:
-        """Who is in the cluster and serves; `brokers.all` names those that are fenced as well."""
+        """The brokers that serve. `brokers.all` also includes fenced brokers."""
 
         def ask(deadline: Deadline) -> ClusterInfo:
             answer = self._cluster.metadata(deadline, topics=[])
@@ -91,7 +91,7 @@ class Admin:
         return self._cluster.retry(ask)
 
     def log_dirs(self) -> list[LogDir]:
-        """The data directories of every broker; where there are several, of those that answer."""
+        """The data directories of every broker. If there are several brokers, those that do not answer are left out."""
 
         def ask(deadline: Deadline) -> list[LogDir]:
             self._cluster.metadata(deadline, topics=[])
@@ -101,7 +101,7 @@ class Admin:
                 try:
                     found += self._log_dirs_of(node_id, deadline.part(1 / (len(brokers) - position)))
                 except (Unreachable, DeadlineExceeded):
-                    # One that is dying or frozen must not hide what the others have.
+                    # A broker that is shutting down or frozen must not hide the results of the others.
                     if len(brokers) == 1:
                         raise
             return found
@@ -111,7 +111,7 @@ class Admin:
     def _log_dirs_of(self, node_id: int, deadline: Deadline) -> list[LogDir]:
         node = self._cluster.node(node_id, deadline)
         answer = node.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, deadline)
-        what = f"Broker {node_id} does not tell about its data directories"
+        what = f"Broker {node_id} does not report its data directories"
         if answer.error_code:
             raise refusal(answer.error_code, what)
         found = []

@@ -1,4 +1,4 @@
-"""The brokers of a cluster, those that are fenced too, the quorum that keeps its metadata, and who votes in it."""
+"""The brokers of a cluster, including fenced ones, and the quorum of its metadata with its voters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LISTENER_NAME = "KAFKA"
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker. One that is fenced belongs to the cluster, but leads nothing and is not shown to clients."""
+    """A broker. A fenced broker belongs to the cluster, but leads nothing and is not shown to clients."""
 
     node_id: int
     address: Address
@@ -41,11 +41,11 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A node's copy of the metadata, or of a partition. What the leader does not know is None.
+    """A node's replica of the metadata, or of a partition. None stands for what the leader does not know.
 
-    `directory_id` tells two lives of a node apart: with a new data directory it is a new one. `lag` is how
-    many offsets it is behind the leader. Times are those of the leader's clock in milliseconds; the leader
-    itself fetches from nobody.
+    `directory_id` identifies the data directory: a node with a new directory is a new replica. `lag` is the number of
+    offsets that it is behind the leader. Times are in milliseconds of the leader's clock; the leader itself does not
+    fetch.
     """
 
     node_id: int
@@ -58,7 +58,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """Who votes on the cluster's metadata or in a partition, who follows without a vote, and how far each one is."""
+    """The voters on the cluster's metadata or of a partition, the replicas without a vote, and their progress."""
 
     leader_id: int | None
     leader_epoch: int
@@ -68,19 +68,19 @@ class Quorum:
 
 
 class Brokers:
-    """Calls about brokers. Each raises `ClientError` and ends within the cluster's timeout."""
+    """Calls about brokers. Each raises `ClientError` and returns within the cluster's timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def all(self) -> Sequence[Broker]:
-        """All brokers by id, fenced ones too where the cluster can tell them (DescribeCluster v2)."""
+        """All brokers by id, including fenced ones if the cluster reports them (DescribeCluster v2)."""
 
         def ask(deadline: Deadline) -> Sequence[Broker]:
             request = DescribeClusterRequest(include_fenced_brokers=True)
             answer = self._cluster.ask_any(request, DescribeClusterResponse, deadline)
             if answer.error_code:
-                raise refusal(answer.error_code, "The cluster does not describe itself", answer.error_message)
+                raise refusal(answer.error_code, "The cluster cannot be described", answer.error_message)
             found = [
                 Broker(
                     broker.broker_id,
@@ -110,12 +110,12 @@ class Brokers:
                     if partition.error_code:
                         raise refusal(partition.error_code, what, partition.error_message)
                     return quorum_of(partition)
-            raise ClientError(f"{what}: the broker at {controller.address} says nothing about it")
+            raise ClientError(f"{what}: the broker at {controller.address} did not include it in its response")
 
         return self._cluster.retry(ask)
 
     def add_voter(self, broker: Broker, directory_id: bytes | None = None) -> None:
-        """Let a broker that follows the metadata vote on it; `directory_id` says in which of its lives, if known."""
+        """Let a broker that follows the metadata vote on it. `directory_id` is that of its data directory, if known."""
         request = AddRaftVoterRequest(
             cluster_id=None,
             voter_id=broker.node_id,
@@ -126,15 +126,15 @@ class Brokers:
         def ask(deadline: Deadline) -> None:
             request.timeout_ms = deadline.left_ms()
             answer = self._cluster.controller(deadline).call(request, AddRaftVoterResponse, deadline)
-            # It votes: perhaps since a first try whose answer was lost.
+            # It is a voter already, perhaps because of a first attempt whose response was lost.
             if answer.error_code and answer.error_code != ErrorCode.DUPLICATE_VOTER:
-                what = f"Broker {broker.node_id} cannot be given a vote about the metadata"
+                what = f"Broker {broker.node_id} cannot become a voter on the metadata"
                 raise refusal(answer.error_code, what, answer.error_message)
 
         self._cluster.retry(ask)
 
     def remove_voter(self, node_id: int, directory_id: bytes | None = None) -> None:
-        """Let a broker follow the metadata without a vote."""
+        """Remove a broker's vote on the metadata; it keeps following the metadata."""
         request = RemoveRaftVoterRequest(
             cluster_id=None, voter_id=node_id, voter_directory_id=directory_id or bytes(16)
         )
@@ -142,31 +142,31 @@ class Brokers:
         def ask(deadline: Deadline) -> None:
             answer = self._cluster.controller(deadline).call(request, RemoveRaftVoterResponse, deadline)
             if answer.error_code and answer.error_code != ErrorCode.VOTER_NOT_FOUND:
-                what = f"The vote of broker {node_id} about the metadata cannot be taken away"
+                what = f"The vote of broker {node_id} on the metadata cannot be removed"
                 raise refusal(answer.error_code, what, answer.error_message)
 
         self._cluster.retry(ask)
 
     def unregister(self, node_id: int) -> None:
-        """Begin to take a broker out of the cluster. It is gone from `all` once its partitions have moved away."""
+        """Begin to remove a broker from the cluster. It disappears from `all` when its partitions have moved away."""
 
         def ask(deadline: Deadline) -> None:
             request = UnregisterBrokerRequest(broker_id=node_id)
             answer = self._cluster.controller(deadline).call(request, UnregisterBrokerResponse, deadline)
             if answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED:
-                advice = "`drmq cluster members` lists those that there are."
+                advice = "`drmq cluster members` lists the brokers."
                 raise refusal(answer.error_code, f"There is no broker {node_id}", answer.error_message, advice)
             if answer.error_code:
                 raise refusal(answer.error_code, f"Broker {node_id} cannot be removed", answer.error_message)
 
-        # Asked for twice, the second time perhaps when it is gone already: then "there is none" would be a lie.
+        # Not repeatable: the second attempt may find the broker already removed, and would report a wrong error.
         self._cluster.retry(ask, repeatable=False)
 
 
 def quorum_of(found: DescribeQuorumResponsePartition) -> Quorum:
-    """The answer about one partition, with what it says by -1 said by None."""
-    everyone = [*found.current_voters, *found.observers]
-    ends = [replica.log_end_offset for replica in everyone if replica.replica_id == found.leader_id]
+    """The response about one partition, with None instead of -1."""
+    all_replicas = [*found.current_voters, *found.observers]
+    ends = [replica.log_end_offset for replica in all_replicas if replica.replica_id == found.leader_id]
     end = ends[0] if ends else None
     return Quorum(
         leader_id=_known(found.leader_id),
@@ -190,5 +190,5 @@ def _replica(found: DescribeQuorumResponseReplica, leader_end: int | None) -> Qu
 
 
 def _known(number: int) -> int | None:
-    """The protocol says -1 for what it does not know."""
+    """The number, or None for -1, by which the protocol says "unknown"."""
     return number if number >= 0 else None

@@ -1,13 +1,12 @@
-"""The brokers behind a list of bootstrap servers, and the one of them that a question must go to.
+"""The brokers behind a list of bootstrap servers, and which of them a request must go to.
 
-Administrative requests go to the controller, questions about a group to its coordinator, questions
-about a partition to its leader. Each of these moves while a cluster lives, so nothing is kept for
-long: an answer that says "not me", and a broker that does not answer at all, make `retry` ask again
-who it is, until the call's deadline.
+Administrative requests go to the controller, requests about a group to its coordinator, requests about a partition to
+its leader. Each of these roles moves during the life of a cluster, so nothing is cached for long: after a response that
+says "not here", or no response at all, `retry` looks up the responsible broker again, until the deadline of the call.
 
-Any broker can say who is who. The one that was asked may be dead, frozen, or cut off from the others
-and honestly wrong. So every broker that is known is a candidate, each gets only a share of the time,
-and one that failed or whose word turned out wrong goes to the end of the line.
+Every broker can answer such a lookup. But the broker that was asked may be dead, frozen, or partitioned from the others
+and out of date. Every known broker is therefore a candidate, each gets only a share of the time, and a broker that
+failed or whose answer turned out to be wrong moves to the end of the list.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ TIMEOUT_S = 10.0
 _BACKOFF_S = 0.1
 _BACKOFF_S_MAX = 1.0
 _ATTEMPT_SHARE = 0.5
-"""Of the time that is left, what one attempt may take where another broker may be the better one to ask."""
+"""The share of the remaining time that one attempt may take if another broker might be the better one to ask."""
 
 
 class Cluster:
-    """Connections to the brokers of one cluster, opened when needed. Owned by one thread; close it."""
+    """Connections to the brokers of one cluster, opened when needed. Owned by one thread, which closes it."""
 
     def __init__(self, bootstrap: str, *, client_id: str = "drmq-cli", timeout_s: float = TIMEOUT_S) -> None:
         try:
             self._bootstrap = parse_bootstrap(bootstrap)
         except ValueError as error:
             raise ClientError(f"Bootstrap servers {bootstrap!r}: {error}") from None
-        # Many clients that all begin with the first server of the list would be that server's problem.
+        # If all clients began with the first server of the list, that server would carry all the load.
         random.shuffle(self._bootstrap)
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -52,9 +51,9 @@ class Cluster:
         self._controller_id = -1
         self._was_reached = False
         self._source: Address | None = None
-        """Who answered the last question about who is who; asked first the next time."""
+        """The broker that answered the last lookup. It is asked first the next time."""
         self._failures: dict[Address, int] = {}
-        """Who failed, with the number of the last failure: the later, the further back in the line."""
+        """Brokers that failed, with the number of their last failure: the later, the further back in the list."""
         self._failure_count = 0
 
     def __enter__(self) -> Cluster:
@@ -74,21 +73,21 @@ class Cluster:
         """The deadline of a call that begins now."""
         return Deadline(self._timeout_s)
 
-    # ---- who is asked ---------------------------------------------------------------------------
+    # ---- choosing a broker ---------------------------------------------------------------------------
 
     def any_node(self, deadline: Deadline) -> Connection:
-        """A connection to whichever broker answers."""
+        """A connection to any broker that answers."""
         return self._try_each(lambda connection, share: connection, deadline)
 
     def ask_any(self, request: object, response_class: type[T], deadline: Deadline) -> T:
-        """The answer to a question that every broker can answer, from whichever does.
+        """The response to a request that every broker can answer, from the first broker that does.
 
-        It must be one that changes nothing, since several brokers may get it.
+        The request must not change anything, since several brokers may receive it.
         """
         try:
             return self._try_each(lambda connection, share: connection.call(request, response_class, share), deadline)
         except Unreachable as error:
-            error.was_question = True
+            error.was_read_only = True
             raise
 
     def node(self, node_id: int, deadline: Deadline) -> Connection:
@@ -97,22 +96,22 @@ class Cluster:
             self.metadata(deadline, topics=[])
         address = self._brokers.get(node_id)
         if address is None:
-            raise ClientError(f"Broker {node_id} is not there", code=ErrorCode.BROKER_NOT_AVAILABLE, retriable=True)
+            raise ClientError(f"Broker {node_id} is not available", code=ErrorCode.BROKER_NOT_AVAILABLE, retriable=True)
         return self._named(address, deadline)
 
     def controller(self, deadline: Deadline) -> Connection:
-        """A connection to the broker that changes topics; any broker where the cluster names none."""
+        """A connection to the controller; to any broker if the cluster names none."""
         self.metadata(deadline, topics=[])
         if self._controller_id not in self._brokers:
             return self.any_node(deadline)
         connection = self.node(self._controller_id, deadline)
-        # It is the first to know what it changes. Asked elsewhere, the next question may come too early there,
-        # and a topic that was just created would not exist.
+        # The controller is the first broker to know its own changes. On another broker, the next request might not see
+        # them yet: a topic that was just created would not exist.
         self._source = connection.address
         return connection
 
     def coordinator(self, group: str, deadline: Deadline) -> Connection:
-        """A connection to the broker that keeps this group."""
+        """A connection to the coordinator of this group."""
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])
         answer = self.ask_any(request, FindCoordinatorResponse, deadline)
         what = f"The coordinator of group `{group}` cannot be found"
@@ -125,28 +124,28 @@ class Cluster:
         return self._named(Address(answer.host, answer.port), deadline)
 
     def brokers(self) -> dict[int, Address]:
-        """The brokers that the last metadata named."""
+        """The brokers in the last metadata response."""
         return dict(self._brokers)
 
     def metadata(self, deadline: Deadline, topics: list[str] | None) -> MetadataResponse:
-        """What a broker knows of brokers and topics; None for all topics. Never creates one."""
+        """Metadata about brokers and topics, from any broker; None for all topics. Never creates a topic."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         answer = self.ask_any(request, MetadataResponse, deadline)
         if answer.error_code:
-            raise refusal(answer.error_code, "The cluster does not describe itself")
+            raise refusal(answer.error_code, "The cluster cannot be described")
         self._brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
         self._brokers_are_stale = False
         self._controller_id = answer.controller_id
         return answer
 
-    # ---- trying again ---------------------------------------------------------------------------
+    # ---- retrying ---------------------------------------------------------------------------
 
     def retry(self, action: Callable[[Deadline], T], *, repeatable: bool = True, deadline: Deadline | None = None) -> T:
-        """Run an action until it succeeds, fails for good, or its time is over.
+        """Run an action until it succeeds, fails permanently, or runs out of time.
 
-        An action that is not `repeatable` (creating, deleting) runs again only when it surely did nothing:
-        otherwise its second run would report what its first one did as an error.
+        An action that is not `repeatable` (creating, deleting) is repeated only if it certainly had no effect:
+        otherwise the second run would report the effect of the first one as an error.
         """
         deadline = deadline or self.deadline()
         backoff_s = _BACKOFF_S
@@ -157,14 +156,14 @@ class Cluster:
                 if not self._may_retry(error, repeatable, deadline) or deadline.left_s() <= backoff_s:
                     raise
                 if error.code in WRONG_NODE or isinstance(error, Unreachable | DeadlineExceeded):
-                    self.look_around()
+                    self.suspect_view()
             time.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
 
     def _attempt(self, deadline: Deadline) -> Deadline:
-        """The deadline of one run of an action. A broker that is frozen must leave time for its successor."""
+        """The deadline of one run of an action. A frozen broker must leave time for its successor."""
         if not self._brokers:
-            # With one broker a run may take all the time there is. Whether there is one must be known before.
+            # With a single broker, a run may take all the time, so the number of brokers must be known first.
             self.metadata(deadline, topics=[])
         return deadline.part(_ATTEMPT_SHARE) if len(self._brokers) > 1 else deadline
 
@@ -172,24 +171,24 @@ class Cluster:
         if not error.retriable or (error.grace_s is not None and deadline.elapsed_s() >= error.grace_s):
             return False
         if isinstance(error, Unreachable):
-            # A cluster that never answered is not there: say so now. One that did may be restarting.
-            return self._was_reached and (repeatable or not error.sent or error.was_question)
+            # If the cluster never answered, report that now. If it did, it may be restarting.
+            return self._was_reached and (repeatable or not error.sent or error.was_read_only)
         return repeatable or error.code in WRONG_NODE
 
-    def look_around(self, silent: Address | None = None) -> None:
-        """What was believed about the cluster was wrong: ask again, and someone else.
+    def suspect_view(self, unresponsive: Address | None = None) -> None:
+        """The cached view of the cluster was wrong: refresh it, from another broker.
 
-        Someone else than `silent`, a broker that did not answer; or than the one that told what was believed.
+        The broker to avoid is `unresponsive`, or else the one that provided the view.
         """
         self._brokers_are_stale = True
-        doubted = silent or self._source
-        if doubted is not None:
-            self._step_back(doubted)
+        suspect = unresponsive or self._source
+        if suspect is not None:
+            self._demote(suspect)
 
     # ---- connections ----------------------------------------------------------------------------
 
     def _try_each(self, use: Callable[[Connection, Deadline], T], deadline: Deadline) -> T:
-        """The first success of `use` with a connection to one candidate after the other."""
+        """The first success of `use`, with a connection to one candidate after the other."""
         candidates = self._candidates()
         failure: ClientError | None = None
         for position, address in enumerate(candidates):
@@ -198,7 +197,7 @@ class Cluster:
                 found = use(self._connection(address, share), share)
             except (Unreachable, DeadlineExceeded) as error:
                 failure = error
-                self._step_back(address)
+                self._demote(address)
             else:
                 self._source = address
                 self._failures.pop(address, None)
@@ -207,7 +206,7 @@ class Cluster:
         raise failure
 
     def _candidates(self) -> list[Address]:
-        """Every broker that is known, the most promising first."""
+        """Every known broker, the most promising first."""
         connected = [address for address, connection in self._connections.items() if connection.is_open]
         known = dict.fromkeys([*connected, *self._bootstrap, *self._brokers.values()])
         return sorted(
@@ -215,12 +214,12 @@ class Cluster:
             key=lambda address: (self._failures.get(address, 0), address != self._source, address not in connected),
         )
 
-    def _step_back(self, address: Address) -> None:
+    def _demote(self, address: Address) -> None:
         self._failure_count += 1
         self._failures[address] = self._failure_count
 
     def _named(self, address: Address, deadline: Deadline) -> Connection:
-        """A connection to one broker and no other, which leaves time to look for its successor."""
+        """A connection to exactly this broker, made in a share of the time so that its successor can still be tried."""
         has_others = any(other != address for other in self._brokers.values())
         try:
             return self._connection(address, deadline.part(_ATTEMPT_SHARE) if has_others else deadline)

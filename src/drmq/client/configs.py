@@ -1,4 +1,4 @@
-"""Settings that topics and brokers have at run time, and how to change those of a topic."""
+"""Settings of topics and brokers at run time, and changes of topic settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SET, _DELETE = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting with its value and where that comes from. A sensitive one has no value."""
+    """One setting with its value and the origin of the value. A sensitive setting has no value."""
 
     name: str
     value: str | None
@@ -53,7 +53,7 @@ class ConfigEntry:
 
 
 class Configs:
-    """Calls about settings. Each raises `ClientError` and ends within the cluster's timeout."""
+    """Calls about settings. Each raises `ClientError` and returns within the cluster's timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -97,7 +97,7 @@ class Configs:
     def alter_topic(
         self, name: str, changes: Mapping[str, str], resets: Sequence[str], *, validate_only: bool = False
     ) -> None:
-        """Set some of a topic's settings and put others back to what they fall back to."""
+        """Change some settings of a topic and reset others to their defaults."""
         configs = [
             IncrementalAlterConfigsRequestConfig(name=key, config_operation=_SET, value=value)
             for key, value in changes.items()

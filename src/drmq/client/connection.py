@@ -1,11 +1,11 @@
-"""One connection to one broker: a request out, its answer back, all within a deadline.
+"""One connection to one broker: sends requests and receives responses, within a deadline.
 
-Blocking, and mostly one request at a time: an administration client has nothing to gain from more.
-Who reads a lot sends a request ahead with `send` and takes its answer later with `receive`; answers
-come in the order of the requests, and may all be received into the same memory. The connection asks for
-the broker's versions once and then speaks the newest version of each API that both sides know.
+It blocks, and mostly handles one request at a time: an administration client would gain nothing from more. A caller
+that reads a lot can send a request early with `send` and take its response later with `receive`; responses arrive in
+the order of the requests, and can all be received into the same memory. The connection asks for the broker's versions
+once and then uses the newest version of each API that both sides know.
 
-After any failure the connection is closed, because the position in the stream of answers is lost.
+After any failure the connection is closed, because the position in the stream of responses is lost.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from drmq.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRespo
 T = TypeVar("T")
 
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
-"""An answer that claims to be longer is not an answer: most likely this is not a Kafka port."""
+"""A longer response is not plausible: most likely this is not a Kafka port."""
 
 _LENGTH = Struct(">i")
 
 _HUGE_PAGE_BYTES = 2 * 1024 * 1024
 
 _ATTEMPT_S_MIN = 0.5
-"""With less time than this an attempt is not worth making: what is left is then one attempt."""
+"""The minimum time of an attempt. If less is left, all of it goes to one attempt."""
 
 
 class Deadline:
-    """A moment after which a call has failed. Passed down, so that all steps of a call share one."""
+    """The time at which a call fails. All steps of a call share one deadline."""
 
     def __init__(self, timeout_s: float) -> None:
         self._began = time.monotonic()
@@ -47,9 +47,10 @@ class Deadline:
         self.timeout_s = timeout_s
 
     def part(self, share: float) -> Deadline:
-        """The deadline of one attempt, which has a share (0 to 1) of what is left, and at least a little.
+        """The deadline of one attempt: a share (0 to 1) of the remaining time, with a small minimum.
 
-        It belongs to the same call: its errors name the call's time, and it has begun when the call did.
+        It belongs to the same call: its errors name the timeout of the call, and `elapsed_s` counts from the call's
+        start.
         """
         part = Deadline(self.timeout_s)
         part._began = self._began
@@ -61,28 +62,28 @@ class Deadline:
         return time.monotonic() - self._began
 
     def left_s(self) -> float:
-        """Seconds that are left, 0 at the end."""
+        """The remaining seconds, 0 after the deadline."""
         return max(0.0, self._at - time.monotonic())
 
     def left_ms(self) -> int:
-        """What is left in whole milliseconds, for requests that tell a broker how long it may take; at least 1."""
+        """The remaining time in whole milliseconds, at least 1, for requests that carry a timeout."""
         return max(1, int(self.left_s() * 1000))
 
     def check(self, doing: str) -> float:
-        """Seconds that are left; raises `DeadlineExceeded` if there are none."""
+        """The remaining seconds. Raises `DeadlineExceeded` if there are none."""
         left = self.left_s()
         if left <= 0:
             raise DeadlineExceeded(
-                f"No answer within {self.timeout_s:g} s while {doing}",
+                f"No response within {self.timeout_s:g} s while {doing}",
                 code=ErrorCode.REQUEST_TIMED_OUT,
                 retriable=True,
-                advice="The broker may be overloaded or stopped; `drmq status` tells, `--timeout` waits longer.",
+                advice="The broker may be overloaded or stopped. Check `drmq status`, or use a longer `--timeout`.",
             )
         return left
 
 
 class Sent(NamedTuple):
-    """A request that is on its way: what is needed to understand its answer."""
+    """A request in flight: what is needed to decode its response."""
 
     api_key: int
     version: int
@@ -90,11 +91,11 @@ class Sent(NamedTuple):
 
 
 class ReceiveMemory:
-    """Memory that one large answer after the other is received into. Owned by one thread.
+    """Memory for large responses, reused for one after the other. Owned by one thread.
 
-    An answer that was received into this holds only until the next one is. Fresh memory for each costs
-    more than all else about receiving: it is cleared, handed out page by page, and begins anywhere, while the
-    system copies several times faster to the beginning of a page, and of a huge one at that.
+    A response in this memory is valid only until the next one is received. Fresh memory for each response would cost
+    more than everything else about receiving: the system zeroes it, maps it page by page, and places it anywhere,
+    whereas copying to the start of a page, and of a huge page in particular, is several times faster.
     """
 
     def __init__(self, size_kept_max: int) -> None:
@@ -102,29 +103,29 @@ class ReceiveMemory:
         self._kept: mmap.mmap | bytearray = bytearray()
 
     def take(self, size: int) -> memoryview:
-        """Room for `size` bytes: the same as last time, unless that is too small or `size` too large to keep."""
+        """A view of `size` bytes of the same memory as before, unless it is too small or `size` too large to keep."""
         if size > self._size_kept_max:
             return memoryview(bytearray(size))
         if len(self._kept) < size:
-            # The old one goes when its last view does. One page more, since a mapping need not begin with one.
+            # The old mapping is freed with its last view. One page more, since a mapping need not start at a huge page.
             page_count = -(-size // _HUGE_PAGE_BYTES) + 1
-            # Private: a process that is forked from this one has its own, and most systems have no huge pages to share.
+            # Private: a forked process gets its own copy, and most systems have no huge pages for shared memory.
             self._kept = mmap.mmap(-1, page_count * _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if hasattr(mmap, "MADV_HUGEPAGE"):
-                with suppress(OSError):  # A system without huge pages has the memory all the same.
+                with suppress(OSError):  # Without huge pages the memory works all the same.
                     self._kept.madvise(mmap.MADV_HUGEPAGE)
         return memoryview(self._kept)[:size]
 
 
 class Connection:
-    """A connection that is open and whose broker has told its versions. Owned by one thread."""
+    """An open connection whose broker has reported its versions. Owned by one thread."""
 
     def __init__(self, address: Address, client_id: str, deadline: Deadline) -> None:
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
         self._due_count = 0
-        """Requests that were sent and whose answers were not taken yet."""
+        """Requests that were sent and whose responses were not received yet."""
         self._versions: dict[int, tuple[int, int]] = {}
         self._socket = self._connect(deadline)
         try:
@@ -139,18 +140,18 @@ class Connection:
             opened = socket.create_connection(self.address, timeout=left)
         except TimeoutError:
             deadline.check(f"connecting to {self.address}")
-            raise Unreachable(f"Cannot connect to {self.address}: it does not answer") from None
+            raise Unreachable(f"Cannot connect to {self.address}: no response") from None
         except OSError as error:
             raise Unreachable(
                 f"Cannot connect to {self.address}: {error.strerror or error}",
-                advice="Is a broker running there? `drmq up` starts one, `--bootstrap` names another.",
+                advice="Is a broker running there? `drmq up` starts one; `--bootstrap` sets another address.",
             ) from None
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return opened
 
     def _learn_versions(self, deadline: Deadline) -> None:
         request = ApiVersionsRequest(client_software_name="drmq", client_software_version="1")
-        # Version 3 is understood since Kafka 2.4. A broker that does not know it answers in version 0, with an error.
+        # Kafka 2.4 and later know version 3. An older broker responds in version 0, with an error.
         frame = self._exchange(request, 3, deadline)
         try:
             if int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
@@ -161,60 +162,60 @@ class Connection:
         except ProtocolError as error:
             raise self._not_kafka(error) from None
         if answer.error_code:
-            raise refusal(answer.error_code, f"{self.address} does not tell its versions")
+            raise refusal(answer.error_code, f"{self.address} does not report its versions")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def _not_kafka(self, error: Exception) -> Unreachable:
         return Unreachable(
-            f"What answers at {self.address} does not speak the Kafka protocol: {error}",
-            advice="Check host and port.",
+            f"The server at {self.address} does not speak the Kafka protocol: {error}",
+            advice="Check the host and the port.",
         )
 
     def supports(self, api_key: ApiKey) -> bool:
         return api_key in self._versions
 
     def version_of(self, request_class: type, version_max: int = 32767) -> int:
-        """The newest version of a request that both sides know, and that is at most `version_max`."""
+        """The newest version of a request that both sides know, up to `version_max`."""
         spec = spec_of(request_class)
         name = ApiKey(spec.api_key).name
         theirs = self._versions.get(spec.api_key)
         if theirs is None:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"The broker at {self.address} does not offer {name}")
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"The broker at {self.address} does not support {name}")
         version = min(spec.last_version, theirs[1], version_max)
         if version < max(spec.first_version, theirs[0]):
             raise Refused(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"The broker at {self.address} speaks {name} in versions {theirs[0]} to {theirs[1]}, "
-                f"this client in {spec.first_version} to {min(spec.last_version, version_max)}",
+                f"The broker at {self.address} supports {name} in versions {theirs[0]} to {theirs[1]}, "
+                f"this client in versions {spec.first_version} to {min(spec.last_version, version_max)}",
             )
         return version
 
     def call(self, request: object, response_class: type[T], deadline: Deadline, version_max: int = 32767) -> T:
-        """Send a request and wait for its answer. Raises `ClientError`; codes inside the answer are the caller's."""
+        """Send a request and wait for its response, whose error codes the caller checks. Raises `ClientError`."""
         return self.receive(self.send(request, deadline, version_max), response_class, deadline)
 
     def send(self, request: object, deadline: Deadline, version_max: int = 32767) -> Sent:
-        """Send a request without waiting for its answer, which `receive` must take next."""
+        """Send a request without waiting for its response, which the caller takes with `receive`."""
         return self._send(request, self.version_of(type(request), version_max), deadline)
 
     def receive(
         self, sent: Sent, response_class: type[T], deadline: Deadline, memory: ReceiveMemory | None = None
     ) -> T:
-        """The answer to the oldest request that has none. Raises `ClientError`.
+        """The response to the oldest request without one. Raises `ClientError`.
 
-        Bytes in it are views of `memory`, if that is given.
+        Bytes in the response are views of `memory`, if given.
         """
         frame = self._receive_answer(sent, deadline, memory)
         try:
             _, answer = read_response(sent.api_key, sent.version, frame)
         except ProtocolError as error:
             self.close()
-            raise ClientError(f"The answer of {self.address} cannot be read: {error}") from None
+            raise ClientError(f"The response of {self.address} cannot be decoded: {error}") from None
         assert isinstance(answer, response_class), (type(answer), response_class)
         return answer
 
     def _exchange(self, request: object, version: int, deadline: Deadline) -> memoryview:
-        """The frame of the answer, without its size."""
+        """The frame of the response, without its length prefix."""
         return self._receive_answer(self._send(request, version, deadline), deadline)
 
     def _send(self, request: object, version: int, deadline: Deadline) -> Sent:
@@ -238,14 +239,14 @@ class Connection:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != sent.correlation_id:
             self.close()
-            raise self._not_kafka(ValueError(f"answer {correlation_id} to request {sent.correlation_id}"))
+            raise self._not_kafka(ValueError(f"response {correlation_id} to request {sent.correlation_id}"))
         return frame
 
     def _doing(self, sent: Sent) -> str:
-        return f"asking {self.address} for {ApiKey(sent.api_key).name}"
+        return f"requesting {ApiKey(sent.api_key).name} from {self.address}"
 
     def _broken(self, sent: Sent, error: OSError | ClientError, deadline: Deadline) -> ClientError:
-        """What to raise for a failure in the middle of a request; the connection is closed."""
+        """The error to raise for a failure in the middle of a request. Closes the connection."""
         self.close()
         if isinstance(error, ClientError):
             return error
@@ -254,7 +255,7 @@ class Connection:
                 deadline.check(self._doing(sent))
             except DeadlineExceeded as exceeded:
                 return exceeded
-            return Unreachable(f"{self.address} stopped answering", sent=True)
+            return Unreachable(f"{self.address} stopped responding", sent=True)
         return Unreachable(
             f"The connection to {self.address} broke while waiting for {ApiKey(sent.api_key).name}: "
             f"{error.strerror or error}",
@@ -265,43 +266,43 @@ class Connection:
         (length,) = _LENGTH.unpack(self._fill(memoryview(bytearray(4)), deadline, doing))
         if not 4 <= length <= RESPONSE_BYTES_MAX:
             raise self._not_kafka(ValueError(f"a frame of {length} bytes"))
-        # Fresh memory is only promised by the system until it is written to, so a length that a stranger
-        # claims costs nothing before the bytes are there.
+        # The system backs fresh memory with pages only when it is written, so a false length from an unknown server
+        # costs nothing before the bytes arrive.
         room = memoryview(bytearray(length)) if memory is None else memory.take(length)
         return self._fill(room, deadline, doing)
 
     def _fill(self, room: memoryview, deadline: Deadline, doing: str) -> memoryview:
-        """Receive as many bytes as there is room for."""
+        """Receive exactly as many bytes as fit into `room`."""
         filled = 0
         while filled < len(room):
             self._socket.settimeout(deadline.check(doing))
             size = self._socket.recv_into(room[filled:])
             if not size:
                 raise Unreachable(
-                    f"{self.address} closed the connection while {doing}",
+                    f"The broker closed the connection ({doing})",
                     sent=True,
-                    advice="The broker stopped, or it is cut off from most other nodes (`drmq cluster health` tells), "
-                    "or this is not a Kafka port.",
+                    advice="Either the broker stopped, or it has lost contact with most other nodes "
+                    "(check with `drmq cluster health`), or this is not a Kafka port.",
                 )
             filled += size
         return room
 
     @property
     def is_open(self) -> bool:
-        """Whether a request can be sent. A broker that hung up since the last answer is noticed here.
+        """Whether a request can be sent. Detects that the broker has closed the connection since the last response.
 
-        Noticed only by sending, it would leave the fate of the request open, and nobody would dare to send
-        it again: after every restart of a broker the next change of an idle client would fail.
+        If this were detected only by sending, it would be unknown whether the broker executed the request, so it could
+        not be repeated: after every restart of a broker the next change by an idle client would fail.
         """
         if self._socket.fileno() < 0:
             return False
         if self._due_count:
-            # What can be read now is an answer that somebody will take.
+            # The readable bytes may be a response that will still be received.
             return True
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if poll.poll(0):
-            # No answer is due, so this is the end of the stream, an error, or bytes that belong to nothing.
+            # No response is outstanding, so this is the end of the stream, an error, or unexpected bytes.
             self.close()
             return False
         return True

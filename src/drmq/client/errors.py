@@ -1,10 +1,10 @@
-"""What can go wrong for a client.
+"""The exceptions of the client.
 
 DrmqError
   ClientError          every failure of a call, with its wire code if there is one
     Unreachable        no broker could be reached, or the connection broke
-    DeadlineExceeded   the call's time was over before it was done
-    Refused            a broker answered, and the answer was an error
+    DeadlineExceeded   the deadline of the call passed
+    Refused            a broker responded with an error
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ RETRIABLE = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Codes of states that pass by themselves.
+"""Codes of temporary states.
 
-Kafka also calls UNKNOWN_TOPIC_OR_PARTITION and KAFKA_STORAGE_ERROR retriable. To a person at a
-prompt the first is the answer, and the second is a disk that will not mend while they wait.
+Kafka also calls UNKNOWN_TOPIC_OR_PARTITION and KAFKA_STORAGE_ERROR retriable. For a user at a prompt, the first is the
+result of the command, and the second is a disk that will not recover while they wait.
 """
 
 WRONG_NODE = frozenset(
@@ -51,16 +51,16 @@ WRONG_NODE = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""Codes of one who cannot do it now: someone else may, and must be looked for.
+"""Codes of a broker that cannot handle the request now: the responsible broker must be looked up again.
 
-They also say that nothing was done, so that even a call that must not run twice can be sent again.
+They also guarantee that the request had no effect, so that even a call that must not run twice can be repeated.
 """
 
 
 class ClientError(DrmqError):
-    """A call that failed: what happened, the wire code or None, whether trying again can help, and what to do next.
+    """A failed call: what happened, the wire code or None, whether retrying can help, and what to do next.
 
-    `grace_s` is how long after the beginning of a call trying again can help; None is as long as the call may take.
+    `grace_s`: for how many seconds after the start of a call retrying can help; None if until the call's deadline.
     """
 
     def __init__(
@@ -79,23 +79,23 @@ class ClientError(DrmqError):
 
 
 class Unreachable(ClientError):
-    """No broker answered the door, or the line broke. `sent` says whether a broker may have the request.
+    """No broker could be reached, or the connection broke. `sent`: a broker may have received the request.
 
-    `was_question` says that the request was one that changes nothing, so that it does not matter who has it.
+    `was_read_only`: the request changes nothing, so it does not matter whether a broker received it.
     """
 
     def __init__(self, message: str, *, sent: bool = False, advice: str = "") -> None:
         super().__init__(message, retriable=True, advice=advice)
         self.sent = sent
-        self.was_question = False
+        self.was_read_only = False
 
 
 class DeadlineExceeded(ClientError):
-    """The time of the call was over."""
+    """The deadline of the call passed."""
 
 
 class Refused(ClientError):
-    """A broker's answer, with its code; the broker's own words if it sent any."""
+    """An error response of a broker, with its code, and the broker's own message if it sent one."""
 
     def __init__(self, code: ErrorCode, message: str, *, advice: str = "") -> None:
         super().__init__(message, code=code, retriable=code in RETRIABLE, advice=advice)
@@ -103,7 +103,7 @@ class Refused(ClientError):
 
 
 def error_code(number: int) -> ErrorCode:
-    """The code with this number; one that a newer broker invented counts as UNKNOWN_SERVER_ERROR."""
+    """The code with this number; UNKNOWN_SERVER_ERROR for numbers that this version does not know."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -111,7 +111,7 @@ def error_code(number: int) -> ErrorCode:
 
 
 def refusal(number: int, what: str, said: str | None = None, advice: str = "") -> Refused:
-    """The exception for an error code in an answer. `what` is the sentence, `said` the broker's own words."""
+    """The exception for an error code in a response. `what` is the sentence, `said` the broker's own message."""
     code = error_code(number)
     if code is ErrorCode.UNKNOWN_SERVER_ERROR and number != code:
         what = f"{what} (code {number}, which this version does not know)"

@@ -1,4 +1,4 @@
-"""Consumer groups as an administrator sees them: who is in them, and how far they have read."""
+"""Administration of consumer groups: their members and committed offsets."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from drmq.wire.messages.offset_fetch import (
 )
 
 _BY_NAME_VERSION_MAX = 9
-"""The last version of OffsetCommit and OffsetFetch that names topics by name; a group may know deleted ones."""
+"""The last version of OffsetCommit and OffsetFetch with topic names, which are needed for topics that were deleted."""
 
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group in a list."""
+    """A group as listed."""
 
     group_id: str
     state: str
@@ -55,7 +55,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One consumer of a group and the partitions that it holds."""
+    """One consumer of a group and the partitions assigned to it."""
 
     member_id: str
     instance_id: str | None
@@ -66,7 +66,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group with its members. `protocol` is the name of the assignor, empty while nobody is in."""
+    """A group with its members. `protocol` is the name of the assignor, empty while the group has no members."""
 
     group_id: str
     state: str
@@ -76,13 +76,13 @@ class Group:
 
     @property
     def is_active(self) -> bool:
-        """Whether someone is reading: then offsets cannot be changed from outside."""
+        """Whether the group has members; offsets cannot be changed from outside then."""
         return self.state not in ("Empty", "Dead")
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far a group has read a partition: the next offset to read."""
+    """The committed offset of a group in a partition: the next offset to read."""
 
     offset: int
     leader_epoch: int
@@ -90,7 +90,7 @@ class Committed:
 
 
 class Groups:
-    """Calls about groups. Each raises `ClientError` and ends within the cluster's timeout."""
+    """Calls about groups. Each raises `ClientError` and returns within the cluster's timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -100,7 +100,7 @@ class Groups:
 
         def ask(deadline: Deadline) -> Sequence[GroupSummary]:
             self._cluster.metadata(deadline, topics=[])
-            # By id: a group that moves to another coordinator meanwhile is listed by both.
+            # By id: a group that moves to another coordinator in the meantime is listed by both.
             found: dict[str, GroupSummary] = {}
             for node_id in self._cluster.brokers():
                 answer = self._cluster.node(node_id, deadline).call(ListGroupsRequest(), ListGroupsResponse, deadline)
@@ -112,7 +112,7 @@ class Groups:
         return self._cluster.retry(ask)
 
     def describe(self, group_id: str) -> Group:
-        """One group; raises `Refused` with GROUP_ID_NOT_FOUND if it is not there."""
+        """One group. Raises `Refused` with GROUP_ID_NOT_FOUND if it does not exist."""
 
         def ask(deadline: Deadline) -> Group:
             coordinator = self._cluster.coordinator(group_id, deadline)
@@ -120,7 +120,7 @@ class Groups:
             for found in coordinator.call(request, DescribeGroupsResponse, deadline).groups:
                 if found.error_code:
                     raise group_refusal(found.error_code, group_id, found.error_message)
-                # Before version 6 a group that is not there is described as a dead one.
+                # Before version 6, a group that does not exist is described as dead.
                 if found.group_state == "Dead":
                     raise group_refusal(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
                 return _group(found)
@@ -129,11 +129,11 @@ class Groups:
         return self._cluster.retry(ask)
 
     def offsets(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """What the group has committed, for every partition."""
+        """The committed offsets of the group, by partition."""
 
         def ask(deadline: Deadline) -> dict[TopicPartition, Committed]:
             coordinator = self._cluster.coordinator(group_id, deadline)
-            # Both forms are filled; the version that is spoken decides which one is sent.
+            # Both forms are filled; the negotiated version decides which one is sent.
             request = OffsetFetchRequest(
                 group_id=group_id, topics=None, groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
             )
@@ -153,9 +153,9 @@ class Groups:
         return self._cluster.retry(ask)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout_s: float | None = None) -> None:
-        """Set the group's offsets from outside; brokers refuse it while the group has members.
+        """Set the group's offsets from outside. Brokers refuse this while the group has members.
 
-        `timeout_s` is for callers to whom this matters less than what they do besides.
+        `timeout_s` overrides the timeout, for callers that do not want to wait long for it.
         """
         topics = [
             OffsetCommitRequestTopic(
@@ -182,7 +182,7 @@ class Groups:
         self._cluster.retry(ask, deadline=None if timeout_s is None else Deadline(timeout_s))
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what the group committed for these partitions."""
+        """Delete the group's committed offsets for these partitions."""
         topics = [
             OffsetDeleteRequestTopic(
                 name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
@@ -204,7 +204,7 @@ class Groups:
         self._cluster.retry(ask)
 
     def delete(self, group_id: str) -> None:
-        """Delete an empty group with all that it committed."""
+        """Delete a group without members, and its committed offsets."""
 
         def ask(deadline: Deadline) -> None:
             coordinator = self._cluster.coordinator(group_id, deadline)
@@ -217,10 +217,10 @@ class Groups:
 
 
 def group_refusal(number: int, group_id: str, said: str | None = None) -> ClientError:
-    """The error for a group, in words that tell what to do next."""
+    """The error for a group, with advice."""
     thing = f"Group `{group_id}`"
     if number == ErrorCode.GROUP_ID_NOT_FOUND:
-        return refusal(number, f"{thing} does not exist", advice="`drmq group ls` lists what is there.")
+        return refusal(number, f"{thing} does not exist", advice="`drmq group ls` lists all groups.")
     if number in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS):
         return refusal(
             ErrorCode.NON_EMPTY_GROUP if number == ErrorCode.UNKNOWN_MEMBER_ID else number,
@@ -242,9 +242,9 @@ def _group(found: DescribeGroupsResponseGroup) -> Group:
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in a consumer's assignment: version, topics with their partitions, the assignor's own bytes.
+    """The partitions in a consumer's assignment: version, topics with their partitions, user data of the assignor.
 
-    These bytes come from a client and pass through the broker unread, so they may be anything.
+    These bytes come from a client and the broker does not check them, so they may be anything.
     """
     found = []
     try:
@@ -266,13 +266,11 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 
 def _committed(topic: str, partitions: Iterable[OffsetFetchResponsePartition]) -> dict[TopicPartition, Committed]:
-    """An offset of -1 says that nothing is committed, and is left out."""
+    """The committed offsets of a topic. An offset of -1 means that nothing is committed, and is left out."""
     found = {}
     for entry in partitions:
         if entry.error_code:
-            raise refusal(
-                entry.error_code, f"The offset of partition {entry.partition_index} of `{topic}` is not known"
-            )
+            raise refusal(entry.error_code, f"The offset of partition {entry.partition_index} of `{topic}` is unknown")
         if entry.committed_offset >= 0:
             place = TopicPartition(topic, entry.partition_index)
             found[place] = Committed(entry.committed_offset, entry.committed_leader_epoch, entry.metadata or "")

@@ -1,9 +1,8 @@
-"""Why nothing moves: the errors behind reads and writes that a Kafka client silently tries again.
+"""Why there is no progress: the errors behind reads and writes that a Kafka client silently retries.
 
-Clients take errors such as KAFKA_STORAGE_ERROR for states that pass and go on trying. A person who
-waits wants to know. `reads` asks for the next records as a consumer does. `writes` sends a batch
-whose checksum is wrong on purpose: a broker that takes appends refuses it as corrupt and keeps
-nothing of it, any other answers with what really stands in the way.
+Clients treat errors such as KAFKA_STORAGE_ERROR as temporary and keep retrying. A waiting user wants to know the
+reason. `reads` requests the next records as a consumer does. `writes` sends a batch with a deliberately wrong checksum:
+a broker that accepts appends rejects it as corrupt and stores nothing; any other response is the actual problem.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, 
 T = TypeVar("T")
 
 _BY_NAME_VERSION_MAX = 12
-"""The last version of Fetch and Produce that names topics by name."""
+"""The last version of Fetch and Produce with topic names."""
 
 _READ_BYTES = 1 << 20
 _ACKS_ALL = -1
-_TAKES_APPENDS = frozenset({ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
-"""What a broker says to the corrupt batch if nothing else is wrong."""
+_ACCEPTS_APPENDS = frozenset({ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
+"""The responses to the corrupt batch if nothing else is wrong."""
 
 
 class Probes:
-    """Questions that are asked once, without trying again. Each raises `ClientError` if there is no answer at all."""
+    """Requests that are sent once, without retries. Each raises `ClientError` if there is no response at all."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -68,7 +67,7 @@ class Probes:
         return found
 
     def writes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ClientError]:
-        """The partitions that take no records now, each with the reason."""
+        """The partitions that accept no records now, each with the reason."""
 
         def ask(
             leader: Connection, share: Sequence[TopicPartition], deadline: Deadline
@@ -92,7 +91,7 @@ class Probes:
 
         found: dict[TopicPartition, ClientError] = {}
         for place, (code, said) in self._ask(partitions, ask, found).items():
-            if code not in _TAKES_APPENDS:
+            if code not in _ACCEPTS_APPENDS:
                 found[place] = topic_refusal(code, place.topic, said, partition=place.partition, doing="be written")
         return found
 
@@ -102,7 +101,7 @@ class Probes:
         ask: Callable[[Connection, Sequence[TopicPartition], Deadline], dict[TopicPartition, T]],
         found: dict[TopicPartition, ClientError],
     ) -> dict[TopicPartition, T]:
-        """The leaders' answers; what has no leader or is not there goes to `found`."""
+        """The leaders' responses. Partitions that have no leader or do not exist go to `found`."""
         deadline = self._cluster.deadline()
         wanted = list(partitions)
         described = self._cluster.metadata(deadline, topics=sorted({place.topic for place in wanted})).topics
@@ -120,7 +119,7 @@ class Probes:
 
 
 def _corrupt_batch() -> bytes:
-    # Here, because what compresses batches takes time to import and is not needed when all is well.
+    # Imported here, because the compression libraries take time to import and are rarely needed.
     from drmq.records import Record, encode_batch
 
     batch = bytearray(encode_batch([Record(Offset(0), 0, None, b"probe", ())]))

@@ -1,9 +1,8 @@
-"""Where the replicas of partitions are and which of them leads: elections, moves to other brokers, replica groups.
+"""Replicas and leaders of partitions: elections, moves to other brokers, replica groups.
 
-A move goes on by itself once it is accepted: `reassign` returns as soon as the controller has it, and
-`reassignments` tells what is still under way. Partitions of one call succeed and fail one by one, so
-these calls return what was refused, each partition with its reason, and raise only when the call as
-a whole did not get through.
+A move continues in the cluster once it is accepted: `reassign` returns as soon as the controller has accepted it, and
+`reassignments` lists the moves in progress. Partitions of one call succeed and fail individually, so these calls return
+the refused partitions with their reasons, and raise only if the call as a whole failed.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _KEEP_FACTOR_FROM = 1
 
 @dataclass(frozen=True, slots=True)
 class Elections:
-    """What became of the elections that were asked for: new leaders, those that led already, and why others failed."""
+    """The results of elections: new leaders, partitions that needed no election, and failures with reasons."""
 
     elected: tuple[TopicPartition, ...] = ()
     not_needed: tuple[TopicPartition, ...] = ()
@@ -52,7 +51,7 @@ class Elections:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A move that is under way. `replicas` has all that hold the partition now or will: the old and the new."""
+    """A move in progress. `replicas` contains both the old and the new replicas."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -60,21 +59,20 @@ class Reassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Where the partition will be when the move is over."""
+        """The replicas after the move."""
         return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
 
 
 class Replicas:
-    """Calls about replicas. Each raises `ClientError` and ends within the cluster's timeout."""
+    """Calls about replicas. Each raises `ClientError` and returns within the cluster's timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def elect(self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False) -> Elections:
-        """Let the first replica of each partition lead; None for all partitions.
+        """Elect the first replica of each partition as its leader; None for all partitions.
 
-        With `unclean`, let any live replica lead where none that is in sync is left, at the price of the
-        records that it does not have.
+        With `unclean`, elect any live replica where no in-sync one is left. Records that it does not have are lost.
         """
         wanted = None if partitions is None else sorted(set(partitions))
         topics = None
@@ -87,7 +85,8 @@ class Replicas:
             controller = self._cluster.controller(deadline)
             if unclean and controller.version_of(ElectLeadersRequest) < _UNCLEAN_FROM:
                 raise Refused(
-                    ErrorCode.UNSUPPORTED_VERSION, f"The broker at {controller.address} has no unclean elections"
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"The broker at {controller.address} does not support unclean elections",
                 )
             request = ElectLeadersRequest(_UNCLEAN if unclean else _PREFERRED, topics, deadline.left_ms())
             answer = controller.call(request, ElectLeadersResponse, deadline)
@@ -105,14 +104,15 @@ class Replicas:
     def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int]], *, may_change_factor: bool = True
     ) -> dict[TopicPartition, ClientError]:
-        """Begin to move partitions to these brokers, the preferred leader first; what was refused, with the reason.
+        """Begin to move partitions to these brokers, preferred leader first. Returns refused partitions with the
+        reasons.
 
-        With `may_change_factor` false a partition is refused that would have more or fewer replicas than now.
+        With `may_change_factor` false, a change of the number of replicas is refused.
         """
         return self._alter({place: list(replicas) for place, replicas in targets.items()}, may_change_factor)
 
     def cancel(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ClientError]:
-        """End moves and go back to where the partitions were; what was refused, with the reason."""
+        """Cancel moves and return to the previous replicas. Returns refused partitions with the reasons."""
         return self._alter(dict.fromkeys(partitions), may_change_factor=True)
 
     def _alter(
@@ -135,10 +135,10 @@ class Replicas:
             controller = self._cluster.controller(deadline)
             version = controller.version_of(AlterPartitionReassignmentsRequest)
             if not may_change_factor and version < _KEEP_FACTOR_FROM:
-                # It would not see the condition, and do what was not wanted.
+                # The broker would ignore the condition, and might change the number of replicas.
                 raise Refused(
                     ErrorCode.UNSUPPORTED_VERSION,
-                    f"The broker at {controller.address} cannot be told to keep the number of replicas",
+                    f"The broker at {controller.address} cannot guarantee the number of replicas during a move",
                 )
             request = AlterPartitionReassignmentsRequest(deadline.left_ms(), may_change_factor, topics)
             answer = controller.call(request, AlterPartitionReassignmentsResponse, deadline)
@@ -151,11 +151,11 @@ class Replicas:
             }
             return _refused(targets, results)
 
-        # Asked for twice, a move is one move. A second cancellation finds nothing to cancel.
+        # Repeating a move has no further effect. A repeated cancellation would find nothing to cancel.
         return self._cluster.retry(ask, repeatable=None not in targets.values())
 
     def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Reassignment]:
-        """The moves under way, of these partitions or of all. A partition that does not move is left out."""
+        """The moves in progress, of these partitions or of all. Partitions that do not move are left out."""
         topics = None
         if partitions is not None:
             topics = [
@@ -183,9 +183,9 @@ class Replicas:
         return self._cluster.retry(ask)
 
     def quorum(self, place: TopicPartition) -> Quorum:
-        """Who is in a partition's replica group and how far each one is, from its leader.
+        """The members of a partition's replica group and their progress, from its leader.
 
-        Apache Kafka tells this of the metadata only.
+        Apache Kafka reports this only for the metadata.
         """
 
         def ask(deadline: Deadline) -> Quorum:
@@ -200,7 +200,7 @@ class Replicas:
         return self._cluster.retry(ask)
 
     def quorums(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Quorum]:
-        """The replica groups of many partitions. One without a leader, or whose leader does not answer, is left out."""
+        """The replica groups of many partitions, without those that have no leader or whose leader does not respond."""
         wanted = sorted(set(partitions))
         deadline = self._cluster.deadline()
         described = self._cluster.retry(
@@ -226,7 +226,7 @@ class Replicas:
 def _ask_quorums(
     leader: Connection, places: Sequence[TopicPartition], deadline: Deadline
 ) -> dict[TopicPartition, Quorum | ClientError]:
-    """What a leader says about its partitions, or why it does not."""
+    """What a leader reports about its partitions, or why it does not."""
     topics = [
         DescribeQuorumRequestTopic(topic, [DescribeQuorumRequestPartition(index) for index in indexes])
         for topic, indexes in by_topic(places).items()
@@ -235,7 +235,8 @@ def _ask_quorums(
     if answer.error_code:
         raise refusal(answer.error_code, "Replica groups cannot be described", answer.error_message)
     found: dict[TopicPartition, Quorum | ClientError] = {
-        place: ClientError(f"The broker at {leader.address} says nothing about {place}") for place in places
+        place: ClientError(f"The broker at {leader.address} did not include {place} in its response")
+        for place in places
     }
     for topic in answer.topics:
         for entry in topic.partitions:
@@ -250,13 +251,13 @@ def _ask_quorums(
 
 
 _Result = tuple[int, str | None]
-"""A code and the broker's words, for one partition."""
+"""An error code and the broker's message, for one partition."""
 
 
 def _check_controller(code: int, said: str | None) -> None:
-    """Raise if a partition's result is that of the whole call: someone else is the controller and must be asked."""
+    """Raise if a partition's result concerns the whole call: the broker is not the controller, so it must be found."""
     if code == ErrorCode.NOT_CONTROLLER:
-        raise refusal(code, "The broker that was asked is not the controller any more", said)
+        raise refusal(code, "The broker is no longer the controller", said)
 
 
 def _elections(results: Mapping[TopicPartition, _Result]) -> Elections:
@@ -277,10 +278,10 @@ def _election_refusal(place: TopicPartition, code: int, said: str | None) -> Cli
     what = f"Partition {place.partition} of topic `{place.topic}` keeps its leader"
     advice = f"`drmq topic describe {place.topic}` shows its replicas and which of them are in sync."
     if code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE:
-        return refusal(code, what, said or "its first replica is not there, or not in sync yet", advice)
+        return refusal(code, what, said or "its first replica is unavailable or not in sync yet", advice)
     if code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
         what = f"Partition {place.partition} of topic `{place.topic}` gets no leader"
-        return refusal(code, what, said or "no replica that may lead is there", advice)
+        return refusal(code, what, said or "no eligible replica is available", advice)
     return topic_refusal(code, place.topic, said, partition=place.partition, doing="get another leader")
 
 
@@ -291,7 +292,7 @@ def _refused(
     for place in sorted(targets):
         if place not in results:
             refused[place] = ClientError(
-                f"The broker did not say what became of partition {place.partition} of topic `{place.topic}`"
+                f"The broker did not report a result for partition {place.partition} of topic `{place.topic}`"
             )
             continue
         code, said = results[place]
@@ -307,5 +308,5 @@ def _move_refusal(place: TopicPartition, replicas: list[int] | None, code: int, 
         return refusal(code, f"{thing} is not being moved")
     if code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and replicas is not None:
         what = f"{thing} cannot be moved to brokers {', '.join(map(str, replicas)) or '(none)'}"
-        return refusal(code, what, said, "`drmq status` shows the brokers that are there.")
+        return refusal(code, what, said, "`drmq status` lists the brokers.")
     return topic_refusal(code, place.topic, said, partition=place.partition, doing="be moved")

@@ -1,4 +1,4 @@
-"""Topics, their settings and their offsets, as an administrator sees them."""
+"""Administration of topics, their settings and their offsets."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ T = TypeVar("T")
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
-"""Questions that `offsets` answers in place of a time: the end, the start, the newest record's offset."""
+"""Special values that `offsets` accepts instead of a time: the end, the start, the offset of the newest record."""
 
 _BROKER_DEFAULT = -1
 
 STOPPED_ADVICE = (
-    "`drmq status` shows the brokers that are there. If its own is, the node's log says why the partition was stopped, "
-    "and `drmq log verify` on the node's data directory finds the damage."
+    "`drmq status` lists the available brokers. If its broker is among them, the node's log contains the reason why "
+    "the partition was stopped, and `drmq log verify` on the node's data directory finds damage."
 )
 STORAGE_ADVICE = (
-    "The node's log says what is wrong; `drmq log verify` on the node's data directory finds damage, "
-    "`drmq status` a full disk."
+    "The node's log contains the reason. `drmq log verify` on the node's data directory finds damage, "
+    "`drmq status` reports a full disk."
 )
 
 LEADER_GRACE_S = 2.0
-"""How long a partition that nobody else can lead may be without its leader before that is the answer.
+"""How long to wait for the leader of a partition with a single replica before reporting that it has none.
 
-Where there are other replicas one of them will be elected, and that is waited for as long as the call may take.
+With more replicas, one of them will be elected, and the call waits for that until its deadline.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Where a partition lives. `leader` is None while it has none; `offline` replicas are on brokers that are down."""
+    """Placement of a partition. `leader` is None if it has none; `offline` replicas are on brokers that are down."""
 
     index: int
     leader: int | None
@@ -76,7 +76,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic and its partitions in order. `error` is why a broker cannot describe it, so that it has none."""
+    """A topic and its partitions in order. `error` is why the broker cannot describe it; it has no partitions then."""
 
     name: str
     topic_id: TopicId
@@ -87,14 +87,14 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAt:
-    """An answer of ListOffsets: the offset, and the timestamp of its record (-1 where there is none)."""
+    """A result of ListOffsets: the offset, and the timestamp of its record (-1 if there is none)."""
 
     offset: int
     timestamp: int
 
 
 class Bounds(NamedTuple):
-    """The first offset of a partition, and the one that the next record will get."""
+    """The first offset of a partition, and the offset of the next record."""
 
     start: int
     end: int
@@ -102,7 +102,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be created; -1 takes the broker's default."""
+    """A topic to be created; -1 stands for the broker's default."""
 
     name: str
     partitions: int = _BROKER_DEFAULT
@@ -111,13 +111,13 @@ class NewTopic:
 
 
 class Topics:
-    """Calls about topics. Each raises `ClientError` and ends within the cluster's timeout."""
+    """Calls about topics. Each raises `ClientError` and returns within the cluster's timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def all(self) -> Sequence[Topic]:
-        """All topics, internal ones too, by name."""
+        """All topics, including internal ones, by name."""
 
         def ask(deadline: Deadline) -> Sequence[Topic]:
             answer = self._cluster.metadata(deadline, topics=None)
@@ -126,7 +126,7 @@ class Topics:
         return self._cluster.retry(ask)
 
     def describe(self, name: str) -> Topic:
-        """One topic; raises `Refused` with UNKNOWN_TOPIC_OR_PARTITION if it is not there."""
+        """One topic. Raises `Refused` with UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
 
         def ask(deadline: Deadline) -> Topic:
             for found in self._cluster.metadata(deadline, topics=[name]).topics:
@@ -138,7 +138,7 @@ class Topics:
         return self._cluster.retry(ask)
 
     def create(self, topic: NewTopic, *, validate_only: bool = False) -> int:
-        """Create a topic, or only check that it could be; the number of its partitions."""
+        """Create a topic, or only check that it could be created. Returns the number of its partitions."""
         wanted = CreateTopicsRequestTopic(
             name=topic.name,
             num_partitions=topic.partitions,
@@ -153,12 +153,12 @@ class Topics:
                 if result.error_code:
                     raise topic_refusal(result.error_code, topic.name, result.error_message, doing="be created")
                 return result.num_partitions
-            raise ClientError(f"The broker did not say whether it created topic `{topic.name}`")
+            raise ClientError(f"The broker did not report whether it created topic `{topic.name}`")
 
         return self._cluster.retry(ask, repeatable=validate_only)
 
     def delete(self, name: str) -> None:
-        """Delete a topic with all its records."""
+        """Delete a topic and all its records."""
 
         def ask(deadline: Deadline) -> None:
             request = DeleteTopicsRequest(
@@ -188,10 +188,11 @@ class Topics:
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, OffsetAt]:
-        """For each partition the first offset at or after a time in ms, or for `LATEST`, `EARLIEST`, `MAX_TIMESTAMP`.
+        """For each partition the first offset at or after a time in ms, or that of `LATEST`, `EARLIEST`,
+        `MAX_TIMESTAMP`.
 
-        A time after the last record has no offset: its answer has offset -1. With `read_committed` the
-        end is where the first open transaction begins.
+        For a time after the last record, the offset is -1. With `read_committed`, the end is the start of the first
+        open transaction.
         """
 
         def ask(
@@ -222,16 +223,16 @@ class Topics:
         return self._at_leaders(list(wanted), ask)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Where each partition begins and ends now."""
+        """The current start and end of each partition."""
         places = list(partitions)
-        # The start first: retention may raise it between the two questions, and then a range is a little too long.
-        # In the other order it could end before it begins.
+        # The start first: retention may raise it between the two requests, which makes a range slightly too long. In
+        # the other order, a range could end before it begins.
         starts = self.offsets(dict.fromkeys(places, EARLIEST))
         ends = self.offsets(dict.fromkeys(places, LATEST))
         return {place: Bounds(starts[place].offset, ends[place].offset) for place in places}
 
     def trim(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records before an offset (-1: all of them); the first offset that is left, for each partition."""
+        """Delete the records before an offset (-1: all). Returns the first remaining offset of each partition."""
 
         def ask(leader: Connection, part: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
             topics = [
@@ -262,7 +263,7 @@ class Topics:
         partitions: Sequence[TopicPartition],
         ask: Callable[[Connection, Sequence[TopicPartition], Deadline], dict[TopicPartition, T]],
     ) -> dict[TopicPartition, T]:
-        """Ask each partition's leader about its share, and put the answers together."""
+        """Ask each leader about its partitions, and combine the results."""
 
         def ask_all(deadline: Deadline) -> dict[TopicPartition, T]:
             found: dict[TopicPartition, T] = {}
@@ -285,7 +286,7 @@ class Topics:
 
 
 def leader_of(place: TopicPartition, described: Iterable[MetadataResponseTopic]) -> int | ClientError:
-    """The broker that leads a partition according to an answer of Metadata, or why there is none."""
+    """The leader of a partition according to a Metadata response, or the reason why there is none."""
     for topic in described:
         if topic.name != place.topic:
             continue
@@ -307,8 +308,8 @@ def _leaderless(place: TopicPartition, replicas: Sequence[int]) -> ClientError:
     return refusal(
         ErrorCode.LEADER_NOT_AVAILABLE,
         f"Partition {place.partition} of topic `{place.topic}` has no leader: too few of its replicas "
-        f"(on brokers {', '.join(map(str, replicas))}) are there to elect one",
-        advice="`drmq status` shows the brokers that are there; it goes on by itself when most of these are.",
+        f"(on brokers {', '.join(map(str, replicas))}) are available to elect one",
+        advice="`drmq status` lists the available brokers. A leader is elected when most replicas are available.",
     )
 
 
@@ -321,21 +322,23 @@ def topic_refusal(
     doing: str = "be used",
     advice: str = "",
 ) -> ClientError:
-    """The error for a topic or one of its partitions, in words that tell what to do next: `advice`, if it is given."""
+    """The error for a topic or one of its partitions, with `advice` or a default one."""
     thing = f"Topic `{topic}`" if partition is None else f"Partition {partition} of topic `{topic}`"
     if number == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        advice = "`drmq topic ls` lists what is there."
+        advice = "`drmq topic ls` lists all topics."
         if partition is not None:
             advice = f"`drmq topic describe {topic}` lists its partitions."
         return refusal(number, f"{thing} does not exist", advice=advice)
     if number == ErrorCode.TOPIC_ALREADY_EXISTS:
-        return refusal(number, f"{thing} exists already", advice=f"`drmq topic describe {topic}` shows it.")
+        return refusal(number, f"{thing} already exists", advice=f"`drmq topic describe {topic}` shows it.")
     if number == ErrorCode.LEADER_NOT_AVAILABLE and partition is None:
-        return refusal(number, f"{thing} has no partitions yet", said, "It is being created, or its node has trouble.")
+        return refusal(
+            number, f"{thing} has no partitions yet", said, "It is being created, or its node is in trouble."
+        )
     if number == ErrorCode.LEADER_NOT_AVAILABLE:
         return refusal(number, f"{thing} has no leader: it is stopped, or its broker is down", said, STOPPED_ADVICE)
     if number == ErrorCode.KAFKA_STORAGE_ERROR:
-        what = f"{thing} cannot {doing}" if said else f"{thing} cannot {doing}: its broker cannot use its files"
+        what = f"{thing} cannot {doing}" if said else f"{thing} cannot {doing}: its broker cannot access its files"
         return refusal(number, what, said, advice or STORAGE_ADVICE)
     if number == ErrorCode.OFFSET_OUT_OF_RANGE:
         return refusal(number, f"{thing} does not have this offset", advice=f"`drmq offsets {topic}` shows its range.")
@@ -362,7 +365,7 @@ def _topic(found: MetadataResponseTopic) -> Topic:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions in the form of requests: under their topics."""
+    """Partitions grouped by topic, as requests need them."""
     found: dict[str, list[int]] = defaultdict(list)
     for place in partitions:
         found[place.topic].append(place.partition)

@@ -1,9 +1,9 @@
-"""The only place that builds: configuration, wiring, command line and `main`.
+"""Configuration, wiring, command line and `main`: the only package that constructs a node.
 
-Everything below this package takes values and gives values. Here they are read from flags,
-environment and files (`config`, `settings`), put together into a running node (`node`), run in
-the background as a small local cluster (`local`), and offered to a person (`cli`). `logs` says
-where log lines go and in which form. `docs` writes the reference pages from the same definitions.
+The packages below this one take values and return values. This package reads those values from flags, environment and
+files (`config`, `settings`), builds a running node from them (`node`), runs nodes in the background as a small local
+cluster (`local`), and provides the command line (`cli`). `logs` decides where log lines go and in which format. `docs`
+generates the reference pages from the same definitions.
 
-Nothing is imported here: `drmq --help` must not pay for a broker it does not start.
+This module imports nothing: `drmq --help` must not load a broker that it does not start.
 """

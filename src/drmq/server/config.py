@@ -1,13 +1,13 @@
-"""How a node is set up, and where each of its values came from.
+"""The configuration of a node, and where each of its values came from.
 
-`ServerConfig` is what the rest of the server sees. `load` makes one from four places: flags beat
-environment beats file beats default. Every value keeps its origin, so that a wrong one can be
-reported with the place to mend it (`variable DRMQ_PORT`, `node.toml line 7`), and so that
-`drmq server --print-config` can answer the question that follows every surprise: *who set this?*
+`ServerConfig` is what the rest of the server sees. `load` makes one from four sources: flags override environment
+variables, variables override the file, the file overrides defaults. Every value keeps its origin, so that an error
+names the place to correct (`variable DRMQ_PORT`, `node.toml line 7`), and so that `drmq server --print-config` can show
+where a surprising value was set.
 
-A key in the file that nobody knows is an error: the file is ours, and a typing mistake there would
-otherwise silently run with a default. An unknown `DRMQ_*` variable is only a warning: the
-environment belongs to others too (Kubernetes makes such variables for a service named `drmq`).
+An unknown key in the file is an error: the file is ours, and a typing mistake would otherwise silently run with a
+default. An unknown `DRMQ_*` variable is only a warning: other programs set variables too (Kubernetes creates some for a
+service named `drmq`).
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from drmq.server.settings import BadValue, Setting, settings_of
 
 VARIABLE_PREFIX = "DRMQ_"
 OTHER_VARIABLES = frozenset({"DRMQ_BOOTSTRAP", "DRMQ_CONFIG"})
-"""Variables that are ours without being settings of a server."""
+"""Variables of DRMQ that are not settings of a server."""
 
 
 class ConfigError(DrmqError):
-    """A configuration that cannot be used. The text says which value, from where, why, and what is allowed."""
+    """An invalid configuration. The text says which value, where it was set, why it is wrong, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One node: who it is, where it listens, where its data is, and the options of its parts."""
+    """One node: its id, its addresses, its data directory, and the options of its parts."""
 
     node_id: Annotated[int, Range(0, 2**31 - 1)] = 1
     """Number of this node, unique in its cluster. It belongs to the data directory: do not change it later."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. `0.0.0.0` listens everywhere and then needs `advertise`; there is no encryption yet."""
+    """Address to listen on. `0.0.0.0` listens on every address and requires `advertise`; no encryption yet."""
 
     port: Annotated[int, Range(0, 65535)] = 9092
-    """Port of the Kafka protocol; 0 takes a free one and says which."""
+    """Port for Kafka clients; 0 picks a free one and logs it."""
 
     advertise: str | None = None
-    """Address that clients are told to connect to, `HOST` or `HOST:PORT`. Without it, where the node listens."""
+    """Address that clients are told to connect to, `HOST` or `HOST:PORT`. Default: where the node listens."""
 
     data_dir: Path = Path("drmq-data")
-    """Directory of everything the node keeps; made if missing, and locked against a second process."""
+    """Directory for everything that the node stores; created if missing, and locked against a second process."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """How much the node says on standard error."""
+    """The least severe level that is logged, on standard error."""
 
     log_format: Literal["text", "json"] = "text"
-    """Log lines for people, or one JSON object a line for machines."""
+    """Log lines as text, or one JSON object per line."""
 
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     broker: BrokerOptions = field(default_factory=BrokerOptions)
@@ -71,7 +71,7 @@ class ServerConfig:
             if self.host in WILDCARD_HOSTS:
                 raise InvalidOption(
                     "advertise",
-                    f"host {self.host!r} listens on every address, so clients must be told which one to use; "
+                    f"host {self.host!r} listens on every address, so the address that clients use must be set; "
                     "set `advertise` to a name or address of this machine",
                 )
             return
@@ -83,7 +83,7 @@ class ServerConfig:
             raise InvalidOption("advertise", f"{self.advertise!r} is not an address that a client can connect to")
 
     def advertised_address(self, bound_port: int) -> tuple[str, int]:
-        """Host and port that clients are told, once the port that was really bound is known."""
+        """Host and port that are advertised to clients, given the port that was bound."""
         host, port = split_address(self.advertise or self.host)
         return host, bound_port if port is None else port
 
@@ -94,7 +94,7 @@ TABLES: dict[str, type] = {
     "broker": BrokerOptions,
     "listener": ListenerOptions,
 }
-"""The tables of a configuration file, with the class that each fills."""
+"""The tables of a configuration file, each with the class that it fills."""
 
 
 def all_settings() -> dict[str, Setting]:
@@ -109,7 +109,7 @@ def all_settings() -> dict[str, Setting]:
 
 @dataclass(frozen=True, slots=True)
 class Sourced:
-    """A value and the place it came from, as a person would say it."""
+    """A value and its origin, in words."""
 
     value: Any
     origin: str
@@ -117,7 +117,7 @@ class Sourced:
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration, the origin of each of its values by setting name, and what looked odd on the way."""
+    """A configuration, the origin of each value by setting name, and warnings."""
 
     config: ServerConfig
     values: dict[str, Sourced]
@@ -125,9 +125,9 @@ class LoadedConfig:
 
 
 def load(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None) -> LoadedConfig:
-    """The configuration from these places, the first given beating the later. Raises `ConfigError`.
+    """The configuration from these sources; earlier arguments override later ones. Raises `ConfigError`.
 
-    `flags` has setting names as keys and holds only what was given on the command line.
+    `flags` contains only what was given on the command line, by setting name.
     """
     settings = all_settings()
     values = {name: Sourced(setting.default, "default") for name, setting in settings.items()}
@@ -188,7 +188,7 @@ def _from_file(path: Path, settings: dict[str, Setting]) -> dict[str, Sourced]:
                 guess = _did_you_mean(key, in_table) or _did_you_mean(key, settings)
                 raise ConfigError(f"There is no setting {key!r} in [{table}] ({where}).{guess}")
             if setting.table != table:
-                raise ConfigError(f"The setting {setting.name!r} ({where}) belongs into [{setting.table}].")
+                raise ConfigError(f"The setting {setting.name!r} ({where}) belongs in [{setting.table}].")
             found[setting.name] = _parse(setting, raw, where)
     return found
 
@@ -197,13 +197,13 @@ def _unknown_table(path: Path, text: str, name: str, settings: dict[str, Setting
     where = _place(path, text, None, name)
     setting = settings.get(name.replace("-", "_"))
     if setting is not None:
-        return f"The setting {name!r} ({where}) must stand in the table [{setting.table}]."
+        return f"The setting {name!r} ({where}) must be in the table [{setting.table}]."
     guess = _did_you_mean(name, TABLES) or _did_you_mean(name, settings)
     return f"There is no table or setting {name!r} ({where}).{guess} Tables: {', '.join(f'[{t}]' for t in TABLES)}."
 
 
 def _place(path: Path, text: str, table: str | None, key: str) -> str:
-    """Where `key` stands in the file. tomllib forgets lines, so this looks again; without luck, only the key."""
+    """The line of `key` in the file, or only the key if not found. tomllib reports no lines, so this searches."""
     current: str | None = None
     wanted = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
     for number, line in enumerate(text.splitlines(), start=1):
@@ -227,7 +227,7 @@ def _build(values: dict[str, Sourced], settings: dict[str, Setting]) -> ServerCo
     try:
         broker = BrokerOptions(**tables["broker"])
         listener = ListenerOptions(**tables["listener"])
-        # First without its place in a cluster: that is told from an address that has been checked.
+        # First without the cluster options: these are derived from an address that has been checked.
         config = ServerConfig(**tables["server"], broker=broker, listener=listener)
         node = NodeAddress(config.node_id, config.host, config.port, config.advertise)
         return replace(config, cluster=cluster_options(ClusterSettings(**tables["cluster"]), node))

@@ -1,8 +1,8 @@
-"""The reference pages, as far as they can be made from definitions.
+"""Generates the parts of the reference pages that follow from definitions in the code.
 
-`python -m drmq.server.docs` rewrites what stands between the marks in `docs/reference/configuration.md`,
-`docs/reference/command-line.md` and `docs/reference/spark-options.md`; the prose around is written by
-hand. A test compares, so a setting, a command or an option that is not in the manual does not pass.
+`python -m drmq.server.docs` rewrites the section between the markers in `docs/reference/configuration.md`,
+`docs/reference/command-line.md` and `docs/reference/spark-options.md`; the text around it is written by hand. A test
+compares the pages with the code, so a setting, command or option that is missing from the manual fails the build.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ START = "<!-- made by python -m drmq.server.docs: {name} -->"
 END = "<!-- end of {name} -->"
 HELP_WIDTH = 100
 SETTINGS_HEADING = "Broker settings"
-"""Where the help of `drmq server` comes to the settings that the page about configuration lists."""
+"""The heading in the help of `drmq server` from which on the options are listed on the configuration page instead."""
 
 
 def configuration() -> str:
-    """Every setting, in a table for each table of the file."""
+    """All settings, as one Markdown table for each table of the configuration file."""
     settings = all_settings()
     parts = []
     for table in TABLES:
@@ -59,7 +59,7 @@ def command_line() -> str:
 
 
 def all_commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command with the words that call it, groups before what is in them."""
+    """Every command with the words that invoke it; a group comes before its commands."""
     root = click.Context(drmq)
     for name in COMMANDS:
         command = drmq.get_command(root, name)
@@ -71,7 +71,7 @@ def all_commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
 
 
 def spark_options() -> str:
-    """Every option of the Spark data source, in a table for each use."""
+    """All options of the Spark data source, as one Markdown table for each kind of use."""
     tables = (
         ("Reading and writing", lambda use: bool(use & Use.READ) and bool(use & Use.WRITE)),
         ("Reading", lambda use: use == Use.READ),
@@ -98,11 +98,11 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "command-line.md": ("commands", command_line),
     "spark-options.md": ("options", spark_options),
 }
-"""Each page: the name of its made section, and what makes it."""
+"""For each page: the name of its generated section, and the function that generates it."""
 
 
 def updated(page: str, text: str) -> str:
-    """The page with its made section as it should be now."""
+    """The page with its generated section replaced by the current one."""
     name, make = PAGES[page]
     start, end = START.format(name=name), END.format(name=name)
     before, found, rest = text.partition(start)
@@ -113,7 +113,7 @@ def updated(page: str, text: str) -> str:
 
 
 def main(folder: Path) -> int:
-    """Rewrite the pages in a folder."""
+    """Rewrite the pages in `folder`."""
     for page in PAGES:
         path = folder / page
         path.write_text(updated(page, path.read_text()))

@@ -1,4 +1,4 @@
-"""Whether all is well with a cluster: what `drmq cluster health` says, and `drmq up` waits for."""
+"""The health of a cluster: what `drmq cluster health` reports and what `drmq up` waits for."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ if TYPE_CHECKING:
     from drmq.client import Admin, Broker, ClientError, Partition, Reassignment, Topic
     from drmq.model import TopicPartition
 
-NO_CONTROLLER = "there is no controller, so nothing can be created or changed"
+NO_CONTROLLER = "there is no controller"
+NO_CONTROLLER_EFFECT = "so nothing can be created or changed"
 _ANSWER_TIMEOUT_S = 2.0
 
 
 def observe(admin: Admin, timeout_s: float) -> dict[str, Any]:
-    """The health of a cluster as facts, by asking every node. Raises `ClientError` if none answers."""
+    """The health of a cluster as a dictionary, found by asking every node. Raises `ClientError` if no node answers."""
     controller = admin.describe_cluster().controller_id
     brokers = admin.brokers.all()
     topics = admin.topics.all()
-    answering = who_answers(brokers, timeout_s)
+    answering = answering_brokers(brokers, timeout_s)
     absent = {broker.node_id for broker in brokers} - answering
-    # It is the controller that is asked, and only where somebody is missing can a move wait for anyone.
+    # Only the controller knows the reassignments. A move can be blocked only while a node is unreachable.
     moving = admin.replicas.reassignments() if absent and controller not in (None, *absent) else {}
     return judged([broker.node_id for broker in brokers], answering, topics, controller, moving)
 
 
 def unreachable(error: ClientError) -> dict[str, Any]:
-    """The health of a cluster of which no node answers."""
+    """The health of a cluster in which no node answers."""
     lists: dict[str, Any] = {key: [] for key in ("brokers", "missing", "leaderless", "under_replicated", "waiting")}
     return {"status": "down", "reason": str(error).rstrip("."), "controller": None, **lists}
 
 
-def who_answers(brokers: Sequence[Broker], timeout_s: float) -> set[int]:
-    """The brokers that are there. What others tell of one that died may be out of date, and stays so while there is no
+def answering_brokers(brokers: Sequence[Broker], timeout_s: float) -> set[int]:
+    """The brokers that answer. The metadata about a dead broker may be out of date, and stays so as long as there is no
     controller to fence it."""
     return {broker.node_id for broker in brokers if not broker.is_fenced and _answers(broker, timeout_s)}
 
 
-def not_there(node_ids: Sequence[int]) -> str:
-    """Who is missing, in words."""
-    return f"node {node_ids[0]} is not there" if len(node_ids) == 1 else f"nodes {_ids(node_ids)} are not there"
+def unreachable_text(node_ids: Sequence[int]) -> str:
+    """A text that says which nodes are unreachable."""
+    return f"node {node_ids[0]} is unreachable" if len(node_ids) == 1 else f"nodes {_ids(node_ids)} are unreachable"
 
 
 def _answers(broker: Broker, timeout_s: float) -> bool:
-    """Whether a broker takes a connection and says what it speaks."""
+    """Whether a broker accepts a connection and reports its API versions."""
     from drmq.client import ClientError, Connection, Deadline
 
     try:
@@ -60,10 +61,10 @@ def judged(
     controller: int | None,
     moving: Mapping[TopicPartition, Reassignment] | None = None,
 ) -> dict[str, Any]:
-    """What is to be said of a cluster of these brokers, of which some answer, with partitions on their way.
+    """The health of a cluster with these brokers, of which some answer, and with these reassignments in progress.
 
-    A partition without most of its replicas cannot agree on a leader, whatever was last heard of it. One that is to
-    move to a node that is not there waits for it; others move meanwhile.
+    A partition without a majority of its replicas cannot have a leader, whatever its last known leader was. A partition
+    that is to move to an unreachable node waits for that node; other partitions move meanwhile.
     """
     rows: list[dict[str, Any]] = []
     for topic in topics:
@@ -78,7 +79,7 @@ def judged(
             for partition in topic.partitions
         ]
         if topic.error is not None and not topic.partitions:
-            # A broker cannot even name its partitions.
+            # The broker cannot even list the partitions of this topic.
             rows.append({"topic": topic.name, "partition": None, "leader": None, "replicas": [], "in_sync": []})
     leaderless = [row for row in rows if row["leader"] is None]
     behind = [row for row in rows if row["leader"] is not None and len(row["in_sync"]) < len(row["replicas"])]
@@ -90,11 +91,11 @@ def judged(
     ]
     problems = []
     if missing:
-        problems.append(not_there(missing))
+        problems.append(unreachable_text(missing))
     if controller in brokers and controller not in answering:
         controller = None
     if controller is None:
-        problems.append(NO_CONTROLLER)
+        problems.append(f"{NO_CONTROLLER}, {NO_CONTROLLER_EFFECT}")
     if leaderless:
         problems.append(f"{_have(len(leaderless))} no leader")
     if behind:
@@ -132,7 +133,7 @@ def _can_lead(partition: Partition, answering: Collection[int]) -> bool:
 
 
 def trouble_among(found: Mapping[str, Any], nodes: Collection[int]) -> str | None:
-    """What is wrong although these nodes run; None where all that is wrong is that others do not."""
+    """The problem that remains although these nodes run; None if the only problem is that other nodes do not run."""
     unseen = [node_id for node_id in nodes if node_id not in found["brokers"]]
     leaderless = [row for row in found["leaderless"] if _most(row["replicas"], nodes)]
     behind = [
@@ -141,12 +142,12 @@ def trouble_among(found: Mapping[str, Any], nodes: Collection[int]) -> str | Non
         if any(node_id in nodes and node_id not in row["in_sync"] for node_id in row["replicas"])
     ]
     if unseen:
-        return f"node {unseen[0]} is not there"
+        return f"node {unseen[0]} is unreachable"
     if found["controller"] is None:
-        return "there is no controller"
+        return NO_CONTROLLER
     if leaderless:
         return f"{_have(len(leaderless))} no leader"
-    return f"{_have(len(behind))} replicas that catch up" if behind else None
+    return f"{_have(len(behind))} replicas that are catching up" if behind else None
 
 
 def _most(replicas: Sequence[int], nodes: Collection[int]) -> bool:

@@ -1,21 +1,21 @@
-"""Nodes on this machine that run in the background: what `drmq up`, `down` and `node` work on.
+"""Nodes that run in the background on this machine: what `drmq up`, `down` and `node` work on.
 
 A directory holds everything of such a cluster:
 
-    DIR/cluster.json          {"nodes": [{"id", "pid", "kafka", "host", "port", "peer_port", "data_dir", "log",
-                                          "founder", "config"}]}
-    DIR/node-1/data/          what the node keeps
-    DIR/node-1/server.log     what the node says
+    DIR/cluster.json                 {"nodes": [{"id", "pid", "kafka", "host", "port", "peer_port", "data_dir", "log",
+                                                 "founder", "config"}]}
+    DIR/node-1/data/                 the data directory of the node
+    DIR/node-1/server.log            the log of the node
 
-`cluster.json` is written as soon as a node has a process, so that an `up` which is itself killed
-leaves nothing that `down` cannot find. It is replaced as a whole, so a reader never sees half of
-it. `pid` is null while a node is stopped.
+`cluster.json` is written as soon as a node has a process, so that even after an `up` that was killed, `down` finds
+every process. The file is replaced as a whole, so a reader never sees half of it. `pid` is null while a node is
+stopped.
 
-Nodes that are started together form the cluster: they are its *founders*, and know each other. Nodes
-that come later join it, and know the founders. One node alone has no port for peers (`peer_port` is
-null); when others are to join, it is started again with one.
+Nodes that are started together form the cluster: they are its *founders*, and know each other. Nodes that are added
+later join it, and know the founders. A single node has no port for peers (`peer_port` is null); when other nodes are
+to join, it is restarted with one.
 
-No process is touched before it has been seen to be ours: see `processes`.
+No process is signalled before its command line was checked: see `processes`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from drmq.server.local_nodes import (
 )
 from drmq.server.ports import check_port
 from drmq.server.processes import (
+    EXIT_REMOVED,
     end_process,
     log_tail,
     signal_ours,
@@ -55,16 +56,14 @@ STOP_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 10.0
 _HEALTHY_TIMEOUT_S = 20.0
 _SETTLE_S = 1.0
-"""How long a node that cannot serve yet is watched: what is wrong with it alone shows at once."""
+"""How long to watch a node that cannot serve yet: a problem of the node itself shows at once."""
 _DOUBTFUL_S = 20.0
-"""How long a node is watched that may serve or not: it has somebody to join, who may have no vote."""
+"""How long to watch a node that may or may not serve: it has a node to join, but that node may have no vote."""
 _POLL_S = 0.05
-_REMOVED = "was removed from the cluster"
-"""What a node says that is not wanted any more."""
 
 
 Report = Callable[[str], None]
-"""Told now and then how far a start is, in words for a person."""
+"""Called from time to time with a text that describes the progress of a start."""
 
 
 def _silence(text: str) -> None:
@@ -72,13 +71,13 @@ def _silence(text: str) -> None:
 
 
 class LocalCluster:
-    """The nodes of one directory. Use within `locked`, so that two commands do not work on one directory."""
+    """The nodes in one directory. Use it within `locked`, so that two commands do not work on the same directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
         self._file = self.directory / "cluster.json"
         self.trouble: str | None = None
-        """After a start: why the cluster is not healthy although its nodes serve, if it was not within a while."""
+        """After a start: why the cluster did not become healthy in time although its nodes serve; None if it did."""
 
     # ---- the directory and its file -------------------------------------------------------------
 
@@ -88,7 +87,7 @@ class LocalCluster:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other commands out; they wait. What was made here and is empty is removed at the end."""
+        """Make other commands wait. At the end, remove directories that were created here and are empty."""
         made = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
         handle = self._lock()
         try:
@@ -112,11 +111,11 @@ class LocalCluster:
                     return handle
             except FileNotFoundError:
                 pass
-            # Whoever had the lock has removed the file with it: this one locks nothing.
+            # The previous holder of the lock has deleted the file, so this lock excludes no other process.
             os.close(handle)
 
     def _remove_empty(self, made: list[Path]) -> None:
-        """Leave no empty directories behind a start that failed; what a node has written stays."""
+        """Remove empty directories after a failed start. Anything that a node has written stays."""
         try:
             for node in self.directory.glob("node-*"):
                 for path in (node / "data", node):
@@ -127,21 +126,21 @@ class LocalCluster:
                 for path in made:
                     path.rmdir()
         except OSError:
-            # Not empty: there is something to keep.
+            # Not empty, so it is kept.
             return
 
     def read(self) -> list[LocalNode]:
-        """The nodes that the file names, by id; none if there is no file."""
+        """The nodes in the file, by id; empty if there is no file."""
         try:
             content = json.loads(self._file.read_text())
             return sorted((from_json(node) for node in content["nodes"]), key=lambda node: node.node_id)
         except FileNotFoundError:
             return []
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LocalError(f"{self._file} cannot be read ({error!r}). Mend or remove it.") from None
+            raise LocalError(f"{self._file} cannot be read ({error!r}). Correct or remove it.") from None
 
     def write(self, nodes: Sequence[LocalNode]) -> None:
-        """Replace the file as a whole."""
+        """Replace the file atomically."""
         content = {"nodes": [to_json(node) for node in nodes]}
         temporary = self._file.with_suffix(".json.new")
         with temporary.open("w") as file:
@@ -151,13 +150,13 @@ class LocalCluster:
         temporary.replace(self._file)
 
     def node(self, node_id: int) -> LocalNode:
-        """One node, or `LocalError` with those that there are."""
+        """One node. Raises `LocalError` with the ids that exist."""
         nodes = self.read()
         for node in nodes:
             if node.node_id == node_id:
                 return node
         there = ", ".join(str(node.node_id) for node in nodes) or "none"
-        raise LocalError(f"There is no node {node_id} in {self.directory}; there are: {there}.")
+        raise LocalError(f"There is no node {node_id} in {self.directory}. Existing nodes: {there}.")
 
     def _replace(self, changed: LocalNode) -> None:
         nodes = [node for node in self.read() if node.node_id != changed.node_id]
@@ -173,13 +172,12 @@ class LocalCluster:
         config: Path | None = None,
         report: Report = _silence,
     ) -> list[tuple[LocalNode, str]]:
-        """Let nodes 1 to `count` run, or all that are known. When this returns they serve, and the cluster is healthy
-        as far as these nodes can make it so; if that takes too long, `trouble` says why.
+        """Start nodes 1 to `count`, or all known nodes. When this returns, they serve and the cluster is healthy as far
+        as these nodes can make it so; if that takes too long, `trouble` says why.
 
-        What became of each: `started`, `joined` if there was a cluster without it, `running` if it was before, or
-        `paused`, which is left as it is. `port` is
-        that of the first node: None to keep the one of last time (or 9092), 0 for free ones. Nodes that are known
-        keep theirs.
+        The outcome for each node: `started`; `joined` if the cluster existed without it; `running` if it ran before; or
+        `paused`, in which case it stays paused. `port` is that of the first node: None for the previous one (or 9092),
+        0 for free ones. Known nodes keep theirs.
         """
         known = {node.node_id: node for node in self.read()}
         wanted = range(1, count + 1) if count is not None else (sorted(known) or [1])
@@ -193,7 +191,7 @@ class LocalCluster:
         ]
         started = self._start(starting, {**known, **nodes})
         nodes |= {node_id: found.node for node_id, found in started.items()}
-        # Whoever is paused cannot be waited for, neither to serve nor to be seen by the others.
+        # Paused nodes cannot serve and cannot be discovered by the others, so they are not waited for.
         awake = [nodes[node_id] for node_id in wanted if before.get(node_id) != "paused"]
         outlook = _outlook({**known, **nodes}, {node.node_id for node in awake})
         try:
@@ -201,22 +199,23 @@ class LocalCluster:
         except _TooLong as error:
             if not outlook.absent:
                 raise
-            raise LocalError(f"{error}\n{self._who_is_needed(outlook.absent)}") from None
+            raise LocalError(f"{error}\n{self._needed_nodes_text(outlook.absent)}") from None
         began = {node_id: "joined" if known and node_id not in known else "started" for node_id in started}
         return [(nodes[node_id], began.get(node_id) or before[node_id]) for node_id in wanted]
 
-    def _who_is_needed(self, absent: Sequence[int]) -> str:
+    def _needed_nodes_text(self, absent: Sequence[int]) -> str:
         names = f"Node {absent[0]}" if len(absent) == 1 else f"Nodes {', '.join(map(str, absent))}"
-        run = "does not run" if len(absent) == 1 else "do not run"
+        run = "is not running" if len(absent) == 1 else "are not running"
         return (
-            f"{names} of this cluster {run}, and without most of the nodes that vote none serves. "
-            f"`drmq up --data-dir {self.directory}` starts all."
+            f"{names} of this cluster {run}, and without a majority of the voters no node serves. "
+            f"`drmq up --data-dir {self.directory}` starts all nodes."
         )
 
     def start(self, node_id: int, report: Report = _silence) -> tuple[LocalNode, bool]:
-        """Start a node that is stopped, as it was started before; whether it serves when this returns.
+        """Start a stopped node with its previous settings. Returns whether it serves.
 
-        It does not where it needs others that are not running: without most of those that vote there is no cluster.
+        It does not serve if it needs other nodes that are not running: without a majority of the voters there is no
+        cluster.
         """
         node = self.node(node_id)
         known = {each.node_id: each for each in self.read()}
@@ -233,38 +232,39 @@ class LocalCluster:
     def _open_to_peers(
         self, known: Mapping[int, LocalNode], nodes: Mapping[int, LocalNode], report: Report
     ) -> dict[int, str]:
-        """Stop nodes that were alone until now, so that they are started with a port for peers; their new state."""
+        """Stop single nodes that need a port for peers now, so that they restart with one. Returns their new states."""
         stopped = {}
         for node_id, node in nodes.items():
             was = known.get(node_id)
             if was is None or was.peer_port == node.peer_port or was.pid is None or not was.is_running():
                 continue
-            # Before it is stopped for nothing.
+            # Checked first, so that a node is not stopped in vain.
             check_port(node.listeners()[1])
-            report(f"node {node_id} starts again, with a port for other nodes")
+            report(f"node {node_id} restarts with a port for other nodes")
             if not end_process(was.pid, was.data_dir, time.monotonic() + STOP_TIMEOUT_S):
                 raise LocalError(
-                    f"Node {node_id} must be started again so that others can join it, and does not stop within "
+                    f"Node {node_id} must be restarted so that other nodes can join it, but did not stop within "
                     f"{STOP_TIMEOUT_S:.0f} s.\n{log_tail(was.log_path)}"
                 )
             stopped[node_id] = "stopped"
         return stopped
 
-    def _start(self, nodes: Sequence[LocalNode], everyone: Mapping[int, LocalNode]) -> dict[int, _Started]:
-        """Start processes. `everyone` has all nodes that are known, these too."""
-        # Before any process is started: its own complaint would be in a file, and its port answered by a stranger.
+    def _start(self, nodes: Sequence[LocalNode], all_nodes: Mapping[int, LocalNode]) -> dict[int, _Started]:
+        """Start processes. `all_nodes` are all known nodes, including `nodes`."""
+        # Checked before any process is started: its error would only be in its log, and another program would answer at
+        # its port.
         for node in nodes:
             for address in node.listeners():
                 check_port(address)
-        entries = {**everyone, **{node.node_id: node for node in nodes}}
+        entries = {**all_nodes, **{node.node_id: node for node in nodes}}
         started = {}
         for node in nodes:
             node.data_dir.mkdir(parents=True, exist_ok=True)
-            said_before = node.log_path.stat().st_size if node.log_path.exists() else 0
+            log_size = node.log_path.stat().st_size if node.log_path.exists() else 0
             process = spawn_server(server_arguments(node, entries.values()), node.log_path)
             entries[node.node_id] = replace(node, pid=process.pid)
             self.write([entries[node_id] for node_id in sorted(entries)])
-            started[node.node_id] = _Started(entries[node.node_id], process, said_before)
+            started[node.node_id] = _Started(entries[node.node_id], process, log_size)
         return started
 
     def _wait_or_give_up(
@@ -275,7 +275,7 @@ class LocalCluster:
         report: Report,
         timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """Return when every node serves and sees all of them; raise when one ends, or it takes too long."""
+        """Return when every node serves and knows all the others. Raise if one exits or it takes too long."""
         expected = {node.node_id for node in nodes if node.peer_port is not None}
         deadline = time.monotonic() + timeout_s
         waiting = list(nodes)
@@ -288,7 +288,7 @@ class LocalCluster:
                 waiting = [node for node in waiting if node.node_id in missing]
                 if not waiting:
                     break
-                # Whoever sees the fewest is why the others do not see it.
+                # The node that knows the fewest others is the reason why the others do not know it.
                 first = max(waiting, key=lambda node: missing[node.node_id].unseen)
                 what = f"node {first.node_id} {missing[first.node_id].text}"
                 report(f"{len(nodes) - len(waiting)} of {len(nodes)} serve; {what}")
@@ -303,22 +303,22 @@ class LocalCluster:
     def _check_alive(self, node: LocalNode, started: _Started | None) -> None:
         if started is None:
             if not node.is_running():
-                raise LocalError(f"Node {node.node_id} has ended meanwhile.\n{_tail(node, None)}")
+                raise LocalError(f"Node {node.node_id} exited in the meantime.\n{_tail(node, None)}")
             return
         code = started.process.poll()
         if code is None:
             return
-        said = _tail(node, started)
-        if _REMOVED in said:
-            said += (
-                f"\n`drmq node forget {node.node_id} --data-dir {self.directory}` leaves it out from now on; with its "
-                "directory removed as well, it can join as a new node."
+        text = _tail(node, started)
+        if code == EXIT_REMOVED:
+            text += (
+                f"\nRun `drmq node forget {node.node_id} --data-dir {self.directory}` so that it is not started again. "
+                "If you also remove its directory, it can join as a new node."
             )
-        raise LocalError(f"Node {node.node_id} ended at once with exit code {code}.\n{said}")
+        raise LocalError(f"Node {node.node_id} exited at once with code {code}.\n{text}")
 
     def _wait_until_healthy(self, nodes: Sequence[LocalNode], report: Report) -> None:
-        """Partitions elect leaders and copy what they missed once their replicas are up. Whoever asks right after this
-        command, whichever node, should find that done; where it takes longer, `trouble` says what is.
+        """Wait until partitions have leaders and their replicas have caught up, so that the next command finds a
+        healthy cluster, whichever node it asks. If that takes too long, set `trouble`.
         """
         running = {node.node_id for node in self.read() if node.state() == "running"}
         deadline = time.monotonic() + _HEALTHY_TIMEOUT_S
@@ -331,9 +331,9 @@ class LocalCluster:
                 time.sleep(_POLL_S)
 
     def _give_up(self, known: Mapping[int, LocalNode], started: Mapping[int, _Started]) -> None:
-        """After a failed start: end what nobody had before, and forget of it what left no trace.
+        """After a failed start: stop the processes of a new cluster, and drop nodes that left no data from the file.
 
-        Where there was a cluster, those of its nodes that did start stay: it needs them.
+        In an existing cluster, nodes that did start keep running: the cluster needs them.
         """
         if not known:
             for found in started.values():
@@ -358,15 +358,15 @@ class LocalCluster:
     # ---- ending and pausing ---------------------------------------------------------------------
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S, at_once: bool = False) -> list[tuple[LocalNode, str]]:
-        """Stop every node, all at the same time, and kill those that take longer than `timeout_s`.
+        """Stop all nodes at the same time, and kill those that take longer than `timeout_s`.
 
-        What became of each: `stopped`, `killed`, `not running` or, if not even killing helped, `still running`.
+        The outcome for each node: `stopped`, `killed`, `not running`, or `still running` if even killing it failed.
         """
         nodes = self.read()
         running = [node for node in nodes if node.is_running()]
         if not at_once:
             for node in running:
-                # One that is paused would only hear of it when it goes on.
+                # A paused process handles SIGTERM only after SIGCONT.
                 _signal(node, signal.SIGTERM)
                 _signal(node, signal.SIGCONT)
         deadline = time.monotonic() + (0.0 if at_once else timeout_s)
@@ -384,38 +384,40 @@ class LocalCluster:
         return [(node, outcomes[node.node_id]) for node in nodes]
 
     def stop_one(self, node_id: int, *, timeout_s: float = STOP_TIMEOUT_S, kill: bool = False) -> LocalNode:
-        """Stop a node in order, or kill it; the node as it was."""
+        """Stop a node cleanly, or kill it. Returns the node as it was before."""
         node = self._running(node_id)
         assert node.pid is not None, node
         if not end_process(node.pid, node.data_dir, time.monotonic() + timeout_s, kill=kill):
             raise LocalError(
-                f"Node {node_id} did not stop within {timeout_s:g} s; `drmq node kill {node_id}` ends it.\n"
+                f"Node {node_id} did not stop within {timeout_s:g} s. `drmq node kill {node_id}` kills it.\n"
                 f"{log_tail(node.log_path)}"
             )
         self._replace(replace(node, pid=None))
         return node
 
     def forget(self, node_id: int) -> LocalNode:
-        """Have nothing to do with a node any more that is stopped; its files stay where they are."""
+        """Remove a stopped node from the file. Its data stays where it is."""
         node = self.node(node_id)
         if node.is_running():
             raise LocalError(
                 f"Node {node_id} (pid {node.pid}) is {node.state()}. `drmq cluster remove {node_id}` takes it out of "
-                f"the cluster and ends it; `drmq node stop {node_id} --data-dir {self.directory}` only stops it."
+                f"the cluster and stops it; `drmq node stop {node_id} --data-dir {self.directory}` only stops it."
             )
         others = [other for other in self.read() if other.node_id != node_id]
         if not any(other.founder for other in others):
-            # Those that are left would be told of nobody, and take themselves for a cluster of their own.
-            raise LocalError(f"Node {node_id} is the last of the first nodes, by which the others find their cluster.")
+            # Without a founder in their `--peers`, the remaining nodes would start new clusters.
+            raise LocalError(
+                f"Node {node_id} cannot be forgotten: it is the last founder, which other nodes need to join."
+            )
         self.write(others)
         return node
 
     def pause(self, node_id: int) -> tuple[LocalNode, bool]:
-        """Let a node's process stand still; whether it did not already."""
+        """Pause a node's process. Returns whether it was running."""
         return self._switch(node_id, signal.SIGSTOP, "paused")
 
     def resume(self, node_id: int) -> tuple[LocalNode, bool]:
-        """Let a node's process go on; whether it had been paused."""
+        """Resume a node's process. Returns whether it was paused."""
         return self._switch(node_id, signal.SIGCONT, "running")
 
     def _switch(self, node_id: int, number: signal.Signals, state: str) -> tuple[LocalNode, bool]:
@@ -426,7 +428,7 @@ class LocalCluster:
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while node.state() != state:
             if time.monotonic() > deadline:
-                raise LocalError(f"Node {node_id} (pid {node.pid}) is {node.state()} and does not become {state}.")
+                raise LocalError(f"Node {node_id} (pid {node.pid}) is {node.state()} and did not become {state}.")
             time.sleep(_POLL_S)
         return node, True
 
@@ -441,20 +443,20 @@ class LocalCluster:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A node that was just started, and the size that its log had: what it said in an earlier life explains nothing."""
+    """A node that was just started, and the size of its log before: older lines explain nothing about this start."""
 
     node: LocalNode
     process: subprocess.Popen[bytes]
-    said_before: int
+    log_size: int
 
 
 class _TooLong(LocalError):
-    """A node that runs and does not serve."""
+    """A node runs but does not serve in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """Whether nodes that are being started can be expected to serve, how long that may take, and who does not run."""
+    """Whether nodes that are being started can be expected to serve, how long to wait, and which nodes do not run."""
 
     is_good: bool
     patience_s: float
@@ -462,10 +464,11 @@ class _Outlook:
 
 
 def _outlook(known: Mapping[int, LocalNode], starting: Collection[int]) -> _Outlook:
-    """What becomes of the nodes that are being started, as far as the file tells.
+    """What to expect of the nodes that are being started, judging by the file.
 
-    Who votes is not in it: the founders did at the beginning, and others may have got a vote since. So with most
-    founders there, or with anybody to join, it is worth waiting; only with most of the nodes as well is it certain.
+    The file does not say which nodes are voters: the founders were at first, and others may have become voters since.
+    With a majority of the founders, or with any node to join, it is worth waiting; it is certain only if a majority of
+    all nodes runs as well.
     """
     absent = [node_id for node_id, node in known.items() if node_id not in starting and node.state() != "running"]
     founders = [node_id for node_id, node in known.items() if node.founder]
@@ -479,7 +482,7 @@ def _outlook(known: Mapping[int, LocalNode], starting: Collection[int]) -> _Outl
 
 
 def _tail(node: LocalNode, started: _Started | None) -> str:
-    return log_tail(node.log_path, 0 if started is None else started.said_before)
+    return log_tail(node.log_path, 0 if started is None else started.log_size)
 
 
 def _signal(node: LocalNode, number: signal.Signals) -> None:

@@ -1,6 +1,6 @@
-"""The nodes of a local cluster as values: where each listens, what it is told, how it stands in the file.
+"""The nodes of a local cluster as values: their addresses, their flags, and their entries in `cluster.json`.
 
-Nothing is started or stopped here; `local` does that.
+This module starts and stops nothing; `local` does.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _EXAMINED_S = 5.0
 
 
 class LocalError(DrmqError):
-    """A local cluster that could not be started or stopped, with what to do about it."""
+    """A local cluster could not be started or stopped. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One line of `cluster.json`."""
+    """One node of `cluster.json`."""
 
     node_id: int
     pid: int | None
@@ -60,10 +60,10 @@ class LocalNode:
 def plan_nodes(
     directory: Path, known: Mapping[int, LocalNode], wanted: Sequence[int], host: str, port: int | None
 ) -> dict[int, LocalNode]:
-    """The nodes that are wanted: those known as they are, and new ones with ports of their own. Starts nothing.
+    """The wanted nodes: known nodes as they are, and new ones with their own ports. Starts nothing.
 
-    New nodes have the ports after the first one's; in a new cluster they are its founders. A node that was alone
-    gets a port for peers if others are wanted too.
+    New nodes get the ports that follow the first node's port; in a new cluster they are the founders. A node that ran
+    alone gets a peer port if other nodes are wanted too.
     """
     new = [node_id for node_id in wanted if node_id not in known]
     in_cluster = len(wanted) > 1 or len(known) > 1
@@ -88,15 +88,15 @@ def plan_nodes(
     return {node_id: nodes[node_id] for node_id in wanted}
 
 
-def server_arguments(node: LocalNode, everyone: Iterable[LocalNode]) -> list[str]:
-    """The flags of `drmq server` for a node. It is told of the founders of its cluster."""
+def server_arguments(node: LocalNode, all_nodes: Iterable[LocalNode]) -> list[str]:
+    """The flags of `drmq server` for a node. Its `--peers` are the founders of the cluster."""
     arguments = ["--node-id", str(node.node_id), "--host", node.kafka.host, "--port", str(node.kafka.port)]
     arguments += ["--data-dir", str(node.data_dir)]
     if node.peer_port is not None:
         arguments += ["--peer-port", str(node.peer_port)]
         peers = [
             f"{other.node_id}:{Address(other.kafka.host, other.kafka.port)}:{other.peer_port}"
-            for other in everyone
+            for other in all_nodes
             if other.founder and other.node_id != node.node_id and other.peer_port is not None
         ]
         if peers:
@@ -107,14 +107,14 @@ def server_arguments(node: LocalNode, everyone: Iterable[LocalNode]) -> list[str
 
 
 class Missing(NamedTuple):
-    """Why a node does not serve yet, and how many nodes it does not see."""
+    """Why a node does not serve yet, and how many nodes it does not know yet."""
 
     text: str
     unseen: int
 
 
 def missing_at(node: LocalNode, expected: set[int]) -> Missing | None:
-    """Why a node does not serve yet, or None if it does: it answers, and knows a controller and `expected`."""
+    """Why a node does not serve yet. None if it answers, and knows a controller and all `expected` nodes."""
     try:
         connection = Connection(node.kafka, "drmq-up", Deadline(_ANSWER_TIMEOUT_S))
         try:
@@ -127,13 +127,13 @@ def missing_at(node: LocalNode, expected: set[int]) -> Missing | None:
         return Missing(f"does not answer at {node.kafka}", len(expected))
     unseen = sorted(expected - {broker.node_id for broker in answer.brokers})
     if unseen:
-        text = f"does not see node{'s' if len(unseen) > 1 else ''} {', '.join(map(str, unseen))}"
+        text = f"does not know node{'s' if len(unseen) > 1 else ''} {', '.join(map(str, unseen))}"
         return Missing(text, len(unseen))
     return None if answer.controller_id >= 0 else Missing("knows no controller", 0)
 
 
 def trouble_at(node: LocalNode, running: Collection[int]) -> str | None:
-    """Why the cluster is not healthy yet as this node sees it, although these nodes run; None if it is."""
+    """Why the cluster, as this node sees it, is not healthy although the `running` nodes run; None if it is healthy."""
     try:
         with Admin(str(node.kafka), timeout_s=_EXAMINED_S) as admin:
             return trouble_among(observe(admin, _ANSWER_TIMEOUT_S), running)
@@ -146,13 +146,13 @@ def _peer_port(port: int) -> int:
         return default_peer_port(port)
     except ValueError:
         raise LocalError(
-            f"Port {port} leaves no room for the nodes' own ports, which are {PEER_PORT_DISTANCE} higher. "
+            f"Port {port} is too high: the port for other nodes is {PEER_PORT_DISTANCE} higher and would be invalid. "
             "Choose a lower one with --port."
         ) from None
 
 
 def _next_ports(host: str, known: Sequence[LocalNode], new: Sequence[int]) -> list[int]:
-    """Ports for nodes that join a cluster: in the row of the others, past those that somebody else took meanwhile."""
+    """Ports for nodes that join a cluster: they continue the sequence and skip ports that are in use."""
     oldest = min(known, key=lambda node: node.node_id)
     used = {address.port for node in known for address in node.listeners()}
     ports: list[int] = []
@@ -169,7 +169,7 @@ def _next_ports(host: str, known: Sequence[LocalNode], new: Sequence[int]) -> li
 
 
 def to_json(node: LocalNode) -> dict[str, Any]:
-    """A node as it stands in the file."""
+    """A node as an entry of `cluster.json`."""
     return {
         "id": node.node_id,
         "pid": node.pid,
@@ -185,7 +185,7 @@ def to_json(node: LocalNode) -> dict[str, Any]:
 
 
 def from_json(node: Mapping[str, Any]) -> LocalNode:
-    """A node of the file. What a file of an earlier version does not say is as it was then: one node, alone."""
+    """A node from an entry of `cluster.json`. Defaults for entries of earlier versions: a single node without peers."""
     host, port = split_address(node["kafka"])
     if port is None:
         raise ValueError(f"no port in {node['kafka']!r}")

@@ -1,12 +1,11 @@
-"""Where log lines go and what they look like.
+"""Where log lines go and how they are formatted.
 
-The layers below use the standard `logging` and nothing of this module. What they add to a record
-through `extra` becomes a field: `key=value` at the end of a line for people, a member of the object
-in a line of JSON for machines.
+The lower layers use the standard `logging` module and nothing of this one. Whatever they pass in `extra` becomes a
+field: `key=value` at the end of a text line, or a member of the object in a JSON line.
 
-A broken client can cause the same event a thousand times a second, and a log that repeats it is a
-second failure. A record with the field `repeat_key` is therefore said once; further ones with the
-same key within a minute are only counted, and the count is told with the next:
+A broken client can cause the same event a thousand times a second, and a log full of repetitions is a second failure.
+A record with the field `repeat_key` is therefore logged once. Further records with the same key within a minute are
+only counted, and the next record that is logged carries the count in the field `unsaid`:
 
     log.warning("closed %s: %s", peer, reason, extra={"repeat_key": "request-too-large"})
 """
@@ -24,18 +23,18 @@ from typing import Any, TextIO
 
 REPEAT_WINDOW_S = 60.0
 REPEAT_KEYS_MAX = 1000
-"""Keys remembered at a time. A key may hold an address, so their number is a peer's choice and needs a bound."""
+"""Keys remembered at a time. A key may contain an address, so clients determine how many there are."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "repeat_key", "taskName"}
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What the caller put into `extra`."""
+    """The fields that the caller passed in `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
 def _time_text(record: logging.LogRecord) -> str:
-    """UTC with milliseconds, in the form that sorts."""
+    """The time in UTC with milliseconds, in a format that sorts."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     return f"{whole}.{int(record.msecs):03d}Z"
 
@@ -53,7 +52,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: `time`, `level`, `logger`, `message`, the fields, and `exception` if there is one."""
+    """One JSON object per line: `time`, `level`, `logger`, `message`, the fields, and `exception` if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         content: dict[str, Any] = {
@@ -62,7 +61,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # A field must not replace one of the four that every line has: monitors rely on these.
+        # A field must not replace one of the four that every line has: monitoring relies on them.
         content |= {name: value for name, value in fields_of(record).items() if name not in content}
         if record.exc_info:
             content["exception"] = self.formatException(record.exc_info)
@@ -76,7 +75,7 @@ def _plain(value: Any) -> str:
 
 @dataclass(slots=True)
 class _Repeated:
-    """One event under its key: when it was said, and how often it has happened unsaid since."""
+    """One event with a `repeat_key`: when it was last logged, and how many repetitions were suppressed since."""
 
     said_at: float
     message: str
@@ -84,7 +83,7 @@ class _Repeated:
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the first record of each `repeat_key` pass, then counts for a while. Safe from any thread."""
+    """Passes the first record of each `repeat_key`, then only counts for `window_s` seconds. Thread-safe."""
 
     def __init__(self, window_s: float = REPEAT_WINDOW_S, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -115,7 +114,7 @@ class RepeatFilter(logging.Filter):
         del self._events[oldest]
 
     def take_counts(self) -> list[tuple[str, int]]:
-        """The events that happened unsaid, with how often; their counts start again. For the end of a process."""
+        """Take the suppressed events with their counts, and reset the counts. For the end of a process."""
         with self._lock:
             counted = [(event.message, event.unsaid) for event in self._events.values() if event.unsaid]
             self._events.clear()
@@ -123,7 +122,7 @@ class RepeatFilter(logging.Filter):
 
 
 def configure(level: str, log_format: str, stream: TextIO | None = None) -> RepeatFilter:
-    """Send the log of this process to standard error, or `stream`, in one of the two forms; replaces earlier calls."""
+    """Send the log of this process to standard error or `stream`, in one of the two formats. Replaces earlier calls."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     repeats = RepeatFilter()
@@ -133,13 +132,13 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> Repe
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
-    # asyncio says "Using selector" at debug for each loop, and slow callbacks that a debugger causes.
+    # At debug level, asyncio logs "Using selector" for each loop, and slow callbacks that a debugger causes.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     return repeats
 
 
 def report_counts(repeats: RepeatFilter) -> None:
-    """Say what was counted and not said; call it once, when the process ends."""
+    """Log the number of suppressed repetitions. Call it once, when the process ends."""
     log = logging.getLogger("drmq.log")
     for message, count in repeats.take_counts():
         log.info("%d more times: %s", count, message)

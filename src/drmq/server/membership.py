@@ -1,12 +1,11 @@
-"""A node's place in a cluster as a person writes it down, and what the broker is told.
+"""A node's place in a cluster: the settings, and the options for the broker made from them.
 
-Peers are written `ID:HOST:PORT`, with the port of the peer's clients, because that is the address
-people know. Nodes talk to each other on a listener of their own, by default a thousand ports higher;
-where it is elsewhere the peer is written `ID:HOST:PORT:PEERPORT`.
+Peers are written `ID:HOST:PORT` with the port for clients, because that is the address that users know. Nodes
+communicate through a separate listener, by default 1000 ports higher. If it is elsewhere, the peer is written
+`ID:HOST:PORT:PEERPORT`.
 
-The same list can be given to all nodes: a node finds itself in it and leaves itself out, provided that
-the address is its own. Its own id with another address is a mistake that would let two nodes take
-themselves for the same one, so it is refused.
+All nodes can be given the same list: a node that finds its own id there, with its own address, skips that entry. Its
+own id with another address is an error, because two nodes with the same id would run.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from drmq.model.address import Address, split_address
 from drmq.model.options import INT32_MAX, InvalidOption, Range
 
 PEER_PORT_DISTANCE = 1000
-"""How far above the clients' port the peers' port is, where nothing else is said."""
+"""The default distance of the port for peers from the port for clients."""
 WILDCARD_HOSTS = frozenset({"0.0.0.0", "::", ""})
-"""Addresses that listen everywhere, and that nobody can connect to."""
+"""Addresses that listen on all interfaces, and that cannot be connected to."""
 
 _PORT_MAX = 65535
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -33,34 +32,35 @@ _PEER = re.compile(r"(?P<id>[^:]*):(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>[^:]*
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """What can be set about a node's place in a cluster."""
+    """The settings about a node's place in a cluster."""
 
     peers: tuple[str, ...] = ()
-    """The other nodes, as ID:HOST:PORT with commas between them, PORT being that of their clients. For a new cluster
-    all others, and the same everywhere; for a node that joins one, any that are up. A node that finds itself in the
-    list leaves itself out. Where a peer's own port is not PORT + 1000 it is written ID:HOST:PORT:PEERPORT."""
+    """The other nodes, as ID:HOST:PORT separated by commas, where PORT is the port for clients. In a new cluster, list
+    all other nodes, the same on every node; for a node that joins a cluster, list any nodes that are up. A node that
+    finds itself in the list skips that entry. If a peer's port for other nodes is not PORT + 1000, write
+    ID:HOST:PORT:PEERPORT."""
 
     peer_port: Annotated[int, Range(0, _PORT_MAX)] | None = None
-    """Port on which other nodes reach this one; 0 takes a free one. Without it `port` + 1000 if there are peers; else
-    the node is a cluster of its own that no other can join."""
+    """Port on which other nodes reach this node; 0 picks a free one. Default: `port` + 1000 if there are peers;
+    otherwise the node is a single-node cluster that no other node can join."""
 
     peer_host: str | None = None
-    """Address to listen on for other nodes. Without it, `host`."""
+    """Address to listen on for other nodes. Default: `host`."""
 
     advertised_peer_host: str | None = None
-    """Name or address that other nodes are told to connect to. Without it, where the node listens for them."""
+    """Name or address that other nodes connect to. Default: the address on which this node listens for them."""
 
     rack: str | None = None
-    """Where the node stands: a rack, a room, a zone. The replicas of a partition are spread over racks, and clients
-    that say their rack (`client.rack`) may read from a replica there."""
+    """Location of the node: a rack, a room, a zone. The replicas of a partition are spread over racks, and a client
+    that sets `client.rack` may read from a replica in its rack."""
 
     roles: tuple[str, ...] = ROLES
-    """What the node does: `broker` keeps partitions and serves clients, `controller` votes about the metadata."""
+    """What the node does: a `broker` keeps partitions and serves clients, a `controller` votes on the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """Who the node is and where its clients find it, as far as it is set."""
+    """The node's id and its addresses for clients, as set in the configuration."""
 
     node_id: int
     host: str
@@ -73,7 +73,7 @@ class NodeAddress:
 
 
 def cluster_options(settings: ClusterSettings, node: NodeAddress) -> ClusterOptions:
-    """What the broker is told. Raises `InvalidOption` with the setting to mend."""
+    """The options for the broker. Raises `InvalidOption` with the name of the wrong setting."""
     listed = parse_peers(settings.peers)
     host = settings.peer_host or node.host
     port = _peer_port(settings, node)
@@ -81,12 +81,12 @@ def cluster_options(settings: ClusterSettings, node: NodeAddress) -> ClusterOpti
     if advertised in WILDCARD_HOSTS:
         raise InvalidOption("advertised_peer_host", f"{advertised!r} is not an address that a node can connect to")
     if port is not None and advertised is None and host in WILDCARD_HOSTS:
-        # Whoever listens everywhere has told clients a name, and that is good for other nodes as well.
+        # A node that listens on all interfaces has an advertised address for clients, which works for other nodes too.
         advertised = node.advertised_host
         if advertised in WILDCARD_HOSTS:
             raise InvalidOption(
                 "peer_host",
-                f"{host!r} listens on every address, so other nodes must be told which one to use; "
+                f"{host!r} listens on every address, so the address that other nodes use must be set; "
                 "set `advertised_peer_host` to a name or address of this machine",
             )
     own_hosts = {node.host, node.advertised_host, host, advertised or host}
@@ -101,12 +101,12 @@ def cluster_options(settings: ClusterSettings, node: NodeAddress) -> ClusterOpti
 
 
 def parse_peers(texts: Iterable[str]) -> dict[NodeId, PeerAddress]:
-    """Peers by id, from the parts of a list. Raises `InvalidOption`."""
+    """Peers by id, from the entries of a list. Raises `InvalidOption`."""
     found: dict[NodeId, PeerAddress] = {}
     for text in texts:
         node_id, address = _parse_peer(text)
         if node_id in found:
-            raise InvalidOption("peers", f"node {node_id} is named twice; each node has an id of its own")
+            raise InvalidOption("peers", f"node {node_id} is named twice; each node needs a unique id")
         for other, known in found.items():
             if _same_listener(known, address):
                 raise InvalidOption(
@@ -117,10 +117,10 @@ def parse_peers(texts: Iterable[str]) -> dict[NodeId, PeerAddress]:
 
 
 def default_peer_port(port: int) -> int:
-    """The peers' port that goes with a clients' port. Raises `ValueError` where there is no such port."""
+    """The default port for peers of a node with this port for clients. Raises `ValueError` if it is no valid port."""
     if port + PEER_PORT_DISTANCE > _PORT_MAX:
         raise ValueError(
-            f"{port} + {PEER_PORT_DISTANCE} is no port, so the port for other nodes must be given; "
+            f"{port} + {PEER_PORT_DISTANCE} is not a valid port, so the port for other nodes must be given; "
             f"or choose a port up to {_PORT_MAX - PEER_PORT_DISTANCE}"
         )
     return port + PEER_PORT_DISTANCE
@@ -132,9 +132,9 @@ def _parse_peer(text: str) -> tuple[NodeId, PeerAddress]:
         raise InvalidOption("peers", f"{text!r} is not ID:HOST:PORT, such as 2:localhost:9093 (IPv6: 2:[::1]:9093)")
     number, host = parts["id"], parts["host"].removeprefix("[").removesuffix("]")
     if not (number.isascii() and number.isdigit() and int(number) <= INT32_MAX):
-        raise InvalidOption("peers", f"{text!r}: {number!r} is no node id; allowed is 0 to {INT32_MAX}")
+        raise InvalidOption("peers", f"{text!r}: {number!r} is not a node id; allowed is 0 to {INT32_MAX}")
     if not host or host in WILDCARD_HOSTS or any(character.isspace() for character in host):
-        raise InvalidOption("peers", f"{text!r}: {host!r} is no host that a node can connect to")
+        raise InvalidOption("peers", f"{text!r}: {host!r} is not a host that a node can connect to")
     port = _port(text, parts["port"])
     if parts["peer_port"] is not None:
         return NodeId(int(number)), PeerAddress(host, port, _port(text, parts["peer_port"]))
@@ -146,14 +146,14 @@ def _parse_peer(text: str) -> tuple[NodeId, PeerAddress]:
 
 def _port(text: str, port: str) -> int:
     if not (port.isascii() and port.isdigit() and 1 <= int(port) <= _PORT_MAX):
-        raise InvalidOption("peers", f"{text!r}: {port!r} is no port; allowed is 1 to {_PORT_MAX}")
+        raise InvalidOption("peers", f"{text!r}: {port!r} is not a port; allowed is 1 to {_PORT_MAX}")
     return int(port)
 
 
 def _peer_port(settings: ClusterSettings, node: NodeAddress) -> int | None:
     if settings.peer_port is not None:
         if settings.peer_port and settings.peer_port == node.port:
-            raise InvalidOption("peer_port", f"{node.port} is the port of clients; other nodes need another one")
+            raise InvalidOption("peer_port", f"{node.port} is the port for clients; other nodes need another one")
         return settings.peer_port
     if not settings.peers:
         return None
@@ -180,13 +180,13 @@ def _others(
                     "peers", f"{shown} is the address of this node, which is {node.node_id} and not {node_id}"
                 )
             others[node_id] = address
-        # Listening everywhere, the node is at each name of its machine, and which those are is not known here.
+        # A node that listens on all interfaces has every name of its machine, and these names are not known here.
         elif not is_own and not (has_ports and own_hosts & WILDCARD_HOSTS):
             raise InvalidOption(
                 "peers",
                 f"node {node_id} is this node, and {shown} is not its address "
                 f"({Address(node.advertised_host, node.port)} with peer port {peer_port}); "
-                "set another `node_id`, or mend the list",
+                "set another `node_id`, or correct the list",
             )
     return others
 
@@ -200,9 +200,7 @@ def _roles(names: tuple[str, ...]) -> tuple[str, ...]:
     """Roles in their usual order. Raises `InvalidOption`."""
     unknown = [name for name in names if name not in ROLES]
     if unknown:
-        raise InvalidOption(
-            "roles", f"there is no role {unknown[0]!r}; allowed are {' and '.join(ROLES)}, or one of them"
-        )
+        raise InvalidOption("roles", f"{unknown[0]!r} is not a role; allowed are {' and '.join(ROLES)}, or one of them")
     if not names:
         raise InvalidOption("roles", f"a node without a role does nothing; allowed are {' and '.join(ROLES)}")
     return tuple(role for role in ROLES if role in names)

@@ -1,8 +1,8 @@
-"""One node as a process: everything built and wired, run until a signal, ended in order.
+"""One node as a process: builds and wires everything, runs until a signal arrives, shuts down cleanly.
 
-Nothing is decided here. `run` makes the event loop, opens the data directory, starts the broker and
-its listener, says where it serves, and waits. SIGTERM and SIGINT end it: stop accepting, finish what
-is in flight, flush, mark the shutdown as clean. A second signal ends it at once.
+This module makes no decisions. `run` creates the event loop, opens the data directory, starts the broker and its
+listener, logs the address, and waits. SIGTERM and SIGINT start a clean shutdown: stop accepting, finish in-flight
+requests, flush, mark the shutdown as clean. A second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from drmq.model import DrmqError, NodeId
 from drmq.model.address import Address
 from drmq.server.config import ServerConfig
 from drmq.server.ports import check_port
+from drmq.server.processes import EXIT_REMOVED
 from drmq.storage import DataDirectory, Recovery
 
 log = logging.getLogger("drmq.server")
@@ -39,18 +40,18 @@ class Node:
         self.server = KafkaServer(self.broker, config.listener)
 
     async def start(self) -> tuple[str, int]:
-        """Open everything; the address that clients are told."""
+        """Open everything. Returns the address that is advertised to clients."""
         await self.broker.start()
         try:
             _, port = await self.server.open(self.config.host, self.config.port, accepts=False)
         except OSError:
-            # The address is taken: leave the data as a clean stop does.
+            # The port is in use: close the data as a clean shutdown does.
             await self.broker.stop()
             raise
         self.broker.advertised = self.config.advertised_address(port)
         try:
             await self.broker.join()
-            # Not earlier: a client that is told nothing of the cluster would take that for an answer.
+            # Not earlier: a client would take an empty answer about the cluster for the truth.
             await self.server.listener.start_accepting()
         except BaseException:
             await self.stop()
@@ -59,13 +60,13 @@ class Node:
         return self.broker.advertised
 
     def _report_recovery(self) -> None:
-        """Say what opening the logs took if the node was not stopped in order the last time."""
+        """After an unclean shutdown, log what recovery of the logs did."""
         found = [getattr(partition.log, "recovery", None) for partition in self.broker.partitions]
         recoveries = [recovery for recovery in found if isinstance(recovery, Recovery)]
         unclean = [recovery for recovery in recoveries if not recovery.was_clean]
         if unclean:
             log.info(
-                "the node was not stopped in order: %d of %d logs were not closed cleanly, %d bytes checked, %d cut",
+                "the last shutdown was not clean: %d of %d logs were not closed cleanly, %d bytes checked, %d cut",
                 len(unclean),
                 len(recoveries),
                 sum(recovery.walked_bytes for recovery in unclean),
@@ -73,27 +74,27 @@ class Node:
             )
 
     async def stop(self) -> None:
-        """End in order: leaders are handed over while clients are still served, so that they hear of it here."""
+        """Shut down cleanly. Leadership moves while clients are still connected, so that they are redirected."""
         await self.broker.hand_over()
         await self.server.close()
         await self.broker.stop()
 
     async def crash(self) -> None:
-        """End as if the process were killed: nothing is saved or said. For tests that run nodes as threads."""
+        """Stop as if the process were killed: save nothing, notify no peer. For tests that run nodes as threads."""
         self.broker.abandon()
         await self.server.listener.close(drain_timeout_s=0.0)
         await self.broker.let_go()
 
 
 def open_store(config: ServerConfig, *, memory: bool = False) -> LogStore:
-    """The node's logs: in its data directory, locked, or in memory."""
+    """The node's logs: in its locked data directory, or in memory."""
     if memory:
         return MemoryLogs()
     return DiskLogs(DataDirectory(str(config.data_dir), NodeId(config.node_id)))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop where it is installed, which is several times faster than the standard one."""
+    """A uvloop event loop if uvloop is installed, which is several times faster than the standard one."""
     try:
         import uvloop
     except ImportError:
@@ -102,28 +103,31 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(config: ServerConfig) -> int:
-    """Run a node in the foreground until it is told to end. The process's exit code."""
+    """Run a node in the foreground until a signal or a fatal error. Returns the exit code of the process."""
     if not __debug__:
-        print("drmq server: refusing to run under python -O: the checks that guard the data are off", file=sys.stderr)
+        print("drmq server: cannot run under python -O, which disables checks that protect the data", file=sys.stderr)
         return 1
     _raise_file_limit()
-    # The writer thread waits for the interpreter's lock after each sync. At the default of 5 ms a busy
-    # loop keeps it waiting ten times longer than the sync took (submit to durable: p50 11 ms against 1.7 ms).
+    # The writer thread waits for the interpreter lock after each sync. With the default of 5 ms, a busy loop makes
+    # it wait ten times longer than the sync took (submit to durable: p50 11 ms instead of 1.7 ms).
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # Requests leave next to no cycles behind, and looking for some after every 700 new objects costs
-    # a busy broker a twentieth of its time.
+    # Requests create almost no reference cycles, and a collection after every 700 new objects costs a busy broker
+    # a twentieth of its time.
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
         _check_ports(config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(config))
+    except NodeRemoved as error:
+        log.critical("the node cannot start: %s", error)
+        return EXIT_REMOVED
     except (DrmqError, OSError) as error:
         log.critical("the node cannot start: %s", error)
         return 1
 
 
 def _check_ports(config: ServerConfig) -> None:
-    """Raise `PortTaken` before the data directory is made or opened: a wrong port is no reason to touch it."""
+    """Raise `PortTaken` before the data directory is created or opened: a wrong port is no reason to touch it."""
     if config.port:
         check_port(Address(config.host, config.port))
     if config.cluster.peer_port:
@@ -139,24 +143,24 @@ async def _serve(config: ServerConfig) -> int:
         if is_in_order:
             log.warning("%s", error)
         else:
-            log.critical("the node cannot go on: %s", error)
+            log.critical("the node stops because of a fatal error: %s", error)
         if not ended.done():
             ended.set_result(0 if is_in_order else 1)
 
     node.broker.on_fatal = fail
     _on_signals(lambda name: _end(ended, name))
     starting = asyncio.ensure_future(node.start())
-    # A node may wait long for its peers; a signal must be heard meanwhile.
+    # Joining the cluster may take long; signals must be handled meanwhile.
     await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        log.info("stopped before the node had joined its cluster")
+        log.info("stopped before the node joined its cluster")
         return ended.result()
     host, port = await starting
     log.info("node %d serves Kafka clients at %s:%d, data in %s", config.node_id, host, port, config.data_dir)
     code = await ended
-    log.info("stopping: finishing what is in flight, then flushing")
+    log.info("stopping: finishing in-flight requests, then flushing")
     await node.stop()
     log.info("stopped cleanly" if code == 0 else "stopped after a failure")
     return code
@@ -164,12 +168,12 @@ async def _serve(config: ServerConfig) -> int:
 
 def _end(ended: asyncio.Future[int], name: str) -> None:
     if ended.done():
-        log.warning("%s again: ending at once", name)
+        log.warning("received %s again: exiting at once", name)
         sys.stderr.flush()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
     else:
-        log.info("%s received", name)
+        log.info("received %s", name)
         ended.set_result(0)
 
 
@@ -180,7 +184,7 @@ def _on_signals(act: Callable[[str], None]) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Each connection and each partition is an open file; take as many as the system lets us have."""
+    """Raise the limit of open files to the maximum: each connection and each partition needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,8 +1,8 @@
-"""Processes of local nodes: which ones are ours, what state they are in, and how they are ended.
+"""Processes of local nodes: which ones belong to us, what state they are in, and how to stop them.
 
-A process id in a file may belong to someone else by now. Nothing is ever signalled before its command
-line has been seen to be ours, with this very data directory. A process that has ended and was not yet
-reaped has no command line, and so counts as gone.
+The process id in a file may belong to another program by now. No process is signalled unless its command line shows
+that it is a DRMQ server on exactly this data directory. A process that has exited and has not been reaped yet has no
+command line, so it counts as gone.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+EXIT_REMOVED = 3
+"""Exit code of `drmq server` if the cluster has removed the node, so that it cannot start again with its data."""
 LOG_TAIL_LINES = 20
 _LOG_TAIL_BYTES = 8192
 _POLL_S = 0.05
 
 
 def spawn_server(arguments: Sequence[str], log_path: Path) -> subprocess.Popen[bytes]:
-    """Start `drmq server` in the background; what it says goes to the end of a file."""
+    """Start `drmq server` in the background and append its output to a file."""
     with log_path.open("ab") as log:
-        # A session of its own: Ctrl-C in the terminal that ran `drmq up` must not stop the node.
+        # A new session: Ctrl-C in the terminal that ran `drmq up` must not stop the node.
         return subprocess.Popen(
             [sys.executable, "-m", "drmq", "server", *arguments],
             stdin=subprocess.DEVNULL,
@@ -35,28 +37,28 @@ def spawn_server(arguments: Sequence[str], log_path: Path) -> subprocess.Popen[b
 
 
 def process_is_ours(pid: int, data_dir: Path) -> bool:
-    """Whether this process is alive and is a DRMQ server on this data directory. A dead one not yet reaped is not."""
+    """Whether this process is alive and is a DRMQ server on this data directory. A zombie process is not."""
     arguments = _command_line(pid)
     return "drmq" in " ".join(arguments[:4]) and str(data_dir) in arguments
 
 
 def process_is_paused(pid: int) -> bool:
-    """Whether a process was stopped by SIGSTOP and waits for SIGCONT."""
+    """Whether a process was stopped by SIGSTOP and has not received SIGCONT."""
     found = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return found.stdout.strip().startswith(("T", "t"))
 
 
 def end_process(pid: int, data_dir: Path, deadline: float, *, kill: bool = False) -> bool:
-    """Ask one of our processes to end, or kill it; whether it is gone before `deadline` (of `time.monotonic`)."""
+    """Terminate one of our processes, or kill it. Returns whether it ended before `deadline` (of `time.monotonic`)."""
     signal_ours(pid, data_dir, signal.SIGKILL if kill else signal.SIGTERM)
     if not kill:
-        # One that is paused would only hear of it when it goes on.
+        # A paused process handles SIGTERM only after SIGCONT.
         signal_ours(pid, data_dir, signal.SIGCONT)
     return wait_until_gone(pid, data_dir, deadline)
 
 
 def signal_ours(pid: int, data_dir: Path, number: signal.Signals) -> bool:
-    """Send a signal if the process is ours; whether it was."""
+    """Send a signal if the process is ours. Returns whether it was."""
     if not process_is_ours(pid, data_dir):
         return False
     try:
@@ -75,19 +77,19 @@ def wait_until_gone(pid: int, data_dir: Path, deadline: float) -> bool:
 
 
 def log_tail(path: Path, start: int = 0) -> str:
-    """The last lines of a node's log behind `start`, under a heading that says where the rest is."""
+    """The last lines of a node's log after position `start`, under a heading with the path of the file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(start, size - _LOG_TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
     except OSError:
-        return f"There is no log at {path}."
+        return f"The log {path} cannot be read."
     return "\n".join([f"The end of {path}:", *(f"  {line}" for line in lines)])
 
 
 def _command_line(pid: int) -> list[str]:
-    """The arguments of a process, none if there is no such process."""
+    """The arguments of a process; empty if there is no such process."""
     if Path("/proc/self/cmdline").exists():
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")

@@ -1,11 +1,11 @@
-"""Plans for evening out a cluster, and for more or fewer replicas, made from what any client can see of it.
+"""Plans that balance a cluster or change the number of replicas, made from what any client can query.
 
-The planner works on a catalog (`drmq.catalog.balance`). A client has none, but it can ask for the
-same facts: which brokers there are and where they stand, which of them are down, where the replicas
-of every partition are, and what is on its way already.
+The planner works on a catalog (`drmq.catalog.balance`). A client has none, but it can query the same facts: the
+brokers and their racks, which of them are down, where the replicas of every partition are, and which reassignments are
+in progress.
 
-What a client cannot see: that a broker is about to leave. Its partitions are being moved by the
-controller, and those that wait for their turn look as if they were to stay.
+A client cannot see that a broker is about to leave. The controller moves the partitions of such a broker, and those
+whose turn has not come yet look as if they were going to stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drmq.model.names import CLUSTER_METADATA
 
 
 class PlannedMove(NamedTuple):
-    """One partition that is to be elsewhere, or whose replicas are to be in another order."""
+    """A partition whose replicas are to change nodes or order."""
 
     place: TopicPartition
     present: tuple[int, ...]
@@ -41,7 +41,7 @@ class PlannedMove(NamedTuple):
 def plan(
     brokers: Iterable[Broker], topics: Sequence[Topic], moving: Mapping[TopicPartition, Reassignment]
 ) -> list[PlannedMove]:
-    """What to move so that all brokers have their share, those that copy a partition first. Changes nothing."""
+    """Moves that balance replicas and leaders over all brokers; moves that copy data come first. Changes nothing."""
     catalog = catalog_of(brokers, topics, moving)
     present = {
         TopicPartition(topic.name, index): assignment.replicas
@@ -62,11 +62,12 @@ def plan_replicas(
     name: str,
     count: int,
 ) -> list[PlannedMove]:
-    """What to move so that each partition of a topic has `count` replicas. Changes nothing.
+    """Moves that give each partition of a topic `count` replicas. Changes nothing.
 
-    New replicas come to racks that have none yet, then to the brokers with the fewest. Those that are given up are,
-    in this order, on brokers that are not there, behind, in a rack with another one, on the brokers with the most;
-    the first replica, which leads, stays if it can. Raises `ClientError` for what cannot be planned.
+    A new replica goes to a rack that has none yet, then to the broker with the fewest replicas. Replicas are dropped in
+    this order: on brokers that are down, out of sync, in the same rack as another replica, on the brokers with the most
+    replicas. The first replica, which is the preferred leader, stays if possible. Raises `ClientError` if there is no
+    such plan.
     """
     brokers = list(brokers)
     racks = {broker.node_id: broker.rack or f"node {broker.node_id}" for broker in brokers}
@@ -77,32 +78,32 @@ def plan_replicas(
         place = TopicPartition(name, partition.index)
         if place in moving:
             raise ClientError(
-                f"{place} is being moved just now", advice="Try again when `drmq cluster info` shows nothing moving."
+                f"{place} is being moved", advice="Try again when `drmq cluster info` shows no moving partitions."
             )
         replicas = list(partition.replicas)
         while len(replicas) < count:
             if up.issubset(replicas):
                 raise ClientError(
-                    f"{place} cannot have {count} replicas: each is on another node, and there are {len(up)}",
-                    advice="Add nodes first; `drmq cluster members` lists those that there are.",
+                    f"{place} cannot have {count} replicas: each needs its own node, and {len(up)} nodes are up",
+                    advice="Add nodes first; `drmq cluster members` lists the nodes.",
                 )
-            replicas.append(_best_taker(up.difference(replicas), replicas, racks, loads))
+            replicas.append(_best_target(up.difference(replicas), replicas, racks, loads))
             loads[replicas[-1]] += 1
         while len(replicas) > count:
-            given_up = _least_useful(replicas, up.intersection(partition.in_sync), up, racks, loads)
-            replicas.remove(given_up)
-            loads[given_up] -= 1
+            dropped = _least_useful(replicas, up.intersection(partition.in_sync), up, racks, loads)
+            replicas.remove(dropped)
+            loads[dropped] -= 1
         if tuple(replicas) != partition.replicas:
             moves.append(PlannedMove(place, partition.replicas, tuple(replicas)))
     return moves
 
 
-def _best_taker(
-    takers: Iterable[int], replicas: Sequence[int], racks: Mapping[int, str], loads: Mapping[int, int]
+def _best_target(
+    candidates: Iterable[int], replicas: Sequence[int], racks: Mapping[int, str], loads: Mapping[int, int]
 ) -> int:
-    """Who gets one more replica of a partition that these have."""
+    """The candidate that should get one more replica of a partition that already has these replicas."""
     crowds = Counter(racks.get(node) for node in replicas)
-    return min(takers, key=lambda node: (crowds[racks[node]], loads[node], node))
+    return min(candidates, key=lambda node: (crowds[racks[node]], loads[node], node))
 
 
 def _least_useful(
@@ -112,7 +113,7 @@ def _least_useful(
     racks: Mapping[int, str],
     loads: Mapping[int, int],
 ) -> int:
-    """Who of these gives up its replica."""
+    """The node that should drop its replica."""
     crowds = Counter(racks.get(node) for node in replicas)
     return max(
         replicas,
@@ -130,7 +131,7 @@ def _least_useful(
 def catalog_of(
     brokers: Iterable[Broker], topics: Iterable[Topic], moving: Mapping[TopicPartition, Reassignment]
 ) -> Catalog:
-    """A catalog as far as answers to a client tell. What they do not tell, the planner does not look at."""
+    """A catalog with everything that responses to a client contain. The planner does not use the rest."""
     catalog = Catalog()
     for broker in brokers:
         node_id = NodeId(broker.node_id)
@@ -142,7 +143,7 @@ def catalog_of(
     for number, topic in enumerate(topics, start=1):
         if topic.name == CLUSTER_METADATA or not topic.partitions:
             continue
-        # A broker so old that it tells no ids gets one made up: the planner only needs them to differ.
+        # Old brokers return no topic ids, so one is made up: the planner only needs them to be distinct.
         topic_id = topic.topic_id if any(topic.topic_id) else TopicId(number.to_bytes(16, "big"))
         underway = {
             partition.index: moving[place]

@@ -1,13 +1,13 @@
-"""Segment files read from outside: for dumps and checks, never by a broker.
+"""Reads segment files from outside the broker, for dumps and checks.
 
-A file is read front to back, one batch in memory at a time, and opened for reading only, so that
-the directory of a running broker may be looked at, and a disk that refuses to be written.
+A file is read front to back, with one batch in memory at a time, and opened for reading only. This allows reading the
+directory of a running broker, or a disk that has become read-only.
 
-What is looked at here is each batch by itself and its place in the row: header, checksum, offsets that
-increase, and segments that follow each other without a gap. The end of the last segment of a
-log may be torn: a crash leaves it so, and opening the log cuts it. What is torn and what is damaged is
-decided as opening decides it: torn is what lies behind the offset in the `flushed` file, up to which
-the log was promised, with nothing sound after it. Anything else is damage.
+Each batch is checked by itself and in its place: header, checksum, increasing offsets, and segments that follow each
+other without a gap. The end of the last segment of a log may be torn: a crash leaves it so, and opening the log
+truncates it. Torn tails and damage are told apart by the same rule as when a log is opened: a torn tail starts at or
+after the offset in the `flushed` file, up to which the log was promised to be durable, and no intact batch follows it.
+Anything else is damage.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from drmq.storage.walk import find_batch
 
 LOG_SUFFIX = ".log"
 BATCH_BYTES_MAX = 1 << 30
-"""A header that claims more is not a header."""
+"""A header that claims a larger batch is not a header."""
 
 
 class NoSegments(DrmqError):
-    """A path under which there is nothing to read."""
+    """A path without segment files."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
-    """A batch in a file. `data` is the whole batch, header included."""
+    """A batch in a file. `data` is the whole batch, including the header."""
 
     position: int
     header: BatchHeader
@@ -46,7 +46,7 @@ class FoundBatch:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is wrong, and where."""
+    """A damaged or torn place in a file, and what is wrong there."""
 
     path: Path
     position: int
@@ -55,10 +55,10 @@ class Damage:
 
 
 def find_segments(path: Path) -> list[Path]:
-    """The segment file at `path`, or all below it, those of one log together and in order."""
+    """The segment file at `path`, or all segment files below it, grouped by log and in order."""
     if path.is_file():
         if path.suffix != LOG_SUFFIX:
-            raise NoSegments(f"{path} is not a segment file: these end in {LOG_SUFFIX}.")
+            raise NoSegments(f"{path} is not a segment file. Names of segment files end in {LOG_SUFFIX}.")
         return [path]
     if not path.exists():
         raise NoSegments(f"{path} does not exist.")
@@ -70,14 +70,14 @@ def find_segments(path: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A damaged copy of a partition that another has taken the place of, kept for whoever wants to look at it."""
+    """A damaged copy of a partition that has been replaced, and that is kept for inspection."""
 
     path: Path
     size_bytes: int
 
 
 def find_set_aside(path: Path) -> list[SetAside]:
-    """The copies below `path` that were set aside; not `path` itself, which somebody asks for by its name."""
+    """The copies below `path` that were set aside, without `path` itself, which was named explicitly."""
     found = sorted(
         directory
         for directory in path.rglob(f"*{LOST_SUFFIX}")
@@ -87,12 +87,12 @@ def find_set_aside(path: Path) -> list[SetAside]:
 
 
 def is_segment(path: Path) -> bool:
-    """Whether a file is named like a segment: twenty digits, its first offset."""
+    """Whether a file is named like a segment: the twenty digits of its first offset."""
     return path.suffix == LOG_SUFFIX and len(path.stem) == 20 and path.stem.isdigit()
 
 
 def read_batches(path: Path) -> Iterator[FoundBatch | Damage]:
-    """Each batch of a file in order, bad checksums included; ends with `Damage` where no batch begins."""
+    """Each batch of a file in order, also those with a wrong checksum. Ends with `Damage` where no batch begins."""
     size = path.stat().st_size
     position = 0
     with path.open("rb") as file:
@@ -116,19 +116,19 @@ def read_batches(path: Path) -> Iterator[FoundBatch | Damage]:
 
 
 def _only_zeros_follow(start: bytes, after: bytes) -> bool:
-    """A file whose size became durable before its bytes ends in zeros: a torn tail too."""
+    """Whether only zeros follow. A file whose size became durable before its bytes ends in zeros: also a torn tail."""
     return not any(start) and not any(after)
 
 
 class _ReadOnlyFiles(OsFiles):
-    """Files of a log that belongs to someone else: nothing is created, nothing can be written."""
+    """Read-only access to the files of a log that belongs to another process."""
 
     def open(self, path: str, *, create: bool = False) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def promised_offset(log_directory: Path) -> Offset | None:
-    """How far a log is known to be durable; None where that is not told, as for a segment that was copied away."""
+    """The offset up to which a log is known to be durable; None if unknown, as for a copy of a single segment."""
     try:
         flushed = FlushedFile(_ReadOnlyFiles(), str(log_directory / FLUSHED_NAME)).read()
     except OSError:
@@ -137,7 +137,7 @@ def promised_offset(log_directory: Path) -> Offset | None:
 
 
 class LogChecker:
-    """Checks segment files one after the other, in the order of `find_segments`. Counts what is sound."""
+    """Checks segment files one after the other, in the order of `find_segments`, and counts intact batches."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -148,9 +148,9 @@ class LogChecker:
         self._next_offset: Offset | None = None
 
     def check(self, path: Path, *, is_last: bool) -> Iterator[int]:
-        """Check one file; yields the bytes of each batch as it is done, for a progress bar.
+        """Check one file. Yields the size of each batch in bytes, for a progress bar.
 
-        `is_last` says that no other segment of the same log follows.
+        `is_last`: no other segment of the same log follows.
         """
         self.segments += 1
         promised = promised_offset(path.parent) if is_last and is_segment(path) else None
@@ -185,7 +185,7 @@ class LogChecker:
         return None
 
     def _is_torn_tail(self, path: Path, position: int, promised: Offset | None) -> bool:
-        """Whether opening the log would cut it here without a loss: nothing promised, nothing sound behind."""
+        """Whether opening the log would truncate it here without loss: nothing promised and nothing intact follows."""
         expected = self._next_offset if self._next_offset is not None else Offset(-1)
         if promised is not None and expected < promised:
             return False
@@ -198,5 +198,5 @@ class LogChecker:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is damaged; a torn tail is no damage."""
+        """Whether nothing is damaged. A torn tail is not damage."""
         return all(damage.is_torn_tail for damage in self.damage)

@@ -1,11 +1,11 @@
-"""A setting: one field of an options class, seen as something a person can write down.
+"""A setting: one field of an options class, as users see it.
 
-The dataclasses are the only definition. From a field come the name, the flag, the variable and the
-place in the file; from its type what is allowed; from its docstring the help text. So a new option
-is one line and its docstring, and it is at once a flag, a variable, a key and a line in the manual.
+The dataclasses are the only definition. The field gives the name, the flag, the variable and the key in the file; its
+type gives the allowed values; its docstring gives the help text. A new option is therefore one line with a docstring,
+and becomes a flag, a variable, a key and a line in the manual.
 
-Sizes and durations may carry a unit (`64MiB`, `7d`) wherever text is read: a person who counts the
-zeros of 604800000 gets it wrong one day.
+Sizes and durations may have a unit (`64MiB`, `7d`) wherever text is read, because people miscount the zeros of
+604800000.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 
 
 class BadValue(ValueError):
-    """A text or TOML value that is not a value of its setting; the message says why."""
+    """A text or TOML value that is not valid for its setting. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing that can be set. `kind` is `int`, `size`, `duration`, `bool`, `choice`, `path`, `list` or `text`."""
+    """One setting. `kind` is `int`, `size`, `duration`, `bool`, `choice`, `path`, `list` or `text`."""
 
     name: str
     table: str
@@ -63,7 +63,7 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """What may stand here, in words."""
+        """A description of the allowed values."""
         if self.kind == "choice":
             return " or ".join(self.choices)
         if self.kind == "bool":
@@ -74,11 +74,11 @@ class Setting:
                 "duration": ("milliseconds, ", "; units such as 500ms, 30s, 7d may be given"),
             }.get(self.kind, ("a whole number, ", ""))
             return f"{before}{self.allowed_range}{after}"
-        return {"path": "a directory", "list": "a list, with commas"}.get(self.kind, "a name or address")
+        return {"path": "a directory", "list": "a list, separated by commas"}.get(self.kind, "a name or address")
 
     @property
     def default_text(self) -> str:
-        """The default as it would be written in a file or on a command line."""
+        """The default as it is written in a file or on a command line."""
         return self.text_of(self.default)
 
     def text_of(self, value: Any) -> str:
@@ -89,7 +89,7 @@ class Setting:
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
     def parse(self, raw: Any) -> Any:
-        """The value that a text, or a value from TOML, stands for. Raises `BadValue`."""
+        """The value of a text or of a TOML value. Raises `BadValue`."""
         if isinstance(raw, str):
             return self._parse_text(raw.strip())
         if self.kind == "bool":
@@ -99,14 +99,14 @@ class Setting:
             return self._in_range(raw)
         elif self.kind == "list" and isinstance(raw, list) and all(isinstance(part, str) for part in raw):
             return tuple(part.strip() for part in raw)
-        raise BadValue(f"a {type(raw).__name__} cannot stand here")
+        raise BadValue(f"a value of type {type(raw).__name__} is not allowed")
 
     def _parse_text(self, text: str) -> Any:
         if self.kind == "bool":
             lowered = text.lower()
             if lowered in _TRUE or lowered in _FALSE:
                 return lowered in _TRUE
-            raise BadValue("this is neither yes nor no")
+            raise BadValue("this is neither true nor false")
         if self.kind == "choice":
             if text.lower() in self.choices:
                 return text.lower()
@@ -130,13 +130,13 @@ class Setting:
 
 
 def parse_number(text: str, units: dict[str, int]) -> int:
-    """A whole number, with `_` between digits if wanted, and perhaps a unit. Raises `BadValue`."""
+    """A whole number, with `_` between digits and a unit if wanted. Raises `BadValue`."""
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
     unit = text[len(digits) :].strip().lower()
     if unit and unit not in units:
-        raise BadValue(f"{unit!r} is not a unit here" if units else "this is not a whole number")
+        raise BadValue(f"{unit!r} is not an allowed unit" if units else "this is not a whole number")
     try:
-        # A fraction makes sense only with a unit: half a gigabyte is a number of bytes, half a partition is nothing.
+        # A fraction makes sense only with a unit: half a gigabyte is a number of bytes, half a partition is not.
         number = float(digits) if unit and "." in digits else int(digits)
     except ValueError:
         raise BadValue("this is not a whole number") from None
@@ -144,7 +144,7 @@ def parse_number(text: str, units: dict[str, int]) -> int:
 
 
 def settings_of(cls: type, table: str) -> list[Setting]:
-    """The settings that the fields of a dataclass define; fields that are options classes themselves are left out."""
+    """The settings defined by the fields of a dataclass, without fields that have no plain default."""
     helps = field_docs(cls)
     hints = option_types(cls)
     found = []
@@ -172,9 +172,9 @@ def _setting(name: str, table: str, hint: Any, default: Any, help_text: str) -> 
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The string that stands below each field of a class. Python drops these, so they are read from the source.
+    """The docstring below each field of a class. Python discards these, so they are read from the source.
 
-    Where there is no source (an archive of bytecode), help texts are missing and nothing else is.
+    Without source code (an archive of bytecode) only the help texts are missing.
     """
     try:
         tree = ast.parse(inspect.getsource(cls))

@@ -1,25 +1,25 @@
-"""Topics as Spark tables and streams: the data source `drmq`, its sinks, and the way to a session.
+"""Topics as Spark tables and streams: the data source `drmq`, its sinks, and helpers that start a session.
 
-The problem: a Spark user wants to read topics, transform them and write them back, with one
-`pip install` and no jars. Spark 4 finds Python data sources in installed modules called `pyspark_*`;
-`pyspark_drmq` is ours, and holds nothing but the name of the class in `source`.
+The problem: a Spark user wants to read topics, transform them and write them back, with one `pip install` and no jars.
+Spark 4 finds Python data sources in installed modules called `pyspark_*`; `pyspark_drmq` is ours, and contains nothing
+but the name of the class in `source`.
 
-Who runs what decides how this package is cut:
+The package is structured by the processes in which the parts run:
 
-- *Planning* happens in Python processes beside the driver. `options` reads what the user wrote,
-  `view` asks the brokers which partitions there are and where they begin and end, and `offsets`
-  (pure) turns that into offset ranges. `source` puts them together.
-- *Reading* happens in worker processes. Everything that one needs stands in a `Range`. `fetching`
-  gets raw record batches from partition leaders, `drmq.columnar` turns them into columns, `arrow`
-  gives these the shape of the table, `json_values` parses values that are JSON.
-- *Writing* happens in worker processes too: `sink`, over librdkafka.
-- `java`, `doctor` and `session` get a session started on a machine that may have no Java.
-  `sql` answers one query over topics in the terminal.
+- *Planning* runs in Python processes next to the driver. `options` parses the user's options, `view` asks the brokers
+  which partitions exist and where they begin and end, and `offsets` (pure) turns that into offset ranges. `source`
+  combines them.
+- *Reading* runs in worker processes. A `Range` contains everything that a worker needs. `fetching` gets raw record
+  batches from partition leaders, `drmq.columnar` decodes them into columns, `table` gives these the schema of the
+  table, `json_values` parses JSON values.
+- *Writing* also runs in worker processes: `sink`, on librdkafka.
+- `java`, `doctor` and `session` start a session on a machine that may have no Java. `sql` runs one query over topics
+  for the command line.
 
-Always true: planning is a pure function of logged offsets and options, so a batch that runs again
-reads the same records; nothing is kept between the planner and the workers but what Spark carries;
-every call to a broker has a deadline; importing this package imports neither pyspark nor pyarrow.
+Invariants: planning is a pure function of logged offsets and options, so a repeated batch reads the same records;
+planner and workers share nothing but what Spark transports; every call to a broker has a deadline; importing this
+package imports neither pyspark nor pyarrow.
 
-Left out, because Python data sources cannot do it: update mode, Real-time Mode, column pruning by
-the optimizer, metrics of the source. The exactly-once sink needs transactions, and comes with them.
+Not here, because Python data sources do not support it: update mode, Real-time Mode, column pruning by the optimizer,
+metrics of the source. The exactly-once sink needs transactions, and comes with them.
 """

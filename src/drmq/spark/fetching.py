@@ -1,14 +1,14 @@
-"""Raw record batches of a partition, from its leader, whoever that is at the moment.
+"""Fetches raw record batches of a partition from its current leader.
 
-A worker asks the leader for bytes and hands them on unread. When the leader says that it is not one
-any more, or the connection breaks, the worker asks again who leads, and goes on where it was, until
-`timeoutMs` have passed without a single byte of progress.
+A worker requests bytes from the leader and passes them on undecoded. If the leader is no longer the leader, or the
+connection breaks, the worker looks up the leader again and continues where it was, until `timeoutMs` have passed
+without a single byte of progress.
 
-Requests name the topic by its id where the broker can (Fetch v13 and later): a topic that was deleted
-and created again in the meantime is then an error, and not a partition full of somebody else's records.
+Requests name the topic by its id if the broker supports that (Fetch v13 and later): a topic that was deleted and
+created again in the meantime is then an error, not a partition full of records of another topic.
 
-The next request is sent before the records of the last one are worked on, so that the broker reads
-while the worker decodes. All answers are received into the same memory, one after the other.
+The next request is sent before the records of the last response are processed, so that the broker reads while the
+worker decodes. All responses are received into the same memory, one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from drmq.client.errors import error_code
 from drmq.client.topics import Topics, leader_of, topic_refusal
 from drmq.model import NO_TOPIC_ID, ErrorCode, TopicId, TopicPartition, topic_id_text
 from drmq.records import iter_batches
-from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged, TopicRecreated, in_words
+from drmq.spark.errors import DataLoss, FetchFailed, SparkSideError, TopicChanged, TopicRecreated, user_text
 from drmq.spark.offsets import Range
 from drmq.wire.messages.fetch import (
     FetchRequest,
@@ -41,15 +41,15 @@ _WAIT_MS = 500
 _BACKOFF_S, _BACKOFF_S_MAX = 0.05, 1.0
 _ATTEMPT_SHARE = 0.5
 _FETCH_BYTES_MAX = 64 << 20
-"""More at once is not faster, takes as much memory in every worker, and must stay well below what a client accepts
-as an answer."""
+"""A larger request is not faster, takes as much memory in every worker, and must stay well below the maximum size of a
+response that the client accepts."""
 
 _EMPTY_ANSWERS_MAX = 3
-"""So many answers without a record, though the log goes on, and there is nothing left of the range."""
+"""After this many responses without a record, although the log continues, the rest of the range is considered empty."""
 
-DOUBTS_S = (0.2, 0.5, 1.0)
-"""Pauses between questions about a topic that is said to be gone. A broker that has just started, or was cut off, may
-be behind the others and honestly wrong; what is skipped because of its word is lost to the query for good."""
+RECHECK_PAUSES_S = (0.2, 0.5, 1.0)
+"""Pauses between requests about a topic that was reported as deleted. A broker that has just started, or was
+partitioned, may be out of date; records that are skipped because of its answer are lost to the query permanently."""
 
 MOVED = frozenset(
     {
@@ -66,18 +66,18 @@ MOVED = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""Answers after which the leader is looked up again. A bad disk is among them: another replica may take over."""
+"""Error codes after which the leader is looked up again. A failed disk is among them: another replica may take over."""
 
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Record batches as the broker sent them, perhaps with a part of another at the end.
+    """Record batches as the broker sent them, possibly with a part of another batch at the end.
 
-    The bytes are there until the next answer is asked for, whose bytes take their place. Records before `position`
-    do not count, though their batch is here: they were read before, or deleted.
-    `aborted` names transactions to leave out: producer id and first offset.
+    The bytes are valid until the next response is requested, which reuses the memory. Records before `position` must be
+    skipped although their batch is included: they were read before, or deleted. `aborted` lists transactions to skip:
+    producer id and first offset.
     """
 
     position: int
@@ -85,8 +85,8 @@ class Fetched:
     aborted: tuple[tuple[int, int], ...]
 
 
-class _Ahead(NamedTuple):
-    """A request whose answer is on its way while the last one is worked on."""
+class _Prefetch(NamedTuple):
+    """A request whose response arrives while the previous one is processed."""
 
     node: Connection
     part: Range
@@ -95,7 +95,7 @@ class _Ahead(NamedTuple):
 
 
 class Fetcher:
-    """Reads partitions, one at a time. Owned by one thread; its connections last from task to task."""
+    """Reads partitions, one at a time. Owned by one thread; its connections are reused by later tasks."""
 
     def __init__(
         self, bootstrap: str, *, client_id: str, timeout_s: float, read_committed: bool, fetch_bytes: int
@@ -106,19 +106,19 @@ class Fetcher:
         self._read_committed = read_committed
         self._fetch_bytes = min(fetch_bytes, _FETCH_BYTES_MAX)
         self._leaders: dict[TopicPartition, Connection] = {}
-        self._ahead: _Ahead | None = None
-        # An answer is as long as was asked for and its header, or one batch that is longer.
+        self._prefetched: _Prefetch | None = None
+        # A response is as long as requested plus its header, or one larger batch.
         self._memory = ReceiveMemory(2 * self._fetch_bytes)
 
     def close(self) -> None:
         self._cluster.close()
 
     def read(self, part: Range, *, fail_on_data_loss: bool, fail_on_recreated: bool = True) -> Iterator[Fetched]:
-        """The batches of a range, in order. The first and last may hold records outside of it.
+        """The batches of a range, in order. The first and the last may contain records outside of it.
 
-        What is gone is left out unless it must fail: with `fail_on_recreated` = false only where another topic has
-        taken the place of the one that the range is of.
-        Raises `DataLoss`, `TopicChanged` or `FetchFailed`.
+        Missing records raise an error or are skipped, as the flags say. `fail_on_recreated` = false only allows
+        skipping the rest of a topic that was replaced by another one with the same name. Raises `DataLoss`,
+        `TopicChanged` or `FetchFailed`.
         """
         try:
             yield from self._read(part, fail_on_data_loss)
@@ -126,7 +126,7 @@ class Fetcher:
             if fail_on_recreated:
                 raise
         finally:
-            self._forget_ahead()
+            self._drop_prefetch()
 
     def _read(self, part: Range, fail_on_data_loss: bool) -> Iterator[Fetched]:
         position, fetch_bytes, empty_answers = part.start, self._fetch_bytes, 0
@@ -152,7 +152,7 @@ class Fetcher:
                 continue
             if reached is None:
                 if len(records) > 0:
-                    # Brokers send at least one whole batch; one that does not is asked for more.
+                    # Brokers send at least one whole batch. If one does not, request more bytes.
                     fetch_bytes = min(2 * fetch_bytes, _FETCH_BYTES_MAX)
                 empty_answers += 1
                 is_behind = self._is_behind(answer, part)
@@ -166,16 +166,16 @@ class Fetcher:
             progress_deadline = Deadline(self._timeout_s)
             empty_answers, asked = 0, position
             position = reached
-            self._send_ahead(part, position, fetch_bytes)
+            self._prefetch(part, position, fetch_bytes)
             aborted = answer.aborted_transactions or []
             yield Fetched(asked, records, tuple((entry.producer_id, entry.first_offset) for entry in aborted))
 
     def record_size(self, part: Range, offset: int) -> float:
-        """Bytes on disk for a record at `offset`, by the batch that it is in; 0 where that cannot be told."""
+        """The size on disk of a record at `offset`, estimated from its batch; 0 if unknown."""
         try:
             records = memoryview(self._fetch(part, offset, 1).records or b"")
         except (ClientError, SparkSideError):
-            # Whoever reads the range will meet the same trouble, and tell.
+            # The task that reads the range will get the same error, and report it.
             return 0.0
         for _, header in iter_batches(records):
             return header.size / (header.last_offset_delta + 1)
@@ -184,7 +184,7 @@ class Fetcher:
     def wait(self, places: dict[TopicPartition, int], wait_s: float) -> None:
         """Return when one of these partitions grows beyond its offset, or after `wait_s`.
 
-        Asks the leader of most of them. Trouble ends the wait early and is left to the next real question.
+        Asks only the broker that leads most of them. An error is ignored here and left to the next real request.
         """
         if not places:
             time.sleep(wait_s)
@@ -211,7 +211,8 @@ class Fetcher:
                 )
                 for name in sorted({place.topic for place in shares[node_id]})
             ]
-            # At the query's level: with another, the records of an open transaction would end each wait at once.
+            # With the query's isolation level: otherwise the records of an open transaction would end each wait at
+            # once.
             request = FetchRequest(
                 max_wait_ms=int(wait_s * 1000),
                 min_bytes=1,
@@ -224,18 +225,18 @@ class Fetcher:
         except ClientError:
             time.sleep(wait_s)
 
-    # ---- one answer ----------------------------------------------------------------------------------
+    # ---- one response ----------------------------------------------------------------------------------
 
     def _fetch(self, part: Range, position: int, fetch_bytes: int) -> FetchResponsePartition:
-        """The leader's answer; looks for the leader until there is one, or the time is over."""
+        """The leader's response. Looks up the leader until there is one, or until the deadline."""
         deadline = Deadline(self._timeout_s)
         backoff_s = _BACKOFF_S
         while True:
             node: Connection | None = None
             try:
                 node = self._leader(part, deadline)
-                if self._ahead is not None and self._ahead[:3] != (node, part, position):
-                    self._forget_ahead()
+                if self._prefetched is not None and self._prefetched[:3] != (node, part, position):
+                    self._drop_prefetch()
                     node = self._leader(part, deadline)
                 answer = self._ask(node, part, position, fetch_bytes, deadline)
                 code = error_code(answer.error_code)
@@ -247,16 +248,16 @@ class Fetcher:
                 elif code in _GONE:
                     self._check_topic(part)
                 elif code not in MOVED:
-                    raise FetchFailed(in_words(failure))
+                    raise FetchFailed(user_text(failure))
             except ClientError as error:
                 failure = error
                 if node is not None and isinstance(error, Unreachable | DeadlineExceeded):
-                    self._cluster.look_around(node.address)
-            self._forget_ahead()
+                    self._cluster.suspect_view(node.address)
+            self._drop_prefetch()
             self._leaders.pop(TopicPartition(part.topic, part.partition), None)
             if deadline.left_s() <= backoff_s:
-                why = in_words(failure)
-                remedy = "" if "`timeoutMs`" in why else " `timeoutMs` waits longer."
+                why = user_text(failure)
+                remedy = "" if isinstance(failure, DeadlineExceeded) else " A longer `timeoutMs` may help."
                 raise FetchFailed(
                     f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} "
                     f"within {self._timeout_s:g} s: {why}{remedy}"
@@ -267,9 +268,9 @@ class Fetcher:
     def _ask(
         self, node: Connection, part: Range, position: int, fetch_bytes: int, deadline: Deadline
     ) -> FetchResponsePartition:
-        ahead, self._ahead = self._ahead, None
-        sent = self._send(node, part, position, fetch_bytes, deadline) if ahead is None else ahead.sent
-        # A leader that is frozen or cut off must leave time for its successor.
+        prefetched, self._prefetched = self._prefetched, None
+        sent = self._send(node, part, position, fetch_bytes, deadline) if prefetched is None else prefetched.sent
+        # A frozen or partitioned leader must leave time for its successor.
         has_others = len(self._cluster.brokers()) > 1
         attempt = deadline.part(_ATTEMPT_SHARE) if has_others else deadline
         answer = node.receive(sent, FetchResponse, attempt, self._memory)
@@ -278,7 +279,7 @@ class Fetcher:
         for topic in answer.responses:
             for partition in topic.partitions:
                 return partition
-        raise ClientError(f"{node.address} answered a fetch without its partition", retriable=True)
+        raise ClientError(f"{node.address} omitted the partition in its response to a fetch", retriable=True)
 
     def _send(self, node: Connection, part: Range, position: int, fetch_bytes: int, deadline: Deadline) -> Sent:
         topic_id = topic_id_from_text(part.topic_id)
@@ -293,21 +294,21 @@ class Fetcher:
         )
         return node.send(request, deadline, 32767 if by_id else _BY_NAME_VERSION_MAX)
 
-    def _send_ahead(self, part: Range, position: int, fetch_bytes: int) -> None:
-        """Ask for what comes next. If that fails, the real question will find out why."""
+    def _prefetch(self, part: Range, position: int, fetch_bytes: int) -> None:
+        """Request the next records. If that fails, the regular request will report why."""
         node = self._leaders.get(TopicPartition(part.topic, part.partition))
         if position < part.end and node is not None and node.is_open:
             try:
                 sent = self._send(node, part, position, fetch_bytes, Deadline(self._timeout_s))
             except ClientError:
                 return
-            self._ahead = _Ahead(node, part, position, sent)
+            self._prefetched = _Prefetch(node, part, position, sent)
 
-    def _forget_ahead(self) -> None:
-        """Close the connection on which an answer will come that nobody waits for."""
-        if self._ahead is not None:
-            self._ahead.node.close()
-            self._ahead = None
+    def _drop_prefetch(self) -> None:
+        """Close the connection of a prefetch request whose response is no longer wanted."""
+        if self._prefetched is not None:
+            self._prefetched.node.close()
+            self._prefetched = None
 
     def _leader(self, part: Range, deadline: Deadline) -> Connection:
         place = TopicPartition(part.topic, part.partition)
@@ -323,81 +324,82 @@ class Fetcher:
         return self._leaders[place]
 
     def _first_offset(self, part: Range) -> int:
-        """Where the partition begins now."""
+        """The current start of the partition."""
         place = TopicPartition(part.topic, part.partition)
         return Topics(self._cluster).offsets({place: EARLIEST})[place].offset
 
-    # ---- what an error means -------------------------------------------------------------------------
+    # ---- interpreting errors -------------------------------------------------------------------------
 
     def _check_topic(self, part: Range) -> None:
-        """Raise `TopicChanged` if the brokers know for sure that the topic is another one now.
+        """Raise `TopicChanged` if the brokers agree that the topic was deleted or replaced.
 
-        That takes several answers, from more than one broker where there are more, and time of its own: with a short
-        `timeoutMs` they are not to be believed sooner.
+        This takes several responses, from more than one broker if possible, and its own time: a short `timeoutMs` is no
+        reason to believe a single broker.
         """
         change = self._change_of(part)
-        for pause_s in DOUBTS_S:
+        for pause_s in RECHECK_PAUSES_S:
             if change is None:
                 return
             time.sleep(pause_s)
-            self._cluster.look_around()
+            self._cluster.suspect_view()
             change = self._change_of(part)
         if change is not None:
             raise change
 
     def _change_of(self, part: Range) -> TopicChanged | None:
-        """What has become of the topic, according to one broker; None if it is the one that is read."""
+        """What happened to the topic, according to one broker; None if it is still the one that is read."""
         for topic in self._cluster.metadata(self._cluster.deadline(), topics=[part.topic]).topics:
             code = error_code(topic.error_code)
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return TopicChanged(
                     f"Topic `{part.topic}` was deleted while the query was reading it. "
-                    "With `failOnDataLoss` = false the query goes on without it."
+                    "With `failOnDataLoss` = false the query continues without it."
                 )
             if code is ErrorCode.NONE and topic_id_text(TopicId(topic.topic_id)) != part.topic_id:
                 return TopicRecreated(
-                    f"Topic `{part.topic}` was deleted and created again while the query was reading it. A batch query "
-                    "can run again. A stream with `onTopicRecreated` = earliest goes on without what was left of the "
-                    "old topic, at the beginning of the new one; otherwise it needs a new checkpoint."
+                    f"Topic `{part.topic}` was deleted and created again while the query was reading it. Run a batch "
+                    "query again. For a stream, set `onTopicRecreated` to earliest to continue with the beginning of "
+                    "the new topic, without the remaining records of the old one; otherwise start with a new "
+                    "checkpoint."
                 )
         return None
 
     def _check_loss(self, part: Range, position: int, deadline: Deadline) -> None:
-        """Raise `DataLoss` if the offset is before the beginning; beyond the end it may only be early."""
+        """Raise `DataLoss` if the offset is before the start. Beyond the end, it may only not be available yet."""
         first = self._first_offset(part)
         if position < first:
             raise DataLoss(
                 f"Offsets {position} to {min(first, part.end) - 1} of partition {part.partition} of "
-                f"`{part.topic}` were "
-                "deleted before they were read: retention is shorter than the query is late. Raise `retention.ms` or "
-                "`retention.bytes` of the topic; `failOnDataLoss` = false goes on with what is left."
+                f"`{part.topic}` were deleted before they were read: the query is further behind than the topic's "
+                "retention. Raise `retention.ms` or `retention.bytes` of the topic, or set `failOnDataLoss` to false "
+                "to continue with the remaining records."
             )
         deadline.check(f"waiting for offset {position} of {part.topic}-{part.partition}")
 
     def _is_behind(self, answer: FetchResponsePartition, part: Range) -> bool:
-        """Whether the broker does not have the end of the range yet, as after a change of leader."""
+        """Whether the broker does not have the end of the range yet, as after a leader change."""
         known = answer.last_stable_offset if self._read_committed else answer.high_watermark
         return 0 <= known < part.end
 
     def _stuck(self, part: Range, position: int, answer: FetchResponsePartition) -> FetchFailed:
         return FetchFailed(
             f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} within "
-            f"{self._timeout_s:g} s: its leader can be read to {answer.last_stable_offset} of "
-            f"{answer.high_watermark} only, and the query was planned to {part.end}. `drmq status` shows whether "
-            "replicas are missing; a topic whose log was cut needs a new checkpoint."
+            f"{self._timeout_s:g} s: its leader serves records only up to {answer.last_stable_offset} of "
+            f"{answer.high_watermark}, and the query was planned up to {part.end}. Check with `drmq status` whether "
+            "replicas are missing. A topic whose log was truncated needs a new checkpoint."
         )
 
     def _repeating(self, part: Range, position: int, reached: int) -> FetchFailed:
         return FetchFailed(
             f"Partition {part.partition} of `{part.topic}` could not be read at offset {position} within "
-            f"{self._timeout_s:g} s: its leader answers with records that end at {reached}, before what was asked for. "
-            "`drmq log verify` looks at the broker's files."
+            f"{self._timeout_s:g} s: its leader returns records that end at {reached}, before the requested offset. "
+            "Check the broker's files with `drmq log verify`."
         )
 
     def _gap(self, part: Range, position: int) -> DataLoss:
         return DataLoss(
-            f"Partition {part.partition} of `{part.topic}` has no records from offset {position} on, though the query "
-            f"should read until {part.end}. `failOnDataLoss` = false goes on without them."
+            f"Partition {part.partition} of `{part.topic}` has no records from offset {position} on, but the query "
+            f"should read up to {part.end}. Set `failOnDataLoss` to false to continue without them."
         )
 
 
@@ -410,5 +412,5 @@ def end_of_batches(records: memoryview) -> int | None:
 
 
 def topic_id_from_text(text: str) -> TopicId:
-    """The sixteen bytes of an id that `topic_id_text` wrote."""
+    """The sixteen bytes of an id formatted by `topic_id_text`."""
     return TopicId(urlsafe_b64decode(text + "=="))

@@ -2,12 +2,12 @@
 
     partition in (0, 1) and offset >= 90 and timestamp >= '2026-01-01' and key = 'DL'
 
-Spark can push the conditions of a query down to a Python source, but only for batches, and in 4.3 it keeps
-what was pushed for one query and applies it to the next one on the same DataFrame, which is then
-answered wrongly without a word. A condition in an option belongs to the DataFrame instead, holds for
-streams too, and can look at the key. Comparisons are joined with `and`; there is no `or`.
+Spark can push the conditions of a query down to a Python source, but only in batches, and Spark 4.3 keeps the pushed
+conditions of one query and applies them to the next one on the same DataFrame, which then silently returns wrong
+results. A condition in an option belongs to the DataFrame instead, also works in streams, and can use the key.
+Comparisons are combined with `and`; there is no `or`.
 
-Whole partitions and offsets are left out when the tasks are planned. The rest is a mask over the
+Whole partitions and offset ranges are excluded when the tasks are planned. The other conditions are a mask over the
 columns of a batch.
 """
 
@@ -22,14 +22,14 @@ from drmq.spark.times import time_ms
 
 INT64_MAX = 2**63 - 1
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key")
-_GRAMMAR = "comparisons of topic, partition, offset, timestamp and key, joined with `and`"
+_GRAMMAR = "comparisons of topic, partition, offset, timestamp and key, combined with `and`"
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z]+)|(?P<number>-?\d+)|'(?P<text>(?:[^']|'')*)'|(?P<sign><=|>=|[=<>(),]))")
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What passes; None allows everything. Bounds are inclusive, times in milliseconds."""
+    """The records that pass; None allows everything. Bounds are inclusive, times in milliseconds."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -47,12 +47,12 @@ class Filter:
 
     @property
     def row_columns(self) -> tuple[str, ...]:
-        """The columns that decide about single records. Offsets are dealt with when tasks are planned."""
+        """The columns that decide about single records. Offsets are filtered when tasks are planned."""
         by_time = self.time_ms_min is not None or self.time_ms_max is not None
         return (*(("timestamp",) if by_time else ()), *(("key",) if self.keys is not None else ()))
 
     def passing(self, batch: Any) -> Any:
-        """The rows of an Arrow batch that pass. A null passes no comparison, as in SQL."""
+        """The rows of an Arrow batch that pass. A null fails every comparison, as in SQL."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -76,7 +76,7 @@ EVERYTHING = Filter()
 
 
 def parse_filter(text: str) -> Filter:
-    """The filter that a text stands for. Raises `ValueError` that says what is allowed."""
+    """Parse a filter. Raises `ValueError` with what is allowed."""
     tokens = _tokens(text)
     found = EVERYTHING
     while True:
@@ -97,7 +97,7 @@ def _tokens(text: str) -> list[Token]:
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
-            raise ValueError(f"{text[position:].strip()[:20]!r} is not understood; allowed are {_GRAMMAR}")
+            raise ValueError(f"{text[position:].strip()[:20]!r} is not valid; allowed are {_GRAMMAR}")
         value = match[match.lastgroup]
         found.append((match.lastgroup, value.replace("''", "'") if match.lastgroup == "text" else value))
         position = match.end()
@@ -107,7 +107,7 @@ def _tokens(text: str) -> list[Token]:
 def _take(tokens: list[Token], *kinds: str) -> str:
     if not tokens or tokens[0][0] not in kinds:
         shown = repr(tokens[0][1]) if tokens else "the end"
-        raise ValueError(f"{shown} stands where a {' or '.join(kinds)} should; allowed are {_GRAMMAR}")
+        raise ValueError(f"expected a {' or '.join(kinds)} instead of {shown}; allowed are {_GRAMMAR}")
     return tokens.pop(0)[1]
 
 
@@ -126,12 +126,12 @@ def _comparison(found: Filter, tokens: list[Token]) -> Filter:
 
 def _values(tokens: list[Token]) -> list[str]:
     if _take(tokens, "sign") != "(":
-        raise ValueError("`in` is followed by values in brackets")
+        raise ValueError("`in` must be followed by values in brackets")
     values = [_take(tokens, "number", "text")]
     while (sign := _take(tokens, "sign")) == ",":
         values.append(_take(tokens, "number", "text"))
     if sign != ")":
-        raise ValueError("the values after `in` end with a bracket")
+        raise ValueError("the values after `in` must end with a bracket")
     return values
 
 

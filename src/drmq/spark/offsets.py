@@ -1,19 +1,18 @@
 """Positions in topics as Spark logs them, and the arithmetic on them. Pure.
 
-Spark writes the end of each micro-batch to its checkpoint before the batch runs, as JSON, and
-compares such texts *as texts*. So there is one way to write a position, and it is sorted:
+Spark writes the end of each micro-batch to its checkpoint before the batch runs, as JSON, and compares such texts *as
+texts*. A position therefore has exactly one representation, and it is sorted:
 
     {"v":1,"t":{"orders":{"id":"8d…","p":{"0":{"o":123},"1":{"o":7,"s":4}}}}}
 
-`id` is the topic's id, which a topic that was deleted and created again does not share. `o` is the
-next offset to read. `s` stands only in the end of the batch that first sees a partition, and so for
-all partitions in the end of a query's first batch: where it begins. With it a batch can be planned from its
-two positions alone, and a batch that runs again is planned as it was the first time, whatever the
-cluster has become since.
+`id` is the topic's id, which changes if a topic is deleted and created again. `o` is the next offset to read. `s` is
+the start of a partition. It is present only in the end of the batch in which the partition first appears, and so for
+all partitions in the end of a query's first batch. With it, a batch can be planned from its two positions alone, and a
+repeated batch is planned as it was the first time, whatever has changed in the cluster since.
 
-Spark logs ends only. Where the first batch begins it asks for whenever it plans that batch, also when it
-runs it again after a crash. `BEGINNING` is the answer: a mark that names no partition, so that all
-are new in the end of the batch.
+Spark logs only ends. It asks for the start of the first batch whenever it plans that batch, also when it repeats the
+batch after a crash. The answer is `BEGINNING`: a marker without partitions, so that all partitions are new in the end
+of the batch.
 
 Ranges are half-open, `[start, end)`.
 """
@@ -31,7 +30,7 @@ from drmq.spark.errors import SparkSideError
 VERSION = 1
 
 BEGINNING: Mapping[str, Any] = {"v": VERSION, "t": {}, "beginning": True}
-"""The start of a query's first batch, as Spark sees it. Only that: it is never an end, and so never logged."""
+"""The start of a query's first batch, as Spark sees it. It is never an end, and so never logged."""
 
 
 def is_beginning(position: Mapping[str, Any]) -> bool:
@@ -51,15 +50,15 @@ class Range:
 
     @property
     def count(self) -> int:
-        """Offsets in the range. Compaction and control records leave fewer records than that."""
+        """The number of offsets in the range. Compaction and control records can leave fewer records."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far each partition is read: for each topic its id, and for each partition the next offset.
+    """The progress in each partition: the ids of the topics, and the next offset of each partition.
 
-    `starts` has the first offset of partitions that the position before does not name.
+    `starts` has the first offset of partitions that the previous position does not contain.
     """
 
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +67,7 @@ class Position:
 
 
 def to_json(position: Position) -> dict[str, Any]:
-    """The position as Spark logs it; equal positions give equal texts."""
+    """The position as Spark logs it. Equal positions give equal texts."""
     topics: dict[str, Any] = {name: {"id": position.topic_ids[name], "p": {}} for name in sorted(position.topic_ids)}
     for place in sorted(position.offsets):
         entry = {"o": position.offsets[place]}
@@ -79,12 +78,12 @@ def to_json(position: Position) -> dict[str, Any]:
 
 
 def from_json(logged: Mapping[str, Any]) -> Position:
-    """The position that `to_json` wrote. Raises `SparkSideError` for anything else."""
+    """Parse a position written by `to_json`. Raises `SparkSideError` for anything else."""
     if logged.get("v") != VERSION:
         raise SparkSideError(
-            f"The checkpoint holds an offset of form {logged.get('v')!r}, and this version of drmq reads form "
-            f"{VERSION}. "
-            "It was written by another source or by a newer drmq: use that one, or start with a new checkpoint."
+            f"The checkpoint contains an offset of version {logged.get('v')!r}, but this version of drmq reads version "
+            f"{VERSION}. It was written by another source or by a newer drmq. Use that one, or start with a new "
+            "checkpoint."
         )
     try:
         ids: dict[str, str] = {}
@@ -99,14 +98,14 @@ def from_json(logged: Mapping[str, Any]) -> Position:
                     starts[place] = int(entry["s"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SparkSideError(
-            f"The checkpoint holds an offset that cannot be read ({error!r}): {logged!r}. "
+            f"The checkpoint contains an invalid offset ({error!r}): {logged!r}. "
             "Restore the checkpoint, or start with a new one."
         ) from None
     return Position(ids, offsets, starts)
 
 
 def ranges_between(start: Position, end: Position) -> list[Range]:
-    """What lies between two logged positions, in order; nothing else is asked."""
+    """The ranges between two logged positions, in order. Uses no other information."""
     found = []
     for place in sorted(end.offsets):
         topic_id = end.topic_ids[place.topic]
@@ -119,7 +118,7 @@ def ranges_between(start: Position, end: Position) -> list[Range]:
 def _first_offset(place: TopicPartition, topic_id: str, start: Position, end: Position) -> int:
     if place in end.starts and (place not in start.offsets or start.topic_ids.get(place.topic) != topic_id):
         return end.starts[place]
-    # Without a logged beginning the partition is as good as read: inventing one could repeat or skip records.
+    # Without a logged start, the partition counts as read: guessing one could repeat or skip records.
     return start.offsets.get(place, end.offsets[place])
 
 
@@ -127,10 +126,10 @@ def _first_offset(place: TopicPartition, topic_id: str, start: Position, end: Po
 
 
 def distribute(limit: int, sizes: Mapping[TopicPartition, int], turn: int = 0) -> dict[TopicPartition, int]:
-    """Shares of `limit` in proportion to `sizes`: none above its size, all together `min(limit, total)`.
+    """Shares of `limit` in proportion to `sizes`: none exceeds its size, and the sum is `min(limit, total)`.
 
-    What rounding leaves over goes first to partitions that would get nothing, beginning with another
-    one each `turn`: a small partition beside a huge one is read slowly, and not never.
+    The remainder from rounding goes first to partitions that would get nothing, starting with another one each `turn`:
+    a small partition next to a huge one is read slowly, but it is read.
     """
     total = sum(sizes.values())
     if total <= limit:
@@ -140,9 +139,9 @@ def distribute(limit: int, sizes: Mapping[TopicPartition, int], turn: int = 0) -
     for place in places:
         shares[place] = limit * sizes[place] // total
     left = limit - sum(shares.values())
-    hungry = [place for place in places if shares[place] == 0]
+    unserved = [place for place in places if shares[place] == 0]
     others = [place for place in places if 0 < shares[place] < sizes[place]]
-    queue = _rotated(hungry, turn * left) + _rotated(others, turn * left)
+    queue = _rotated(unserved, turn * left) + _rotated(others, turn * left)
     for place in queue[:left]:
         shares[place] += 1
     return shares
@@ -158,7 +157,7 @@ def _rotated(places: list[TopicPartition], by: int) -> list[TopicPartition]:
 def limit_rows(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], rows_max: int
 ) -> dict[TopicPartition, int]:
-    """Ends that are at most `rows_max` offsets after `start` altogether; partitions share in proportion."""
+    """Ends that are in total at most `rows_max` offsets after `start`, divided in proportion."""
     assert rows_max > 0, rows_max
     sizes = {place: end[place] - start[place] for place in end}
     turn = sum(start.values()) // rows_max
@@ -172,9 +171,9 @@ def limit_bytes(
     bytes_max: int,
     record_sizes: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """Ends that are about `bytes_max` bytes after `start`, by the average size of each partition's records.
+    """Ends that are about `bytes_max` bytes after `start`, by the average record size of each partition.
 
-    At least one record, or a stream of records larger than the limit would stand still.
+    At least one record; otherwise a stream of records that exceed the limit would make no progress.
     """
     assert bytes_max > 0, bytes_max
     weights = {place: max(1.0, record_sizes.get(place, 1.0)) for place in end}
@@ -190,11 +189,11 @@ def limit_bytes(
 
 
 def fitting_count(count: int, bytes_max: float, size_at: Callable[[int], float]) -> int:
-    """How many of `count` records are `bytes_max` bytes at most, going by their first and their last one.
+    """How many of `count` records fit into `bytes_max`, judging by the sizes of the first and the last one.
 
-    `size_at` tells the size of the record of a number. Where sizes only rise or only fall, that is never too many; a
-    hump between the two is not seen. Half as many are tried where it is too much, so that few records
-    are looked at. At least one, or a stream would stand still before a record that is larger than the limit.
+    `size_at` returns the size of the record with an index. If sizes only rise or only fall, the result is never too
+    large; larger records in between are not noticed. If it is too much, half as many are tried, so that few records are
+    examined. At least one; otherwise a stream would not get past a record that exceeds the limit.
     """
     assert count > 0, count
     first = size_at(0)
@@ -210,13 +209,13 @@ def fitting_count(count: int, bytes_max: float, size_at: Callable[[int], float])
 def split(ranges: Iterable[Range], *, partitions_min: int | None, records_max: int | None) -> list[Range]:
     """The same offsets in more and smaller ranges, in order.
 
-    No range is longer than `records_max`, and there are at least `partitions_min` as far as there are
-    offsets enough. The longest ranges are cut first, into equal parts.
+    No range is longer than `records_max`, and there are at least `partitions_min` ranges if there are enough offsets.
+    The longest ranges are split first, into equal parts.
     """
     whole = [part for part in ranges if part.count > 0]
     pieces = [1 if records_max is None else -(-part.count // records_max) for part in whole]
     missing = (partitions_min or 0) - sum(pieces)
-    # By the size of its pieces; the negative number makes the smallest entry of the heap the longest piece.
+    # A heap of the sizes of the pieces, negated so that the longest piece comes first.
     heap = [(-part.count / pieces[i], i) for i, part in enumerate(whole)]
     heapq.heapify(heap)
     while missing > 0 and heap:

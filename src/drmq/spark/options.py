@@ -1,7 +1,7 @@
-"""What the user wrote in `.option(...)`, read and checked: all problems at once, each with its remedy.
+"""Parses and checks the user's `.option(...)` values, and reports all problems at once, each with its remedy.
 
-Names are those of Spark's own Kafka source, so that a job is ported by changing the format's name.
-`definitions` lists them; here are the values.
+The names are those of Spark's own Kafka source, so that a job is ported by changing the name of the format.
+`definitions` lists them; this module parses the values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A place in each partition: for all of them (`earliest`, `latest`, a time), or one for each.
+    """A position in each partition: one for all (`earliest`, `latest`, a time), or one for each.
 
     `kind` is `earliest`, `latest`, `time`, `offsets` or `times`; `each` has offsets or times in milliseconds.
     """
@@ -42,7 +42,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions to read: exactly one of the three is given."""
+    """The partitions to read; exactly one of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -51,7 +51,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What decides the columns of the table."""
+    """The options that determine the columns of the table."""
 
     columns: tuple[str, ...]
     include_headers: bool
@@ -62,7 +62,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Everything that reading depends on. Names with `max` or `min` are bounds; None is none."""
+    """All options of a read. Names with `max` or `min` are limits; None is no limit."""
 
     bootstrap: str
     client_id: str
@@ -88,7 +88,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Everything that writing depends on; `settings` goes to librdkafka as it is."""
+    """All options of a write; `settings` is passed to librdkafka unchanged."""
 
     bootstrap: str
     client_id: str
@@ -127,13 +127,15 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         table=table,
     )
     if (result.rows_per_trigger_min or 0) > (result.rows_per_trigger_max or _INT64_MAX):
-        given.problem("`minOffsetsPerTrigger` is larger than `maxOffsetsPerTrigger`: no batch could be that size.")
+        given.problem(
+            "`minOffsetsPerTrigger` is larger than `maxOffsetsPerTrigger`, so no batch could have that size. Lower it."
+        )
     given.finish()
     return result
 
 
 def table_options(options: Mapping[str, str]) -> TableOptions:
-    """What the table's schema depends on. Raises `OptionsError` for that alone: a sink has other options."""
+    """The options that determine the schema. Raises `OptionsError` only for these: a sink has other options."""
     given = _Given(options, Use.READ, check_names=False)
     found = _table(given)
     given.finish()
@@ -177,20 +179,20 @@ def _table(given: _Given) -> TableOptions:
     if value_format == "json" and value_schema is None:
         given.problem('`valueFormat=json` needs `valueSchema`, such as "origin string, delay int".')
     if value_format == "raw" and value_schema is not None:
-        given.problem("`valueSchema` says how to parse values, but `valueFormat` is raw; set `valueFormat` to json.")
+        given.problem("`valueSchema` is set, but `valueFormat` is raw. Set `valueFormat` to json.")
     if error_column in COLUMNS:
-        given.problem(f"`errorColumn` is `{error_column}`, which is a column already; choose another name.")
+        given.problem(f"`errorColumn` is `{error_column}`, which already is a column. Choose another name.")
     return TableOptions(columns, include_headers or "headers" in columns, value_format, value_schema, error_column)
 
 
 def _check_acks(given: _Given, settings: Mapping[str, str]) -> None:
-    """Said here and not by librdkafka in a task, which names its own settings and no remedy."""
+    """Checked here because librdkafka would report it in a task, with the names of its own settings and no remedy."""
     acks = settings.get("acks", settings.get("request.required.acks", "all"))
     if acks not in ("all", "-1") and settings.get("enable.idempotence", "true").lower() != "false":
         given.problem(
-            f"`kafka.acks` is {acks!r}, and idempotent writes need all. Leave it out, or set "
-            "`kafka.enable.idempotence` to false: then a node that dies may take written records with it, and others "
-            "may be there twice."
+            f"`kafka.acks` is {acks!r}, but idempotent writes need all. Leave it out, or set "
+            "`kafka.enable.idempotence` to false. Then written records can be lost if a node fails, and others can be "
+            "written twice."
         )
 
 
@@ -204,9 +206,9 @@ def _selection(given: _Given) -> Selection:
         if value is not None
     ]
     if len(chosen) > 1:
-        given.problem(f"`{'` and `'.join(chosen)}` exclude each other; keep one.")
+        given.problem(f"`{'` and `'.join(chosen)}` cannot be combined. Keep one.")
     if not chosen and not any(given.has(name) for name in ("subscribe", "subscribePattern", "assign")):
-        given.problem("Nothing says what to read: set `subscribe`, `subscribePattern` or `assign`.")
+        given.problem("There is nothing to read. Set `subscribe`, `subscribePattern` or `assign`.")
     return Selection(topics or (), pattern, partitions or ())
 
 
@@ -217,7 +219,7 @@ def _start(given: _Given, is_stream: bool) -> Where:
     where = given.get("startingTimestamp", where, lambda text: Where("time", time_ms(text)))
     if not is_stream and where.kind == "latest":
         given.problem(
-            "`startingOffsets` is latest, so that a batch would be empty; use earliest, offsets or `startingTimestamp`."
+            "`startingOffsets` is latest, so a batch would be empty. Use earliest, offsets or `startingTimestamp`."
         )
     return where
 
@@ -225,7 +227,7 @@ def _start(given: _Given, is_stream: bool) -> Where:
 def _end(given: _Given) -> Where:
     where = given.get("endingOffsets", Where("latest"), lambda text: _where(text, ("latest",)))
     if EARLIEST in where.each.values():
-        given.problem("`endingOffsets` has -2 (earliest), so that a batch would be empty; use offsets or -1 (latest).")
+        given.problem("`endingOffsets` has -2 (earliest), so a batch would be empty. Use offsets or -1 (latest).")
     where = given.get("endingOffsetsByTimestamp", where, lambda text: Where("times", each=_per_partition(text, 0)))
     return given.get("endingTimestamp", where, lambda text: Where("time", time_ms(text)))
 
@@ -234,7 +236,7 @@ def _end(given: _Given) -> Where:
 
 
 class _Given:
-    """The options of one use; collects problems instead of raising the first."""
+    """The options of one use. Collects problems instead of raising the first one."""
 
     def __init__(self, options: Mapping[str, str], use: Use, *, check_names: bool = True) -> None:
         self._values = {str(name).lower(): str(value) for name, value in options.items()}
@@ -255,15 +257,13 @@ class _Given:
         elif name.startswith(("kafka.sasl.", "kafka.ssl.")) or (
             name == "kafka.security.protocol" and self._values[name].upper() != "PLAINTEXT"
         ):
-            self.problem(
-                f"`{name}` cannot be honoured: DRMQ has no encryption and no authentication yet. Leave it out."
-            )
+            self.problem(f"`{name}` is not supported: DRMQ has no encryption and no authentication yet. Leave it out.")
         elif name in DEFINITIONS:
             self._check_use(name)
         elif name.startswith("kafka."):
             if Use.WRITE not in self._use and name not in READ_SETTINGS_WITHOUT_EFFECT | {"kafka.security.protocol"}:
                 known = READ_SETTINGS_WITHOUT_EFFECT | {n for n in DEFINITIONS if n.startswith("kafka.")} | set(ALIASES)
-                self.problem(f"`{name}` is not a setting that reading knows{_did_you_mean(name, known)}.")
+                self.problem(f"`{name}` is not a known setting for reading{_did_you_mean(name, known)}.")
         elif name != "path":
             names = {n: d.name for n, d in DEFINITIONS.items() if self._use & d.use}
             self.problem(f"`{name}` is not an option{_did_you_mean(name, names)}.")
@@ -273,13 +273,13 @@ class _Given:
         if definition.accepted or self._use & definition.use:
             return
         if self._use is Use.STREAM and definition.use is Use.BATCH:
-            self.problem(f"`{definition.name}` is for batches, and this is a stream, which has no end. Leave it out.")
+            self.problem(f"`{definition.name}` applies to batches only; a stream has no end. Leave it out.")
         elif self._use is Use.WRITE:
-            self.problem(f"`{definition.name}` is for reading, and this writes. Leave it out.")
+            self.problem(f"`{definition.name}` applies to reading only. Leave it out.")
         elif definition.use is Use.WRITE:
             remedy = "use `subscribe`" if name == "topic" else "leave it out"
-            self.problem(f"`{definition.name}` is for writing, and this reads; {remedy}.")
-        # What is left is an option of streams in a batch, which Spark's own source lets pass as well.
+            self.problem(f"`{definition.name}` applies to writing only; {remedy}.")
+        # The remaining case is an option of streams in a batch, which Spark's own source accepts as well.
 
     def problem(self, text: str) -> None:
         self._problems.append(text)
@@ -288,7 +288,7 @@ class _Given:
         return name.lower() in self._values
 
     def get(self, name: str, default: T, parse: Callable[[str], T]) -> T:
-        """The value of an option, or the default if it is not given or cannot be read."""
+        """The value of an option, or the default if it is not set or invalid."""
         text = self._values.get(name.lower())
         if text is None:
             return default
@@ -301,7 +301,7 @@ class _Given:
     def bootstrap(self) -> str:
         text = self._values.get("kafka.bootstrap.servers")
         if text is None:
-            self.problem("`kafka.bootstrap.servers` is required: where a broker listens, such as localhost:9092.")
+            self.problem("`kafka.bootstrap.servers` is required: the address of a broker, such as localhost:9092.")
             return ""
         try:
             parse_bootstrap(text)
@@ -310,7 +310,7 @@ class _Given:
         return text
 
     def kafka_settings(self) -> dict[str, str]:
-        """What goes to librdkafka: every `kafka.*` setting without its prefix."""
+        """The settings for librdkafka: every `kafka.*` setting without its prefix."""
         ours = {"kafka.bootstrap.servers", "kafka.client.id", *ALIASES}
         return {
             name.removeprefix("kafka."): value
@@ -328,7 +328,7 @@ def _did_you_mean(name: str, known: Mapping[str, str] | set[str] | frozenset[str
     if not close:
         return ""
     shown = known[close[0]] if isinstance(known, Mapping) else next(k for k in known if k.lower() == close[0])
-    return f"; perhaps `{shown}` is meant"
+    return f"; perhaps you meant `{shown}`"
 
 
 def _positive(text: str) -> int:
@@ -354,7 +354,7 @@ def _duration_s(text: str) -> float:
     match = re.fullmatch(r"(\d{1,15})\s*(ms|s|m|min|h|d|)", text.lower())
     if match is None:
         raise ValueError("allowed is a duration such as 500ms, 30s, 15m, 1h or 1d; a number alone is milliseconds")
-    # As in Spark's own source, where a number alone is milliseconds too.
+    # A number without a unit is milliseconds, as in Spark's own source.
     return int(match[1]) * {"": 0.001, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[match[2]]
 
 
@@ -382,7 +382,7 @@ def _name(text: str) -> str:
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
-        raise ValueError("it names nothing")
+        raise ValueError("it is empty")
     return names
 
 
@@ -424,7 +424,7 @@ def _assignment(text: str) -> tuple[TopicPartition, ...]:
             raise ValueError('allowed is JSON like {"topic":[0,1]}')
         found |= {TopicPartition(topic, _partition(index)) for index in indexes}
     if not found:
-        raise ValueError("it names no partition")
+        raise ValueError("it contains no partition")
     return tuple(sorted(found))
 
 

@@ -1,4 +1,4 @@
-"""From options and positions to the ranges that tasks read."""
+"""Turns options and positions into the ranges that tasks read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from drmq.spark.view import View
 
 
 def plan_between(options: ReadOptions, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Range]:
-    """The tasks of a micro-batch: a function of its two logged positions and the options alone."""
+    """The tasks of a micro-batch: a pure function of its two logged positions and the options."""
     return _tasks(options, ranges_between(from_json(start), from_json(end)))
 
 
 def plan_batch(options: ReadOptions) -> list[Range]:
-    """The tasks of a batch query, by what the brokers say now."""
+    """The tasks of a batch query, from the current state of the brokers."""
     view = View(options)
     try:
         view.check_existence()
@@ -28,8 +28,8 @@ def plan_batch(options: ReadOptions) -> list[Range]:
         ids = {name: topic.topic_id for name, topic in view.topics().items()}
         _check_order(options, start, end)
         if options.filter.time_ms_min is not None:
-            # Every record before the first one that is new enough is too old. Nothing of the kind holds for
-            # the end: behind a record that is too new there may be older ones.
+            # All records before the first one that is new enough are too old. The same does not hold for the end: older
+            # records may follow a record that is too new.
             found = view.at_times(dict.fromkeys(start, options.filter.time_ms_min))
             start = {p: end[p] if (at := found[p]) is None else max(start[p], at) for p in start}
     finally:
@@ -44,19 +44,19 @@ def _check_order(options: ReadOptions, start: Mapping[TopicPartition, int], end:
         raise OptionsError(
             [
                 f"`startingOffsets` is {start[place]} for partition {place.partition} of `{place.topic}`, after its "
-                f"end {end[place]}; begin at or before the end."
+                f"end {end[place]}. Start at or before the end."
             ]
         )
 
 
 def _tasks(options: ReadOptions, ranges: list[Range]) -> list[Range]:
-    """The ranges without what cannot pass the filter, split as the options ask."""
+    """The ranges without what the filter excludes, split according to the options."""
     passing = options.filter
     kept = [
         replace(
             part,
             start=max(part.start, passing.offset_min),
-            # The bound is inclusive, and the largest number has no successor.
+            # The bound is inclusive, and adding 1 to the largest number would overflow.
             end=part.end if passing.offset_max == INT64_MAX else min(part.end, passing.offset_max + 1),
         )
         for part in ranges

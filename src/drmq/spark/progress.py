@@ -1,11 +1,11 @@
-"""How a streaming query moves on: from one logged position to the next.
+"""How a streaming query advances from one logged position to the next.
 
-Spark asks for the end of the next micro-batch about eighty times a second while there is nothing to
-do. Where nothing is new the question is held back for up to a tenth of a second, until a partition
-grows: fewer questions, and an earlier answer than a poll would give.
+While there is nothing to do, Spark asks for the end of the next micro-batch about eighty times a second. If nothing is
+new, the request is held for up to a tenth of a second until a partition grows: this means fewer requests, and an
+earlier response than polling.
 
-Positions that are handed out are sorted and complete, and one where nothing is new is the very one
-that Spark handed in: it compares them as texts.
+Returned positions are sorted and complete. If nothing is new, the returned position is the same one that Spark passed
+in, because Spark compares them as texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from drmq.client import ClientError
 from drmq.model import ErrorCode, TopicPartition
 from drmq.spark.errors import DataLoss, TopicChanged
-from drmq.spark.fetching import DOUBTS_S, Fetcher
+from drmq.spark.fetching import RECHECK_PAUSES_S, Fetcher
 from drmq.spark.offsets import (
     Position,
     Range,
@@ -35,13 +35,13 @@ from drmq.spark.view import TopicView, View
 
 WAIT_S = 0.1
 PUBLISH_PAUSE_S = 10.0
-"""After a failure to publish progress. Without it a coordinator that is away would hold the query up each time."""
+"""The pause after a failure to publish progress. Otherwise an unavailable coordinator would delay every batch."""
 
 _log = logging.getLogger(__name__)
 
 
 class StreamProgress:
-    """The planner's memory of one query. Owned by one thread; close it."""
+    """The planner's state of one query. Owned by one thread, which closes it."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -62,46 +62,46 @@ class StreamProgress:
         self._publish_failure = ""
         self._publish_not_before = time.monotonic()
         self._gone: Set[str] = frozenset()
-        """Topics that are missing for sure."""
+        """Topics that are known to be missing."""
 
     def close(self) -> None:
         if self._unpublished is not None:
-            # The last chance: a run with `availableNow` may end in the pause after a failure.
+            # The last chance: a run with `availableNow` may end during the pause after a failure.
             self._try_to_publish(self._unpublished)
         self._view.close()
         self._waiter.close()
 
     def initial(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
+        """Where a query without a checkpoint starts."""
         self._view.check_existence()
         return to_json(self._view.position(self._view.start()))
 
     def stop_at_present_end(self) -> None:
-        """From now on behave as if nothing came after what is there now."""
+        """From now on, behave as if nothing were appended after the current end."""
         if self._options.fail_on_data_loss:
             self._view.check_existence()
         else:
-            # A topic that is gone must not stop the others; one that a broker does not know yet is waited for.
+            # A deleted topic must not stop the others; a topic that a broker does not know yet is waited for.
             self._view.topics(fresh=True)
             self._topics(self._view.named())
         places = self._view.places()
         self._target = self._view.position(self._view.latest(places))
 
     def end_seen(self) -> dict[str, Any] | None:
-        """The end of the topics when they were last asked about."""
+        """The end of the topics at the last request."""
         return None if self._end_seen is None else to_json(self._end_seen)
 
     def latest(self, logged: Mapping[str, Any], *, is_limited: bool) -> Mapping[str, Any]:
-        """The end of the micro-batch that begins at `logged`; `logged` itself if there is nothing to do.
+        """The end of the micro-batch that starts at `logged`; `logged` itself if there is nothing to do.
 
-        The first batch is the exception: Spark runs it even if it is empty, and its end is always a true position.
+        Exception: Spark runs the first batch even if it is empty, so its end is always a complete position.
         """
         is_first = is_beginning(logged)
         start = self._first_start() if is_first else from_json(logged)
         if is_first:
             logged = to_json(start)
-        # All before `start` is done: Spark asks for the next batch only then. After the last batch of an
-        # `availableNow` run this is the only sign.
+        # Everything before `start` is done: Spark asks for the next batch only then. After the last batch of an
+        # `availableNow` run, this is the only indication.
         self.publish(logged)
         end = self._end(start)
         if self._target is None and not _is_new(start, end):
@@ -120,7 +120,7 @@ class StreamProgress:
     def publish(self, logged: Mapping[str, Any]) -> None:
         """Commit a finished position for the option `groupId`.
 
-        A refusal is logged, once, and not fatal; after it there is a pause, and then the latest position is tried.
+        A failure is logged once and is not fatal. After a pause, the latest position is tried.
         """
         position = from_json(logged)
         if self._options.group_id is None or position == self._published:
@@ -140,39 +140,39 @@ class StreamProgress:
             self._publish_not_before = time.monotonic() + PUBLISH_PAUSE_S
             if str(error) != self._publish_failure:
                 self._publish_failure = str(error)
-                _log.warning("The progress of the query is not published for group %s: %s", group_id, error)
+                _log.warning("the progress of the query could not be published for group %s: %s", group_id, error)
 
     # ---- the next end --------------------------------------------------------------------------------
 
     def _first_start(self) -> Position:
-        """Where the first batch begins, the same each time it is asked for."""
+        """The start of the first batch; the same at every call."""
         if self._begin is None:
             begin = from_json(self.initial())
             self._begin = replace(begin, starts=begin.offsets)
         return self._begin
 
     def _end(self, start: Position) -> Position:
-        """Everything that can be read now, also in topics and partitions that `start` does not know.
+        """Everything that can be read now, including topics and partitions that `start` does not contain.
 
-        Which topics there are may be known from a second ago. Where that does not fit what the leaders say, a topic may
-        have been deleted or created again since: then it is asked for, and the answer counts.
+        The list of topics may be a second old. If it contradicts what the leaders report, a topic may have been deleted
+        or created again since: then the list is refreshed, and the new result counts.
         """
-        found = self._end_as_seen(start, is_sure=False)
+        found = self._end_as_seen(start, is_current=False)
         if found is None:
             self._view.topics(fresh=True)
-            found = self._end_as_seen(start, is_sure=True)
+            found = self._end_as_seen(start, is_current=True)
         assert found is not None, start
         return found
 
-    def _end_as_seen(self, start: Position, *, is_sure: bool) -> Position | None:
-        """The end by the topics as they were last seen; None if they seem to have changed, unless that `is_sure`."""
+    def _end_as_seen(self, start: Position, *, is_current: bool) -> Position | None:
+        """The end according to the cached topics; None if they seem to have changed, unless the cache `is_current`."""
         topics = self._topics(start.topic_ids.keys())
         self._check_topics(start, topics)
         ids = {name: view.topic_id for name, view in topics.items()}
         there = [TopicPartition(name, index) for name, view in topics.items() for index in view.partitions]
         places = [place for place in there if self._is_wanted(place, ids[place.topic])]
-        # What is not read now, because its topic is gone or came too late, stays where it is. Only the
-        # partitions of an earlier topic of the same name are forgotten.
+        # What is not read now, because its topic is gone or appeared too late, keeps its position. Only the partitions
+        # of an earlier topic with the same name are dropped.
         kept = {
             place
             for place in start.offsets.keys() - set(places)
@@ -183,10 +183,10 @@ class StreamProgress:
             ends = self._view.latest(places)
             starts = self._view.earliest(fresh) if fresh else {}
         except ClientError as error:
-            if is_sure or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if is_current or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             return None
-        if not is_sure and any(ends[p] < start.offsets[p] for p in places if p not in starts):
+        if not is_current and any(ends[p] < start.offsets[p] for p in places if p not in starts):
             return None
         for place in places:
             if self._target is not None:
@@ -204,15 +204,15 @@ class StreamProgress:
         )
 
     def _is_wanted(self, place: TopicPartition, topic_id: str) -> bool:
-        """Under `availableNow`, only what was there at its beginning."""
+        """With `availableNow`, only what existed at its start."""
         if self._target is None:
             return True
         return place in self._target.offsets and self._target.topic_ids[place.topic] == topic_id
 
     def _topics(self, wanted: Set[str]) -> dict[str, TopicView]:
-        """The topics as they are. What is missing is asked for again: a broker that just started may not know it."""
+        """The current topics. If some are missing, asks again: a broker that just started may not know them yet."""
         topics = self._view.topics()
-        for pause_s in DOUBTS_S:
+        for pause_s in RECHECK_PAUSES_S:
             if wanted - topics.keys() <= self._gone:
                 return topics
             time.sleep(pause_s)
@@ -225,28 +225,29 @@ class StreamProgress:
             if name not in topics:
                 if self._options.fail_on_data_loss:
                     raise TopicChanged(
-                        f"Topic `{name}` was deleted. With `failOnDataLoss` = false the query goes on without it."
+                        f"Topic `{name}` was deleted. With `failOnDataLoss` = false the query continues without it."
                     )
             elif topics[name].topic_id != topic_id and self._options.fail_on_recreated:
                 raise TopicChanged(
-                    f"Topic `{name}` was deleted and created again: the query has read another one. Start with a new "
-                    "checkpoint, or set `onTopicRecreated` to earliest to go on with the beginning of the new one."
+                    f"Topic `{name}` was deleted and created again, so the position of the query is invalid. Start "
+                    "with a new checkpoint, or set `onTopicRecreated` to earliest to continue with the beginning of "
+                    "the new topic."
                 )
 
     def _shortened(self, place: TopicPartition, read: int, end: int) -> int:
-        """What to do with a partition that ends before what was read: under `availableNow` it only looks so."""
+        """The end of a partition that ends before what was read. With `availableNow` this may only seem so."""
         if self._target is not None and self._target.offsets[place] <= read:
             return read
         if self._options.fail_on_data_loss:
             raise DataLoss(
-                f"Partition {place.partition} of `{place.topic}` ends at offset {end}, and the query has read it "
-                f"to {read}: "
-                "its log was cut. Find out why; `failOnDataLoss` = false goes on from the new end."
+                f"Partition {place.partition} of `{place.topic}` ends at offset {end}, but the query has read it up to "
+                f"{read}: its log was truncated. Find out why, or set `failOnDataLoss` to false to continue from the "
+                "new end."
             )
         return end
 
     def _should_wait(self, start: Position, end: Position) -> bool:
-        """Whether `minOffsetsPerTrigger` asks for more, and `maxTriggerDelay` allows to wait for it."""
+        """Whether `minOffsetsPerTrigger` requires more records, and `maxTriggerDelay` allows waiting for them."""
         least = self._options.rows_per_trigger_min
         if least is None or self._target is not None:
             return False
@@ -274,9 +275,9 @@ class StreamProgress:
         bytes_max: int,
         sizes: Mapping[TopicPartition, float],
     ) -> dict[TopicPartition, int]:
-        """Fewer records where those at hand are larger than the average, by which `limited` was made.
+        """Fewer records where the actual ones are larger than the average, from which `limited` was computed.
 
-        Each partition gets the part of `bytes_max` that it would have by the average.
+        Each partition gets the share of `bytes_max` that it has by the average.
         """
         counts = {place: limited[place] - begins[place] for place in limited}
         shares = {place: count * max(1.0, sizes.get(place, 1.0)) for place, count in counts.items() if count > 0}
@@ -293,7 +294,7 @@ class StreamProgress:
 
 
 def _sizes(start: Position, end: Position) -> dict[TopicPartition, int]:
-    """Offsets between two positions, for each partition of the later one."""
+    """The number of offsets between two positions, for each partition of the later one."""
     return {
         place: offset - (end.starts[place] if place in end.starts else min(offset, start.offsets.get(place, offset)))
         for place, offset in end.offsets.items()
@@ -301,7 +302,7 @@ def _sizes(start: Position, end: Position) -> dict[TopicPartition, int]:
 
 
 def _first_starts(start: Position, end: Position) -> dict[TopicPartition, int]:
-    """The beginning of every partition in the first batch: none is named by the position before it."""
+    """The start of every partition in the first batch; the position before it contains none."""
     return {
         place: end.starts[place] if place in end.starts else min(start.offsets[place], offset)
         for place, offset in end.offsets.items()
@@ -309,5 +310,5 @@ def _first_starts(start: Position, end: Position) -> dict[TopicPartition, int]:
 
 
 def _is_new(start: Position, end: Position) -> bool:
-    """Whether there is anything to read, or to remember: a new partition is, even while it is empty."""
+    """Whether there is anything to read or to log: a new partition must be logged even while it is empty."""
     return end.offsets != start.offsets or end.topic_ids != start.topic_ids

@@ -1,6 +1,6 @@
-"""One task: read a range and hand it to Spark as Arrow batches.
+"""One task: reads a range and passes it to Spark as Arrow batches.
 
-A worker process serves many tasks, one after the other, so its connections are kept between them.
+A worker process runs many tasks, one after the other, so connections are kept between them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from drmq.spark.options import ReadOptions
 from drmq.spark.table import TableShape
 
 _fetchers: dict[tuple[object, ...], Fetcher] = {}
-"""By process, cluster and settings. The process is part of it because Spark forks its workers."""
+"""By process, cluster and settings. The process is part of the key because Spark forks its workers."""
 
 
 def read_range(options: ReadOptions, schema: Any, part: Range | None) -> Iterator[Any]:
-    """Arrow batches of all records of a range. None stands for a query that has nothing to read."""
+    """Arrow batches of all records of a range. None stands for a query without anything to read."""
     if part is None:
         return
     shape = TableShape(options.table, schema, options.filter)
@@ -33,19 +33,19 @@ def read_range(options: ReadOptions, schema: Any, part: Range | None) -> Iterato
             yield from shape.batches(part, fetched)
     except InvalidBatch as error:
         raise FetchFailed(
-            f"Records of partition {part.partition} of `{part.topic}` are damaged: {error}. `drmq log verify` looks at "
-            "the broker's files; the option `filter` can leave these offsets out."
+            f"Records of partition {part.partition} of `{part.topic}` are damaged: {error}. Check the broker's files "
+            "with `drmq log verify`. The option `filter` can exclude these offsets."
         ) from None
 
 
 def close_fetchers() -> None:
-    """Let go of the connections that are kept."""
+    """Close the connections that are kept."""
     while _fetchers:
         _fetchers.popitem()[1].close()
 
 
 def fetcher_of(options: ReadOptions) -> Fetcher:
-    """The fetcher of this process for these options, with its connections."""
+    """The fetcher of this process for these options."""
     settings = (options.bootstrap, options.client_id, options.timeout_s, options.read_committed, options.fetch_bytes)
     key = (os.getpid(), *settings)
     if key not in _fetchers:

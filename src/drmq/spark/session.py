@@ -1,8 +1,8 @@
-"""A Spark session that works on this machine: Java found, Python the right one, the data source known.
+"""Starts a Spark session on this machine, with a usable Java, the right Python, and the data source.
 
-Workers run the Python that PYSPARK_PYTHON names, else `python3` from PATH, which in a virtual
-environment that is not activated is another one, without DRMQ. So both variables are set to the
-interpreter that is running, unless the user has set them.
+Workers run the Python that PYSPARK_PYTHON names, or else `python3` from PATH. In a virtual environment that is not
+activated, that is another Python without DRMQ. Both variables are therefore set to the running interpreter, unless the
+user has set them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any
 from drmq.spark.errors import SetupError
 from drmq.spark.java import choose, java_home
 
-EXTRA_ADVICE = "`pip install 'drmq[spark]'` brings it."
+EXTRA_ADVICE = "`pip install 'drmq[spark]'` installs it."
 
 
 def check_installed() -> None:
-    """Raise `SetupError` unless the packages of the extra are here. Imports none of them."""
+    """Raise `SetupError` unless the packages of the extra are installed. Imports none of them."""
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
-            raise SetupError(f"The package {name} is not installed, and Spark needs it. {EXTRA_ADVICE}")
+            raise SetupError(f"The package {name} is not installed, but Spark needs it. {EXTRA_ADVICE}")
 
 
 def all_brokers(bootstrap: str, timeout_s: float = 5.0) -> str:
-    """The bootstrap servers and all other brokers of their cluster; the servers alone if none of them answers.
+    """The bootstrap servers and all other brokers of their cluster; only the servers if none of them answers.
 
-    Every Python worker of a query asks a bootstrap server anew. Where only one is named, and that one dies, the others
-    are there and nobody finds them.
+    Every Python worker of a query connects to a bootstrap server again. If only one is named and it fails, the workers
+    would not find the other brokers.
     """
     from drmq.client import Admin, ClientError
 
@@ -45,7 +45,7 @@ def all_brokers(bootstrap: str, timeout_s: float = 5.0) -> str:
 
 
 def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that Spark needs and that are not set, or not rightly. Raises `SetupError`."""
+    """The variables that Spark needs and that are missing or wrong. Raises `SetupError`."""
     given = os.environ if given is None else given
     check_installed()
     found = {"JAVA_HOME": str(java_home(choose(given)))}
@@ -53,15 +53,15 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
         if not given.get(name):
             found[name] = sys.executable
     if not given.get("SPARK_LOCAL_IP") and not given.get("SPARK_MASTER"):
-        # A machine whose own name does not resolve could otherwise not start a local session.
+        # Otherwise a machine whose own name does not resolve could not start a local session.
         found["SPARK_LOCAL_IP"] = "127.0.0.1"
     return found
 
 
 def spark_session(app: str = "drmq", *, master: str | None = None, settings: Mapping[str, str] | None = None) -> Any:
-    """A `SparkSession`, new or the present one. `master` is local with all cores unless given or set elsewhere."""
+    """The current `SparkSession`, or a new one. `master` is local with all cores unless given or set elsewhere."""
     os.environ.update(environment())
-    # Said at every start wherever a newer pandas happens to be installed, though nothing here uses pandas.
+    # Printed at every start if a newer pandas is installed, although nothing here uses pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""What `drmq spark shell` gives: a session, and topics as DataFrames in one word."""
+"""`drmq spark shell`: a session, with short functions that read topics as DataFrames."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from drmq.spark.session import spark_session
 
 _SETTINGS = {
     "spark.log.level": "ERROR",
-    # What is tried at a prompt is small beside Spark's two hundred tasks for each sum.
+    # Spark's default of two hundred tasks per aggregation is too many for experiments at a prompt.
     "spark.sql.shuffle.partitions": "8",
 }
 
 
 def names(bootstrap: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What stands ready at the prompt. Starts the session."""
+    """The names that are defined at the prompt. Starts the session."""
     spark = spark_session("drmq shell", master=master, settings={**_SETTINGS, **(settings or {})})
 
     def topic(name: str, **options: object) -> Any:
-        """A topic as a table, from its beginning to its end. Options as for `spark.read.format("drmq")`."""
+        """A topic as a table, from its start to its end. Options as for `spark.read.format("drmq")`."""
         return _load(spark.read, name, bootstrap, options)
 
     def stream(name: str, **options: object) -> Any:
@@ -38,14 +38,14 @@ def _load(reader: Any, name: str, bootstrap: str, options: Mapping[str, object])
 
 
 def start_prompt(started: dict[str, Any], bootstrap: str) -> None:
-    """Read and run lines until the end of input; IPython's prompt where it is installed and someone types."""
+    """Read and run lines until the end of input, with IPython's prompt if it is installed and input is a terminal."""
     from pyspark import __version__ as version
 
     banner = (
         f"Spark {version}, Python {sys.version.split()[0]}, brokers at {bootstrap}\n"
         "  topic('orders').show()                          a topic as a table\n"
         "  stream('orders', startingOffsets='earliest')    a topic as a stream\n"
-        "  spark                                           the session; Ctrl-D ends it"
+        "  spark                                           the session; Ctrl-D exits"
     )
     try:
         if sys.stdin.isatty() and _ipython(banner, started):
@@ -56,7 +56,7 @@ def start_prompt(started: dict[str, Any], bootstrap: str) -> None:
 
 
 class _Console(code.InteractiveConsole):
-    """A prompt that answers a mistake with its reason, without the frames of Spark and Java around it."""
+    """A prompt that prints only the reason of an error, without the stack frames of Spark and Java."""
 
     def showtraceback(self) -> None:
         error = sys.exc_info()[1]
@@ -68,7 +68,7 @@ class _Console(code.InteractiveConsole):
 
 
 def reason_of(error: BaseException) -> str | None:
-    """The words of this package in an error of Spark; None where there are none."""
+    """The message of this package in an error of Spark; None if there is none."""
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):

@@ -1,12 +1,12 @@
-"""Writing a DataFrame to topics, at least once.
+"""Writes a DataFrame to topics, at least once.
 
-Each task hands its rows to librdkafka with acks=all and idempotence, and ends when every record is
-acknowledged. A task that fails is run again by Spark, and so is a micro-batch whose end was not logged:
-then its records are there twice. Nothing is ever missing. Exactly once needs transactions, and joins
-here as a second kind of writer: the commit message has room for what a driver would need to decide.
+Each task passes its rows to librdkafka with acks=all and idempotence, and ends when every record is acknowledged. Spark
+repeats a failed task, and a micro-batch whose end was not logged: its records are then written twice. No record is ever
+missing. Exactly-once writing needs transactions, and will be a second kind of writer: the commit message has room for
+what a driver needs to decide.
 
-The columns are those of Spark's Kafka sink: `value`, and optionally `key`, `headers`, `topic` and
-`partition`; other columns are ignored, so that what was read can be written as it is.
+The columns are those of Spark's Kafka sink: `value`, and optionally `key`, `headers`, `topic` and `partition`. Other
+columns are ignored, so that a DataFrame that was read can be written unchanged.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from drmq.spark.errors import OptionsError, WriteFailed, plainly
+from drmq.spark.errors import OptionsError, WriteFailed, user_facing
 from drmq.spark.options import WriteOptions
 
 CHUNK_ROWS = 2_000
 CHUNK_BYTES_MAX = 4 << 20
-"""What is copied from Arrow to Python objects, and from there to librdkafka, at once. One row may be larger."""
+"""What is converted from Arrow to Python objects, and passed to librdkafka, at once. A single row may be larger."""
 
 OUTSTANDING_ROWS_MAX = 100_000
 OUTSTANDING_BYTES_MAX = 32 << 20
-"""What librdkafka may hold of records that are not acknowledged: enough for full batches, small beside a worker."""
+"""Unacknowledged records in librdkafka: enough for full batches, and little memory compared to a worker."""
 
 _QUEUE_KBYTES_MAX = 1 << 20
 _TEXT_OR_BYTES = ("string", "binary")
@@ -44,15 +44,15 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write`: appends."""
+    """`df.write`: appends to topics."""
 
     def __init__(self, options: WriteOptions, schema: Any, overwrite: bool) -> None:
         if overwrite:
-            raise OptionsError(['A topic cannot be overwritten: use `.mode("append")`, or delete the topic first.'])
+            raise OptionsError(['A topic cannot be overwritten. Use `.mode("append")`, or delete the topic first.'])
         self._columns = check_columns(schema, options)
         self._options = options
 
-    @plainly
+    @user_facing
     def write(self, iterator: Iterator[Any]) -> Written:
         return write_all(iterator, self._columns, self._options)
 
@@ -64,28 +64,28 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._columns = check_columns(schema, options)
         self._options = options
 
-    @plainly
+    @user_facing
     def write(self, iterator: Iterator[Any]) -> Written:
         return write_all(iterator, self._columns, self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: every task has waited for its acknowledgements."""
+        """Does nothing: every task has waited for its acknowledgements."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing can be taken back."""
+        """Does nothing: records cannot be removed again."""
 
 
 def check_columns(schema: Any, options: WriteOptions) -> tuple[str, ...]:
-    """The columns that are written, of those that the DataFrame has. Raises `OptionsError`."""
+    """The columns of the DataFrame that are written. Raises `OptionsError`."""
     types = {field.name: field.dataType.simpleString() for field in schema}
     problems = []
     if "value" not in types:
         problems.append(
-            f"The DataFrame has no column `value`, only {', '.join(types)}. Make one, for example with "
+            f"The DataFrame has no column `value`, only {', '.join(types)}. Add one, for example with "
             '`df.selectExpr("to_json(struct(*)) AS value")`.'
         )
     if options.topic is None and "topic" not in types:
-        problems.append("Nothing says where to write: set the option `topic`, or make a column `topic`.")
+        problems.append("There is no topic to write to. Set the option `topic`, or add a column `topic`.")
     allowed = {
         "key": _TEXT_OR_BYTES,
         "value": _TEXT_OR_BYTES,
@@ -100,11 +100,11 @@ def check_columns(schema: Any, options: WriteOptions) -> tuple[str, ...]:
         wanted.remove("headers")
     for name in wanted:
         if types[name] not in allowed[name]:
-            cure = f"`cast({name} AS {allowed[name][0]})`"
+            remedy = f"`cast({name} AS {allowed[name][0]})`"
             if types[name].startswith(("struct", "map", "array")) and name in ("key", "value"):
-                cure = f"`to_json({name})`"
+                remedy = f"`to_json({name})`"
             problems.append(
-                f"Column `{name}` is {types[name]}, and must be {' or '.join(allowed[name])}. {cure} converts it."
+                f"Column `{name}` is {types[name]}, but must be {' or '.join(allowed[name])}. Convert it with {remedy}."
             )
     if problems:
         raise OptionsError(problems)
@@ -117,20 +117,20 @@ def write_all(batches: Iterator[Any], columns: Sequence[str], options: WriteOpti
     try:
         return Written(sender.send(batches, columns, options.topic))
     except BaseException:
-        # Whatever it still holds belongs to an attempt that has failed.
+        # The records that it still holds belong to a failed attempt.
         _senders.clear()
         sender.discard()
         raise
 
 
 def _silence_ms_max(timeout_s: float) -> int:
-    """How long one broker may leave a request unanswered: a quarter of the time, a second to a minute."""
+    """How long a broker may leave a request unanswered: a quarter of the timeout, between a second and a minute."""
     return min(60_000, max(1_000, int(timeout_s * 250)))
 
 
 _senders: dict[tuple[object, ...], _Sender] = {}
-"""By process and settings: a worker serves many micro-batches, and a new producer each time would ask for
-metadata and a producer id each time."""
+"""By process and settings: a worker runs many micro-batches, and a new producer for each would request metadata and a
+producer id each time."""
 
 
 def _sender(options: WriteOptions) -> _Sender:
@@ -142,7 +142,7 @@ def _sender(options: WriteOptions) -> _Sender:
 
 
 class _Sender:
-    """A producer, bounded in what it holds, and counting failures only. Owned by one thread."""
+    """A producer with a bounded queue that is notified of failures only. Owned by one thread."""
 
     def __init__(self, options: WriteOptions) -> None:
         from confluent_kafka import KafkaException, Producer
@@ -152,7 +152,7 @@ class _Sender:
         self._failures: list[str] = []
         self._first_advice = ""
         self._outstanding: deque[tuple[int, int]] = deque()
-        """Rows and bytes of the chunks that were sent last, the oldest first."""
+        """Rows and bytes of the chunks that were sent last, oldest first."""
         settings: dict[str, Any] = {
             "enable.idempotence": True,
             "acks": "all",
@@ -160,17 +160,17 @@ class _Sender:
             "batch.size": 1 << 20,
             "compression.type": "lz4",
             "message.timeout.ms": int(options.timeout_s * 1000),
-            # A leader that is frozen or cut off must leave time to send to its successor. librdkafka's own minute is as
-            # long as a record may take altogether.
+            # A frozen or partitioned leader must leave time to send to its successor. librdkafka's default of a minute
+            # is as long as the whole delivery may take.
             "socket.timeout.ms": _silence_ms_max(options.timeout_s),
-            # As Kafka's own clients do; librdkafka by itself takes another checksum of the key.
+            # As in Kafka's own clients; librdkafka's default uses another hash of the key.
             "partitioner": "murmur2_random",
             **options.settings,
             "bootstrap.servers": options.bootstrap,
             "client.id": options.client_id,
             "queue.buffering.max.messages": 2 * OUTSTANDING_ROWS_MAX,
             "queue.buffering.max.kbytes": _QUEUE_KBYTES_MAX,
-            # A call into Python for each record would cost more than sending it.
+            # A Python callback for each record would cost more than sending it.
             "delivery.report.only.error": True,
             "on_delivery": self._on_delivery,
             "logger": _silent_logger(),
@@ -178,9 +178,9 @@ class _Sender:
         try:
             self._producer = Producer(settings)
         except (KafkaException, TypeError, ValueError, AttributeError) as error:
-            # Settings that are functions or mappings in Python come as texts here, and fail in as many ways.
+            # Settings that must be functions or mappings in Python are strings here, and fail in many ways.
             raise OptionsError(
-                [f"A setting `kafka.*` is not one that librdkafka takes: {_text(error)}. Correct it, or leave it out."]
+                [f"librdkafka rejects a setting `kafka.*`: {_text(error)}. Correct it, or leave it out."]
             ) from None
 
     def _on_delivery(self, error: Any, message: Any) -> None:
@@ -190,7 +190,7 @@ class _Sender:
             self._first_advice = self._first_advice or _advice(error.code(), topic, partition, self._bootstrap)
 
     def send(self, batches: Iterator[Any], columns: Sequence[str], topic: str | None) -> int:
-        """The number of records, all of them acknowledged."""
+        """Send all rows. Returns the number of records, all acknowledged."""
         self._failures.clear()
         self._first_advice = ""
         count = 0
@@ -202,12 +202,12 @@ class _Sender:
         left = self._producer.flush(self._timeout_s + 5)
         self._outstanding.clear()
         if left:
-            self._failures.append(f"{left} records without an answer")
+            self._failures.append(f"{left} records without a response")
         self._check()
         return count
 
     def discard(self) -> None:
-        """Forget what is not sent."""
+        """Drop records that are not sent yet."""
         self._producer.purge()
         self._producer.flush(1)
 
@@ -219,7 +219,7 @@ class _Sender:
             )
 
     def _make_room(self, rows: int, size: int) -> None:
-        """Wait until what is outstanding leaves room for another chunk."""
+        """Wait until the queue has room for another chunk."""
         deadline = time.monotonic() + self._timeout_s + 5
         while True:
             self._producer.poll(0)
@@ -232,7 +232,7 @@ class _Sender:
                 self._outstanding.append((rows, size))
                 return
             if time.monotonic() > deadline:
-                self._failures.append("the queue of the producer stays full")
+                self._failures.append("the producer's queue stays full")
             self._producer.poll(0.01)
 
     def _send_chunk(self, chunk: Any, columns: Sequence[str], topic: str | None) -> None:
@@ -241,25 +241,24 @@ class _Sender:
         for partition in found.get("partition", ()):
             if partition is not None and partition < 0:
                 raise WriteFailed(
-                    f"A row has {partition} in the column `partition`. Null leaves the choice to the key; others begin "
-                    "with 0."
+                    f"A row has {partition} in the column `partition`. Use null to choose the partition by key, or a "
+                    "number from 0."
                 )
         for headers in found.get("headers", ()):
             if headers and any(header is None or header["key"] is None for header in headers):
                 raise WriteFailed(
-                    "A row has a header without a name in the column `headers`, which Kafka does not know. Give it "
-                    "one, or leave it out."
+                    "A row has a header without a name in the column `headers`, which Kafka does not allow. Give it a "
+                    "name, or leave it out."
                 )
         if topics is not None and None in topics:
             raise WriteFailed(
-                "A row has a null in the column `topic`, and the option `topic` is not set, so nothing says where "
-                "to write "
-                "it. Filter such rows out, or set the option."
+                "A row has a null in the column `topic`, and the option `topic` is not set, so there is no topic to "
+                "write it to. Filter out such rows, or set the option."
             )
         self._send_rows(found, chunk.num_rows, topic)
 
     def _send_rows(self, found: Mapping[str, list[Any]], count: int, topic: str | None) -> None:
-        # Not `produce_batch`: it is no faster, knows no headers, and ignores the partition of a record.
+        # Not `produce_batch`: it is not faster, does not support headers, and ignores the partition of a record.
         nothing = [None] * count
         rows = zip(
             found.get("topic", nothing),
@@ -291,7 +290,7 @@ class _Sender:
 
 
 def _chunks(batch: Any) -> Iterator[Any]:
-    """The rows of a batch in order, in pieces that are neither long nor large; halves of what is too large."""
+    """The rows of a batch in order, in pieces that are limited in rows and bytes; larger pieces are halved."""
     if batch.num_rows > CHUNK_ROWS:
         for start in range(0, batch.num_rows, CHUNK_ROWS):
             yield from _chunks(batch.slice(start, CHUNK_ROWS))
@@ -309,19 +308,19 @@ def _advice(code: int | None, topic: str, partition: int | None, bootstrap: str)
 
     if code == KafkaError._UNKNOWN_PARTITION and partition is not None:
         return (
-            f"`drmq topic describe {topic}` shows which partitions there are; null in the column `partition` leaves "
-            "the choice to the key."
+            f"`drmq topic describe {topic}` lists its partitions. Use null in the column `partition` to choose the "
+            "partition by key."
         )
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return (
-            "`kafka.message.max.bytes` (1000000 if it is not set) and the setting `max.message.bytes` of the topic "
-            "allow larger ones."
+            "To allow larger records, raise `kafka.message.max.bytes` (1000000 if it is not set) and the setting "
+            "`max.message.bytes` of the topic."
         )
     if code == KafkaError.TOPIC_EXCEPTION:
-        return "Names of topics are letters, digits, `.`, `_` and `-`."
+        return "Topic names consist of letters, digits, `.`, `_` and `-`."
     return (
-        f"Is there a broker at {bootstrap}, and does the topic exist? `drmq status` and `drmq topic ls` tell; "
-        "`timeoutMs` waits longer. Spark tries the task again, so records may be there twice."
+        f"Is there a broker at {bootstrap}, and does the topic exist? Check with `drmq status` and `drmq topic ls`, "
+        "or use a longer `timeoutMs`. Spark retries the task, so records may be written twice."
     )
 
 
@@ -330,13 +329,13 @@ def _place(topic: str, partition: int | None) -> str:
 
 
 def _text(error: Any) -> str:
-    """The words of librdkafka's error, which comes alone or inside an exception."""
+    """The message of librdkafka's error, which may be wrapped in an exception."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
     return f"{inner.str()} ({inner.name()})" if hasattr(inner, "str") else str(inner)
 
 
 def _silent_logger() -> Any:
-    """librdkafka reports every lost connection on standard error, which is Spark's log; we report what is lost."""
+    """librdkafka logs lost connections to standard error, which is Spark's log; we report failed records instead."""
     import logging
 
     logger = logging.getLogger("drmq.spark.librdkafka")

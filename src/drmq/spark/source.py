@@ -1,10 +1,9 @@
 """The data source `drmq` as Spark sees it: a batch reader, a stream reader and two writers.
 
-Spark makes several instances of these in several processes, and they share nothing but options. The
-planner's side (`partitions`, `latestOffset`, …) runs beside the driver; `read` runs in workers, with a
-`Range` from the planner in hand.
+Spark creates several instances of these in several processes, which share nothing but options. The planner's methods
+(`partitions`, `latestOffset`, …) run next to the driver; `read` runs in workers, with a `Range` from the planner.
 
-There is no `pushFilters` on purpose: `filters` says why, and what there is instead.
+There is deliberately no `pushFilters`: see `filters` for the reason and the alternative.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from drmq.spark.errors import OptionsError, plainly, plainly_each
+from drmq.spark.errors import OptionsError, user_facing, user_facing_iterator
 from drmq.spark.offsets import BEGINNING
 from drmq.spark.options import ReadOptions, read_options, table_options, write_options
 from drmq.spark.table import check_user_schema, ddl
@@ -41,11 +40,11 @@ class DrmqDataSource(DataSource):
     def name(cls) -> str:
         return "drmq"
 
-    @plainly
+    @user_facing
     def schema(self) -> str:
         return ddl(table_options(self.options))
 
-    @plainly
+    @user_facing
     def reader(self, schema: Any) -> DataSourceReader:
         options = read_options(self.options, is_stream=False)
         check_user_schema(schema, options.table)
@@ -59,13 +58,13 @@ class DrmqDataSource(DataSource):
             return RefusedStream(error)
         return StreamReader(options, schema)
 
-    @plainly
+    @user_facing
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from drmq.spark.sink import BatchWriter
 
         return BatchWriter(write_options(self.options), schema, overwrite)
 
-    @plainly
+    @user_facing
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from drmq.spark.sink import StreamWriter
 
@@ -73,19 +72,19 @@ class DrmqDataSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between the two ends that the options name, as they are when the query is planned."""
+    """Reads the records between the start and the end given by the options, evaluated when the query is planned."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
         self._schema = schema
 
-    @plainly
+    @user_facing
     def partitions(self) -> Sequence[InputPartition]:
         from drmq.spark.planning import plan_batch
 
         return [InputPartition(part) for part in plan_batch(self._options)]
 
-    @plainly_each
+    @user_facing_iterator
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from drmq.spark.reading import read_range
 
@@ -93,7 +92,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The source of one streaming query. In the planner it lives as long as the query."""
+    """The source of one streaming query. In the planner, it exists as long as the query."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
@@ -102,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _progress(self) -> StreamProgress:
-        # Made when the planner first asks: the instance that goes to workers must stay without connections.
+        # Created when the planner first needs it: the instance that is sent to workers must have no connections.
         if self._open is None:
             from drmq.spark.progress import StreamProgress
 
@@ -110,8 +109,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open
 
     def initialOffset(self) -> dict[str, Any]:
-        # No offsets: Spark asks again when it runs the first batch, and once more when it runs it a second time after
-        # a crash. By then the options may stand for other offsets than those that the batch was planned with.
+        # No offsets: Spark asks again when it runs the first batch, and once more when it repeats it after a crash. By
+        # then the options may stand for other offsets than those that the batch was planned with.
         return dict(BEGINNING)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -123,31 +122,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.rows_per_trigger_min)
         return ReadAllAvailable()
 
-    @plainly
+    @user_facing
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Mapping[str, Any]:
-        # `Trigger.Once` asks for everything, whatever the options say.
+        # `Trigger.Once` reads everything, whatever the options say.
         return self._progress.latest(start, is_limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._progress.end_seen()
 
-    @plainly
+    @user_facing
     def prepareForTriggerAvailableNow(self) -> None:
         self._progress.stop_at_present_end()
 
-    @plainly
+    @user_facing
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         from drmq.spark.planning import plan_between
 
         return [InputPartition(part) for part in plan_between(self._options, start, end)]
 
-    @plainly_each
+    @user_facing_iterator
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from drmq.spark.reading import read_range
 
         return read_range(self._options, self._schema, partition.value)
 
-    @plainly
+    @user_facing
     def commit(self, end: Mapping[str, Any]) -> None:
         self._progress.publish(end)
 
@@ -158,27 +157,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream whose options cannot be used, which it says as soon as it is asked for anything.
+    """A stream with invalid options, which raises the error at the first call.
 
-    Where `streamReader` itself raises, Spark 4.3 adds an error of its own, about a variable of its own, behind ours.
+    If `streamReader` itself raised, Spark 4.3 would append an unrelated error about one of its own variables.
     """
 
     def __init__(self, error: OptionsError) -> None:
         self._error = error
 
-    @plainly
+    @user_facing
     def initialOffset(self) -> dict[str, Any]:
         raise self._error
 
-    @plainly
+    @user_facing
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Mapping[str, Any]:
         raise self._error
 
-    @plainly
+    @user_facing
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         raise self._error
 
-    @plainly
+    @user_facing
     def read(self, partition: InputPartition) -> Iterator[Any]:
         raise self._error
 

@@ -1,8 +1,7 @@
 """SQL over topics: `select origin, count(*) from topic('flights') group by 1`.
 
-`topic('name')` is not SQL that Spark knows. Each call is replaced by a view of the topic, whose
-columns are the fields of its JSON values, by a given schema or one that is inferred from a sample,
-and beside them what every record has:
+Spark does not know `topic('name')`. Each call is replaced by a view of the topic. Its columns are the fields of the
+JSON values, by a given schema or one that is inferred from a sample, and these columns of every record:
 
     _key string, _value string, _partition int, _offset bigint, _timestamp timestamp
 
@@ -37,7 +36,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query with its topics replaced: `views` has the name of the view for each topic."""
+    """A query with its topics replaced by views; `views` has the name of the view for each topic."""
 
     text: str
     views: Mapping[str, str]
@@ -59,7 +58,7 @@ def parse(text: str) -> Query:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What of a topic a query reads: half-open offsets for each partition."""
+    """The offsets of a topic that a query reads: half-open, for each partition."""
 
     start: Mapping[TopicPartition, int]
     end: Mapping[TopicPartition, int]
@@ -70,7 +69,7 @@ class Bounds:
 
 
 def sample(bootstrap: str, bounds: Bounds, timeout_s: float) -> list[bytes]:
-    """Some values of a topic: as many from each partition, at its beginning and at its end."""
+    """Some values of a topic: the same number from each partition, from its start and its end."""
     fetcher = Fetcher(
         bootstrap, client_id="drmq-sql", timeout_s=timeout_s, read_committed=True, fetch_bytes=_SAMPLE_BYTES
     )
@@ -108,9 +107,9 @@ def _values(fetcher: Fetcher, part: Range) -> list[bytes]:
 
 
 def infer(values: Sequence[bytes]) -> str | None:
-    """The fields of those values that are JSON objects, as DDL; None if there is no such value, or no field.
+    """The fields of the values that are JSON objects, as DDL; None if there is no such value, or no field.
 
-    What is a number here and a text there is a text: Spark's parser turns everything into text.
+    A field that is a number in one value and a text in another is a text: Spark's parser can convert anything to text.
     """
     kind: _Kind = None
     for value in values:
@@ -145,7 +144,7 @@ def _kind_of(value: Any) -> _Kind:
 
 
 def _merged(one: _Kind, other: _Kind) -> _Kind:
-    """A type that both fit into. The order does not matter."""
+    """A type that fits both. The order does not matter."""
     if one is None or one == other:
         return other
     if other is None:
@@ -166,7 +165,7 @@ def _ddl(kind: _Kind) -> str:
 
 
 def _fields_ddl(fields: Mapping[str, Any], separator: str) -> str:
-    # SQL does not tell `Id` from `id`: of such twins the first is a column, and the other is in `_value`.
+    # SQL does not distinguish `Id` from `id`: the first one becomes a column, the other is only in `_value`.
     named: dict[str, str] = {}
     for name, kind in fields.items():
         if name and name.lower() not in named:
@@ -177,7 +176,7 @@ def _fields_ddl(fields: Mapping[str, Any], separator: str) -> str:
 def create_view(
     spark: Any, view: str, topic: str, bootstrap: str, bounds: Bounds, *, schema: str | None, timeout_s: float
 ) -> None:
-    """Make a topic known to SQL under the name of its view."""
+    """Create a temporary view of a topic."""
     from pyspark.sql import functions as f
 
     options = {
@@ -202,7 +201,7 @@ def create_view(
     if fields is None:
         table = raw.select(text.alias("value"), *common)
     else:
-        # PERMISSIVE: what does not fit becomes null, as everywhere in Spark's JSON.
+        # PERMISSIVE: values that do not fit become null, as everywhere in Spark's JSON functions.
         parsed = raw.withColumn("parsed", f.from_json(text, fields))
         table = parsed.select("parsed.*", *common)
     table.createOrReplaceTempView(view.strip("`"))
@@ -223,14 +222,14 @@ def _fields(bootstrap: str, bounds: Bounds, schema: str | None, timeout_s: float
         except PySparkException as error:
             first_line = str(error).strip().splitlines()[0]
             raise OptionsError(
-                [f"The schema {schema!r} is not one, such as `origin string, delay int`: {first_line}"]
+                [f"The schema {schema!r} is invalid: {first_line} A valid one is `origin string, delay int`."]
             ) from None
     inferred = infer(sample(bootstrap, bounds, timeout_s))
     return None if inferred is None else StructType.fromDDL(inferred)
 
 
 def plain(value: Any) -> Any:
-    """A value of a row as JSON can hold it."""
+    """A value of a row as JSON-compatible data."""
     from datetime import date, datetime
     from decimal import Decimal
 

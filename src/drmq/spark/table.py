@@ -1,7 +1,7 @@
-"""The table that a query sees: its columns, and record batches in their shape.
+"""The table that a query sees: its columns, and record batches with these columns.
 
-Spark compares the first Arrow batch of a task with the schema that it expects, column by column,
-and trusts all later ones. So every batch is made by the same few lines, from one plan.
+Spark compares the first Arrow batch of a task with the expected schema, column by column, and trusts all later ones.
+Every batch is therefore built by the same code, from one plan.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _READABLE = frozenset(
     {"string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal"}
     | {"date", "timestamp", "timestamp_ntz"}
 )
-"""What a field of a JSON value can be, beside structs and arrays of these."""
+"""The types of fields of a JSON value, in addition to structs and arrays of these."""
 
 DECOMPRESSED_BYTES_MAX = 128 << 20
-"""A batch that grows beyond this when it is decompressed is an attack or an accident, and fails the task."""
+"""A batch that exceeds this size when decompressed is an attack or an accident, and fails the task."""
 
 
 def ddl(options: TableOptions) -> str:
-    """The schema in SQL, as Spark asks for it.
+    """The schema in SQL, as Spark requests it.
 
-    As the type of a struct: Spark tries to read a type first, and if that fails for a mistake in `valueSchema`, it
-    tells of that and of nothing else.
+    It is written as a struct type: Spark first tries to parse a type, and if that fails because of a mistake in
+    `valueSchema`, it reports only that mistake.
     """
     return f"struct<{', '.join(f'`{name}`: {_type_of(name, options)}' for name in options.columns)}>"
 
@@ -48,7 +48,7 @@ def ddl(options: TableOptions) -> str:
 def _type_of(name: str, options: TableOptions) -> str:
     if options.value_format == "json":
         if name == "value":
-            # The comment is for whoever reads Spark's complaint about it.
+            # The comment appears in Spark's error message about a mistake.
             return f"struct</* the option valueSchema: */ {options.value_schema}>"
         if name == options.error_column:
             return "string"
@@ -56,7 +56,7 @@ def _type_of(name: str, options: TableOptions) -> str:
 
 
 def check_user_schema(schema: Any, options: TableOptions) -> None:
-    """Refuse a schema given with `.schema(...)` that is not ours: Spark does not check it.
+    """Reject a schema given with `.schema(...)` that differs from ours: Spark does not check it.
 
     `schema` is what Spark planned with, which is our own unless the user gave one.
     """
@@ -66,7 +66,7 @@ def check_user_schema(schema: Any, options: TableOptions) -> None:
             _check_value_type(schema["value"].dataType)
         if options.value_format == "raw":
             wrong = [
-                f"`{field.name}` is {field.dataType.simpleString()}, and must be {_plain(field.name)}"
+                f"`{field.name}` is {field.dataType.simpleString()}, but must be {_plain(field.name)}"
                 for field in schema
                 if field.dataType.simpleString() != _plain(field.name)
             ]
@@ -75,30 +75,30 @@ def check_user_schema(schema: Any, options: TableOptions) -> None:
         return
     raise OptionsError(
         [
-            f"The schema given with .schema(...) has the columns {', '.join(schema.names)}, and the table has "
-            f"{', '.join(expected)}. Leave it out, and use the option `columns` to choose among the columns."
+            f"The schema given with .schema(...) has the columns {', '.join(schema.names)}, but the table has "
+            f"{', '.join(expected)}. Leave it out, and use the option `columns` to choose columns."
         ]
     )
 
 
 def _check_value_type(value_type: Any) -> None:
-    """Refuse what cannot be read from JSON now: in a task each record would fail with the same reason."""
+    """Reject types that cannot be read from JSON here: in a task, each record would fail with the same reason."""
     if not hasattr(value_type, "fields"):
         raise OptionsError(
-            [f"The schema given with .schema(...): `value` is {value_type.simpleString()}, and must be a struct."]
+            [f"The schema given with .schema(...): `value` is {value_type.simpleString()}, but must be a struct."]
         )
     wrong = sorted({kind for field in value_type.fields for kind in _unreadable(field.dataType)})
     if wrong:
         raise OptionsError(
             [
-                f"`valueSchema` has {', '.join(wrong)}, which cannot be read from JSON here. Leave such fields out, or "
-                "read `value` as it is and parse it with Spark's `from_json`."
+                f"`valueSchema` contains {', '.join(wrong)}, which cannot be read from JSON here. Leave out such "
+                "fields, or read `value` as bytes and parse it with Spark's `from_json`."
             ]
         )
 
 
 def _unreadable(data_type: Any) -> Iterator[str]:
-    """The types within this one that JSON values cannot be parsed as."""
+    """The types within this type that JSON values cannot be parsed as."""
     kind = data_type.typeName()
     if kind == "struct":
         for field in data_type.fields:
@@ -114,7 +114,7 @@ def _plain(name: str) -> str:
 
 
 class TableShape:
-    """How the bytes of a partition become batches of the table. Made where it is used, in a worker."""
+    """Turns the bytes of a partition into batches of the table. Created in the worker that uses it."""
 
     def __init__(self, options: TableOptions, schema: Any, passing: Filter = EVERYTHING) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -125,15 +125,15 @@ class TableShape:
         self._is_json = options.value_format == "json" and bool(
             {"value", options.error_column}.intersection(options.columns)
         )
-        # The columns as they are in the log: also those that only the filter looks at, and the bytes of a value
-        # of which only the error is wanted.
+        # The raw columns to decode: the table's, those that only the filter needs, and the bytes of a value of which
+        # only the error column is wanted.
         needed = (*passing.row_columns, *(("value",) if self._is_json else ()))
         names = [name for name in options.columns if name in COLUMNS]
         self._raw_names: Sequence[str] = [*names, *(name for name in needed if name not in names)]
         self._is_plain = not self._is_json and len(self._raw_names) == len(names)
 
     def batches(self, part: Range, fetched: Fetched) -> Iterator[Any]:
-        """Arrow batches of the records of an answer that lie in the range."""
+        """Arrow batches of the records of a response that are in the range."""
         from drmq.columnar import iter_columns
         from drmq.columnar.arrow import record_batch
 
@@ -156,7 +156,7 @@ class TableShape:
                     yield batch if self._is_plain else self._shaped(batch)
 
     def _shaped(self, batch: Any) -> Any:
-        """The batch in the columns of the table, with its value parsed if it is to be."""
+        """The batch with the columns of the table, with its value parsed if needed."""
         import pyarrow as pa
 
         from drmq.spark.json_values import parse
@@ -172,5 +172,5 @@ class TableShape:
 
         if "value" in self._options.columns:
             return self._arrow_schema.field("value").type
-        # Only the error column is wanted: any object will do.
+        # Only the error column is wanted, so any object is accepted.
         return pa.struct([])

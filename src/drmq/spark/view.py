@@ -1,8 +1,8 @@
-"""What the brokers say about the topics of a query: which partitions there are, and where they begin and end.
+"""What the brokers report about the topics of a query: which partitions exist, and where they begin and end.
 
-Used by the planner, which Spark keeps alive as long as the query. Which partitions exist is asked at
-most once a second; where they end, each time. A cluster that has answered once is waited for when it
-does not answer again, for `timeoutMs`; one that never answered fails the query at once.
+Used by the planner, which Spark keeps alive as long as the query. The existing partitions are requested at most once a
+second, their ends each time. If a cluster that has responded before stops responding, it is waited for until
+`timeoutMs`; if it never responded, the query fails at once.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic as it is now."""
+    """A topic in its current state."""
 
     topic_id: str
     partitions: tuple[int, ...]
 
 
 class View:
-    """Questions about the topics that `options` select. Owned by one thread; close it."""
+    """Requests about the topics that `options` select. Owned by one thread, which closes it."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -77,7 +77,9 @@ class View:
                 wanted = {place.partition for place in selection.partitions if place.topic == name}
                 if wanted - there:
                     missing = ", ".join(map(str, sorted(wanted - there)))
-                    raise OptionsError([f"`assign` names partition {missing} of `{name}`, which has {len(there)}."])
+                    raise OptionsError(
+                        [f"`assign` contains partition {missing} of `{name}`, which has {len(there)} partitions."]
+                    )
                 views[name] = TopicView(topic_id_text(topic.topic_id), tuple(sorted(wanted)))
         return views
 
@@ -94,18 +96,18 @@ class View:
         return [TopicPartition(name, index) for name, view in self.topics().items() for index in view.partitions]
 
     def named(self) -> frozenset[str]:
-        """The topics that the options name; none for a pattern."""
+        """The topics that the options name; empty for a pattern."""
         selection = self._options.selection
         return frozenset(selection.topics or {place.topic for place in selection.partitions})
 
     def check_existence(self) -> None:
-        """Raise unless every topic that is named exists: for the start of a query."""
+        """Raise unless every named topic exists. For the start of a query."""
         there = self.topics(fresh=True)
         missing = sorted(self.named() - there.keys())
         if missing:
             what = f"Topic `{missing[0]}` does" if len(missing) == 1 else f"Topics {', '.join(missing)} do"
             raise TopicChanged(
-                f"{what} not exist at {self._options.bootstrap}. `drmq topic ls` lists what is there, "
+                f"{what} not exist at {self._options.bootstrap}. `drmq topic ls` lists all topics, "
                 f"`drmq topic create {missing[0]}` creates it."
             )
 
@@ -115,47 +117,47 @@ class View:
         return {place: at.offset for place, at in found.items()}
 
     def latest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last one that may be read, at the query's isolation level."""
+        """The offset after the last one that may be read at the query's isolation level."""
         found = self._offsets(dict.fromkeys(places, LATEST))
         return {place: at.offset for place, at in found.items()}
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is not older than a time in milliseconds; None where there is none."""
+        """The first offset whose record is not older than a time in milliseconds; None if there is none."""
         found = self._offsets(times)
         return {place: at.offset if at.offset >= 0 else None for place, at in found.items()}
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
-        """Ask the leaders; a partition without one, or with one whose disk fails, gets as long as any other call.
+        """Ask the leaders. A partition that has no leader, or whose leader's disk fails, is retried until `timeoutMs`.
 
-        The client gives up on the first after two seconds and on the second at once, for a person at a prompt. A query
-        can wait for a node to restart, or for another replica to take over, as its workers do.
+        The client gives up after two seconds in the first case and at once in the second, for a user at a prompt. A
+        query can wait until a node has restarted, or another replica has taken over, as its workers do.
         """
         deadline = Deadline(self._options.timeout_s)
         while True:
             try:
                 return self._admin.topics.offsets(wanted, read_committed=self._options.read_committed)
             except ClientError as error:
-                has_tried_all_along = error.retriable and error.grace_s is None
-                if error.code not in MOVED or has_tried_all_along or deadline.left_s() <= _PAUSE_S:
+                was_retried_by_client = error.retriable and error.grace_s is None
+                if error.code not in MOVED or was_retried_by_client or deadline.left_s() <= _PAUSE_S:
                     raise
             time.sleep(_PAUSE_S)
 
     def record_sizes(self) -> dict[TopicPartition, float]:
-        """The average bytes of each partition's records, on disk; nothing for those of which nobody can tell."""
+        """The average size on disk of each partition's records, without partitions for which it is unknown."""
         if time.monotonic() - self._sizes_at > SIZES_AGE_S_MAX:
             try:
                 self._sizes = self._ask_sizes()
             except Refused as error:
-                # They are a first guess, and the records at hand are looked at next. A broker whose disk fails, or a
-                # topic that was just deleted, is no reason to stop.
-                _log.info("The sizes of records are not known: %s", error)
+                # The sizes are only a first estimate; the actual records are examined next. A broker whose disk fails,
+                # or a topic that was just deleted, is no reason to stop.
+                _log.info("the sizes of records are unknown: %s", error)
             self._sizes_at = time.monotonic()
         return self._sizes
 
     def _ask_sizes(self) -> dict[TopicPartition, float]:
         places = self.places()
         starts, ends = self.earliest(places), self.latest(places)
-        # Of several replicas the largest: one that lags would make its records look small.
+        # The largest of several replicas: a lagging one would make its records look too small.
         on_disk: dict[TopicPartition, int] = {}
         for log_dir in self._admin.log_dirs():
             for place, size in log_dir.sizes.items():
@@ -167,13 +169,13 @@ class View:
         }
 
     def publish(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group from outside. Raises `ClientError`, also where the group has members.
+        """Commit offsets for a group from outside. Raises `ClientError`, also if the group has members.
 
-        Soon: the query waits for it, and does not need it.
+        With a short timeout: the query waits for it, but does not depend on it.
         """
         self._admin.groups.commit(group_id, offsets, timeout_s=min(PUBLISH_S_MAX, self._options.timeout_s))
 
-    # ---- places that the user named ------------------------------------------------------------------
+    # ---- positions from the options ------------------------------------------------------------------
 
     def position(self, offsets: Mapping[TopicPartition, int]) -> Position:
         """Offsets together with the ids of their topics."""
@@ -181,7 +183,7 @@ class View:
         return Position({name: ids[name] for name in sorted({place.topic for place in offsets})}, dict(offsets))
 
     def start(self) -> dict[TopicPartition, int]:
-        """Where the query begins, by its options."""
+        """Where the query starts, by its options."""
         options, places = self._options, self.places()
         where = options.start
         if where.kind == "latest":
@@ -205,14 +207,14 @@ class View:
             option = "startingTimestamp" if where.kind == "time" else "startingOffsetsByTimestamp"
             raise OptionsError(
                 [
-                    f"`{option}`: no record of {_shown(missing)} is that new. Choose an earlier time, "
-                    "or begin at the end with `startingOffsetsByTimestampStrategy` = latest."
+                    f"`{option}`: no record of {_shown(missing)} is that new. Choose an earlier time, or set "
+                    "`startingOffsetsByTimestampStrategy` to latest to start at the end."
                 ]
             )
         return {place: latest[place] if (offset := found[place]) is None else offset for place in places}
 
     def end(self) -> dict[TopicPartition, int]:
-        """Where a batch ends, by its options."""
+        """Where a batch stops, by its options."""
         where, places = self._options.end, self.places()
         latest = self.latest(places)
         if where.kind == "latest":
@@ -237,14 +239,14 @@ class View:
         earliest: Mapping[TopicPartition, int],
         latest: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
-        """Offsets that exist: others fail the query, or are moved to the nearest with `failOnDataLoss=false`."""
+        """Existing offsets: others fail the query or, with `failOnDataLoss=false`, are replaced by the nearest one."""
         outside = [p for p, offset in named.items() if not earliest[p] <= offset <= latest[p]]
         if outside and self._options.fail_on_data_loss:
             place = outside[0]
             raise DataLoss(
                 f"`{option}` is {named[place]} for partition {place.partition} of `{place.topic}`, "
                 f"which has offsets from {earliest[place]} to {latest[place]}. Choose one of these, "
-                "or set `failOnDataLoss` to false to take the nearest."
+                "or set `failOnDataLoss` to false to use the nearest one."
             )
         return {p: min(max(offset, earliest[p]), latest[p]) for p, offset in named.items()}
 
@@ -254,13 +256,15 @@ def _view(topic: Topic) -> TopicView:
 
 
 def _check_cover(option: str, where: Where, places: Iterable[TopicPartition]) -> None:
-    """Each partition is named, and none that is not there: a typing error would otherwise skip records."""
+    """Check that each partition is named, and no other one: a typing error would otherwise skip records."""
     there = set(places)
     problems = []
     if there - where.each.keys():
-        problems.append(f"`{option}` does not name {_shown(there - where.each.keys())}; name every partition.")
+        problems.append(
+            f"`{option}` does not contain {_shown(there - where.each.keys())}. It must contain every partition."
+        )
     if where.each.keys() - there:
-        problems.append(f"`{option}` names {_shown(where.each.keys() - there)}, which the query does not read.")
+        problems.append(f"`{option}` contains {_shown(where.each.keys() - there)}, which the query does not read.")
     if problems:
         raise OptionsError(problems)
 

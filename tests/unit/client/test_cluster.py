@@ -60,7 +60,7 @@ def test_final_answer_is_not_asked_again() -> None:
         broker({ApiKey.CREATE_TOPICS: script(created(ErrorCode.TOPIC_ALREADY_EXISTS))}) as fake,
         Admin(str(fake.address)) as admin,
     ):
-        with pytest.raises(Refused, match=r"exists already \(TOPIC_ALREADY_EXISTS\)\. `drmq topic describe t`"):
+        with pytest.raises(Refused, match=r"already exists \(TOPIC_ALREADY_EXISTS\)\. `drmq topic describe t`"):
             admin.topics.create(NewTopic("t"))
         assert [key for key, _ in fake.seen].count(ApiKey.CREATE_TOPICS) == 1
 

@@ -50,7 +50,7 @@ def test_nothing_given_is_the_default() -> None:
         ({"port": "70000"}, {}, ["port", "'70000'", "flag --port", "too large", "0 to 65535"]),
         ({}, {"DRMQ_PORT": "http"}, ["port", "variable DRMQ_PORT", "not a whole number", "0 to 65535"]),
         ({}, {"DRMQ_LOG_LEVEL": "loud"}, ["log_level", "DRMQ_LOG_LEVEL", "debug or info or warning or error"]),
-        ({"retention_ms": "3 weeks"}, {}, ["retention_ms", "--retention-ms", "'weeks' is not a unit", "7d"]),
+        ({"retention_ms": "3 weeks"}, {}, ["retention_ms", "--retention-ms", "'weeks' is not an allowed unit", "7d"]),
         ({"auto_create_topics": "perhaps"}, {}, ["auto_create_topics", "true or false"]),
     ],
 )
@@ -75,13 +75,13 @@ def test_wrong_value_in_a_file_names_its_line(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("[broker]\nretention_mss = 5\n", "Did you mean retention_ms?"),
-        ("[broker]\nport = 5\n", "belongs into [server]"),
-        ("port = 5\n", "must stand in the table [server]"),
+        ("[broker]\nport = 5\n", "belongs in [server]"),
+        ("port = 5\n", "must be in the table [server]"),
         ("[brokers]\n", "Did you mean broker?"),
         ("[server]\nzzz = 5\n", "There is no setting 'zzz' in [server]"),
         ("server = 5\n", "must be a table"),
         ("[server\n", "not valid TOML"),
-        ("[server]\nport = [1]\n", "a list cannot stand here"),
+        ("[server]\nport = [1]\n", "a value of type list is not allowed"),
     ],
 )
 def test_file_with_a_mistake_is_refused(tmp_path: Path, text: str, expected: str) -> None:
@@ -157,7 +157,7 @@ def test_mistake_in_the_peers_names_its_origin() -> None:
     """As with any other value."""
     with pytest.raises(ConfigError, match=r"peers \(variable DRMQ_PEERS\): 'two' is not ID:HOST:PORT"):
         load({}, {"DRMQ_PEERS": "two"}, None)
-    with pytest.raises(ConfigError, match=r"port \(flag --port\): 65000 \+ 1000 is no port"):
+    with pytest.raises(ConfigError, match=r"port \(flag --port\): 65000 \+ 1000 is not a valid port"):
         load({"port": "65000", "peers": "2:two:9092"}, {}, None)
 
 

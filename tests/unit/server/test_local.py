@@ -124,7 +124,7 @@ def test_tail_of_a_long_log(tmp_path: Path) -> None:
     lines = log_tail(path).splitlines()
     assert lines[0] == f"The end of {path}:"
     assert (len(lines), lines[-1]) == (21, "  line 9999")
-    assert "no log" in log_tail(tmp_path / "missing")
+    assert "cannot be read" in log_tail(tmp_path / "missing")
 
 
 # ---- processes that look like nodes --------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_stranger_is_never_touched(tmp_path: Path) -> None:
 
 def test_unknown_node(tmp_path: Path) -> None:
     """With those that there are."""
-    with running(tmp_path, OBEDIENT, OBEDIENT) as (cluster, _), pytest.raises(LocalError, match="there are: 1, 2"):
+    with running(tmp_path, OBEDIENT, OBEDIENT) as (cluster, _), pytest.raises(LocalError, match="Existing nodes: 1, 2"):
         cluster.pause(3)
 
 
@@ -248,9 +248,9 @@ def test_a_stopped_node_can_be_forgotten(tmp_path: Path) -> None:
         kept.mkdir(parents=True)
         assert cluster.forget(3).node_id == 3
         assert kept.is_dir()
-        with pytest.raises(LocalError, match="there are: 1, 2"):
+        with pytest.raises(LocalError, match="Existing nodes: 1, 2"):
             cluster.forget(3)
         cluster.forget(1)
-        with pytest.raises(LocalError, match="last of the first nodes"):
+        with pytest.raises(LocalError, match="it is the last founder"):
             cluster.forget(2)
         assert [node.node_id for node in cluster.read()] == [2]

@@ -136,9 +136,9 @@ def test_node_serves_when_it_sees_everyone() -> None:
             return MetadataResponse(brokers=found, controller_id=controller)
 
         fake.answers[ApiKey.METADATA] = lambda request: answer([1], 1)
-        assert missing_at(node, {1, 2, 3}) == Missing("does not see nodes 2, 3", 2)
+        assert missing_at(node, {1, 2, 3}) == Missing("does not know nodes 2, 3", 2)
         fake.answers[ApiKey.METADATA] = lambda request: answer([1, 2], 1)
-        assert missing_at(node, {1, 2, 3}) == Missing("does not see node 3", 1)
+        assert missing_at(node, {1, 2, 3}) == Missing("does not know node 3", 1)
         fake.answers[ApiKey.METADATA] = lambda request: answer([1, 2, 3], -1)
         assert missing_at(node, {1, 2, 3}) == Missing("knows no controller", 0)
         fake.answers[ApiKey.METADATA] = lambda request: answer([1, 2, 3, 4], 2)
@@ -156,11 +156,11 @@ def test_what_is_still_wrong_is_said_in_words() -> None:
         assert trouble_at(node, {1, 2, 3}) is None
         first, second = cluster.places.values()
         first.in_sync.remove(3)
-        assert trouble_at(node, {1, 2, 3}) == "1 partition has replicas that catch up"
+        assert trouble_at(node, {1, 2, 3}) == "1 partition has replicas that are catching up"
         assert trouble_at(node, {1, 2}) is None
         second.leader = -1
         assert trouble_at(node, {1, 2}) == "1 partition has no leader"
         assert trouble_at(node, {1}) is None
         cluster.fakes[2].close()
-        assert trouble_at(node, {1, 2, 3}) == "node 2 is not there"
+        assert trouble_at(node, {1, 2, 3}) == "node 2 is unreachable"
     assert "127.0.0.1" in (trouble_at(node, {1}) or "")

@@ -54,14 +54,14 @@ def test_free_port_makes_a_free_peer_port() -> None:
         ("2:localhost", "is not ID:HOST:PORT"),
         ("2:a:1:2:3", "is not ID:HOST:PORT"),
         ("2:::1:9093", "is not ID:HOST:PORT"),
-        ("localhost:9093:2", "'localhost' is no node id"),
-        ("-1:localhost:9093", "'-1' is no node id"),
-        ("2147483648:localhost:9093", "no node id"),
-        ("2::9093", "no host"),
-        ("2:0.0.0.0:9093", "no host that a node can connect to"),
-        ("2:localhost:kafka", "'kafka' is no port"),
-        ("2:localhost:0", "'0' is no port"),
-        ("2:localhost:9093:70000", "'70000' is no port"),
+        ("localhost:9093:2", "'localhost' is not a node id"),
+        ("-1:localhost:9093", "'-1' is not a node id"),
+        ("2147483648:localhost:9093", "not a node id"),
+        ("2::9093", "not a host"),
+        ("2:0.0.0.0:9093", "not a host that a node can connect to"),
+        ("2:localhost:kafka", "'kafka' is not a port"),
+        ("2:localhost:0", "'0' is not a port"),
+        ("2:localhost:9093:70000", "'70000' is not a port"),
         ("2:localhost:65000", "as ID:HOST:PORT:PEERPORT"),
     ],
 )
@@ -125,12 +125,12 @@ def test_peer_host_is_that_of_clients_unless_said() -> None:
 
 def test_ports_differ() -> None:
     """Clients and peers are not served on one port."""
-    assert "9092 is the port of clients" in problem(peer_port=9092)
+    assert "9092 is the port for clients" in problem(peer_port=9092)
 
 
 def test_roles() -> None:
     """One or both, in any order."""
     assert options(roles=("controller", "broker")).roles == ("broker", "controller")
     assert options(roles=("controller",)).roles == ("controller",)
-    assert "there is no role 'leader'; allowed are broker and controller" in problem(roles=("broker", "leader"))
+    assert "'leader' is not a role; allowed are broker and controller" in problem(roles=("broker", "leader"))
     assert "does nothing" in problem(roles=())

@@ -24,7 +24,7 @@ def test_taken_port_names_the_way_out() -> None:
             check_port(Address("127.0.0.1", port))
     assert str(caught.value) == (
         f"Cannot listen on 127.0.0.1:{port}: Address already in use. "
-        "Stop what is there, or choose another port with --port (0 takes a free one)."
+        "Stop the process that uses the port, or choose another port with --port (0 picks a free one)."
     )
 
 

@@ -248,7 +248,7 @@ def test_a_leader_that_stays_silent(cluster: Cluster) -> None:
     cluster.answers = [freeze]
     with pytest.raises(FetchFailed) as raised:
         cluster.read(timeout_s=1)
-    assert str(raised.value).count("`timeoutMs` waits longer") == 1
+    assert str(raised.value).count("`timeoutMs`") == 1
 
 
 def test_the_deadline_ends_the_wait(cluster: Cluster) -> None:
@@ -344,7 +344,7 @@ def test_an_offset_that_the_leader_does_not_have_yet(cluster: Cluster) -> None:
 def test_a_leader_that_never_gets_there(cluster: Cluster) -> None:
     """Every wait has an end, also one in which the broker answers all the time."""
     cluster.answers = [cluster.log, *[lambda number, offset: empty(high_watermark=2)] * 10_000]
-    with pytest.raises(FetchFailed, match="can be read to 2 of 2 only, and the query was planned to 10"):
+    with pytest.raises(FetchFailed, match="serves records only up to 2 of 2, and the query was planned up to 10"):
         cluster.read(timeout_s=0.3)
 
 
@@ -361,7 +361,7 @@ def test_batches_before_the_position_are_no_progress(cluster: Cluster) -> None:
     """Whole or not: a broker that sends them again and again must not keep a task for ever."""
     cluster.answers = [lambda number, offset: empty(records=batch(0, 2))] * 10_000
     part = Range("orders", PART.topic_id, 0, 5, 10)
-    with pytest.raises(FetchFailed, match="answers with records that end at 2, before what was asked for"):
+    with pytest.raises(FetchFailed, match="returns records that end at 2, before the requested offset"):
         cluster.read(part, timeout_s=0.3, fail_on_data_loss=False)
     cluster.answers = [lambda number, offset: empty(records=batch(0, 2))] * 5
     assert cluster.read(part) == [5, 6, 7, 8, 9]

@@ -48,17 +48,17 @@ def test_sets_meet() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "the end stands where a word should"),
-        ("offset", "the end stands where a sign should"),
+        ("", "expected a word instead of the end"),
+        ("offset", "expected a sign instead of the end"),
         ("offset >= 5 or offset = 1", "expected `and` before 'or'"),
         ("value = 'x'", "`value` is not one of"),
         ("offset = 'many'", "not a whole number"),
         ("key > 'a'", "= and `in` only"),
         ("offset in (1)", "=, <, >, <= and >= only"),
-        ("partition in 1", "stands where a sign should"),
-        ("partition in (1", "stands where a sign should"),
+        ("partition in 1", "expected a sign instead of"),
+        ("partition in (1", "expected a sign instead of"),
         ("timestamp > 'noon'", "milliseconds since 1970"),
-        ("offset ! 5", "is not understood"),
+        ("offset ! 5", "is not valid"),
         ("offset ( 5", "is not a comparison"),
     ],
 )

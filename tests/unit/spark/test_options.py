@@ -46,7 +46,7 @@ def test_all_problems_at_once() -> None:
     """A user mends everything in one go."""
     text = problems({"subscrib": "a", "failOnDataLoss": "perhaps", "minPartitions": "0"})
     assert "4 options" in text or "5 options" in text
-    assert "`subscrib` is not an option; perhaps `subscribe` is meant" in text
+    assert "`subscrib` is not an option; perhaps you meant `subscribe`" in text
     assert "`kafka.bootstrap.servers` is required" in text
     assert "`failOnDataLoss` is 'perhaps': allowed are true and false" in text
     assert "`minPartitions` is '0'" in text
@@ -70,23 +70,23 @@ def test_all_problems_at_once() -> None:
         ("subscribePattern", "(", "not a regular expression"),
         ("assign", '{"orders":0}', 'allowed is JSON like {"topic":[0,1]}'),
         ("assign", '{"orders":[true]}', "is not a partition"),
-        ("assign", "{}", "names no partition"),
+        ("assign", "{}", "contains no partition"),
         ("maxBytesPerTrigger", "lots", "512k or 64m"),
         ("maxTriggerDelay", "soon", "500ms, 30s"),
         ("timeoutMs", "0", "milliseconds from 1 to 86400000"),
         ("timeoutMs", "86400001", "milliseconds from 1 to 86400000"),
         ("isolationLevel", "none", "read_committed and read_uncommitted"),
-        ("columns", "value,ofset", "`ofset`, which is not a column; perhaps `offset` is meant"),
+        ("columns", "value,ofset", "`ofset`, which is not a column; perhaps you meant `offset`"),
         ("columns", "value,value", "twice"),
         ("valueFormat", "json", "needs `valueSchema`"),
         ("valueSchema", "a int", "`valueFormat` is raw"),
-        ("errorColumn", "offset", "is a column already"),
+        ("errorColumn", "offset", "already is a column"),
         ("kafka.auto.offset.reset", "earliest", "use `startingOffsets`"),
         ("kafka.sasl.mechanism", "PLAIN", "no encryption and no authentication"),
         ("kafka.security.protocol", "SSL", "no encryption and no authentication"),
-        ("kafka.fetch.max.byte", "1", "perhaps `kafka.fetch.max.bytes` is meant"),
+        ("kafka.fetch.max.byte", "1", "perhaps you meant `kafka.fetch.max.bytes`"),
         ("kafka.bootstrap.servers", "host:port", "no valid port"),
-        ("topic", "orders", "is for writing, and this reads; use `subscribe`"),
+        ("topic", "orders", "applies to writing only; use `subscribe`"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_remedy(option: str, value: str, words: str) -> None:
@@ -99,14 +99,14 @@ def test_a_wrong_value_is_named_with_its_remedy(option: str, value: str, words: 
 
 
 def test_selections_exclude_each_other() -> None:
-    assert "`subscribe` and `assign` exclude each other" in problems({**BASE, "assign": '{"orders":[0]}'})
+    assert "`subscribe` and `assign` cannot be combined" in problems({**BASE, "assign": '{"orders":[0]}'})
     nothing = {"kafka.bootstrap.servers": "localhost"}
-    assert "set `subscribe`, `subscribePattern` or `assign`" in problems(nothing)
+    assert "Set `subscribe`, `subscribePattern` or `assign`" in problems(nothing)
 
 
 def test_options_of_batches_are_refused_in_streams_and_not_the_other_way_round() -> None:
     """As in Spark's own source: a stream with an end is a mistake, a batch with a limit only a leftover."""
-    assert "this is a stream, which has no end" in problems({**BASE, "endingOffsets": "latest"}, is_stream=True)
+    assert "applies to batches only" in problems({**BASE, "endingOffsets": "latest"}, is_stream=True)
     assert read_options({**BASE, "maxOffsetsPerTrigger": "5"}, is_stream=False).start.kind == "earliest"
 
 
@@ -202,8 +202,8 @@ def test_settings_go_to_the_producer() -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("subscribe", "is for reading, and this writes"),
-        ("topics", "perhaps `topic` is meant"),
+        ("subscribe", "applies to reading only"),
+        ("topics", "perhaps you meant `topic`"),
         ("kafka.value.serializer", "write binary or string values"),
         ("kafka.transactional.id", "at-least-once"),
     ],

@@ -225,7 +225,7 @@ def test_a_log_that_was_cut(orders: str, start_query: Start) -> None:
     ids = from_json(start_query(orders).initial()).topic_ids
     beyond = to_json(Position(ids, {place(0): 9, place(1): 3}))
     strict = start_query(orders)
-    with pytest.raises(DataLoss, match="ends at offset 3, and the query has read it to 9"):
+    with pytest.raises(DataLoss, match="ends at offset 3, but the query has read it up to 9"):
         strict.latest(beyond, is_limited=True)
     lenient = start_query(orders, failOnDataLoss="false")
     assert from_json(lenient.latest(beyond, is_limited=True)).offsets == {place(0): 3, place(1): 3}
@@ -314,7 +314,7 @@ def test_available_now_without_a_topic_that_is_gone(orders: str, refunds: str, s
     ("more", "words"),
     [
         ({"subscribe": "nowhere"}, "Topic `nowhere` does not exist"),
-        ({"startingOffsets": '{"orders":{"0":1}}'}, "does not name orders-1"),
+        ({"startingOffsets": '{"orders":{"0":1}}'}, "does not contain orders-1"),
         ({"startingOffsets": '{"orders":{"0":1,"1":99}}'}, "which has offsets from 0 to 3"),
     ],
 )

@@ -342,8 +342,10 @@ class Membership:
                     return fields
                 except (PeerError, ApiError) as error:
                     reason = str(error)
-                    if getattr(error, "code", None) in _FINAL:
-                        raise DrmqError(reason) from error
+                    code = getattr(error, "code", None)
+                    if code in _FINAL:
+                        was_removed = code == ErrorCode.BROKER_ID_NOT_REGISTERED
+                        raise (NodeRemoved(reason) if was_removed else DrmqError(reason)) from error
             self._end_if_refused_for_good(reason)
             if loop.time() - said_at > _SAID_EVERY_S:
                 said_at = loop.time()

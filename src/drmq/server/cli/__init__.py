@@ -1,11 +1,11 @@
-"""The command line: noun, then verb; one module per noun, loaded when it is asked for.
+"""The command line: noun, then verb; one module per noun, imported when it is used.
 
-`drmq --help` must answer before a person notices a wait, so nothing here imports the broker, a
-client, rich or asyncio: a command imports what it needs inside its own module or function. The
-table below therefore repeats each command's first line; a test compares the two.
+`drmq --help` must answer without a noticeable delay, so this module imports no broker, client, rich or asyncio: a
+command imports what it needs in its own module or function. The table below therefore repeats the first line of each
+command's help; a test compares the two.
 
-`main` is the one place where failures become exit codes: 0 done, 1 failed or refused, 64 wrong
-usage, 130 Ctrl-C. (`drmq status` answers monitors with 0 healthy, 1 degraded, 2 down, 3 cannot tell.)
+`main` is the only place that turns failures into exit codes: 0 success, 1 failed or refused, 64 wrong usage, 130
+Ctrl-C. (`drmq status` returns 0 healthy, 1 degraded, 2 down, 3 unknown, for monitoring.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "down": ("drmq.server.cli.local", "Stop what `drmq up` started."),
         "node": ("drmq.server.cli.node", "Kill, pause, stop and start single nodes of a local cluster."),
-        "status": ("drmq.server.cli.status", "Say in one sentence whether the cluster is healthy."),
+        "status": ("drmq.server.cli.status", "Report in one sentence whether the cluster is healthy."),
     },
     "Cluster": {
         "cluster": ("drmq.server.cli.cluster", "Show the nodes of a cluster, and add, remove and rebalance them."),
@@ -49,26 +49,29 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "group": ("drmq.server.cli.group", "List, inspect, reset and delete consumer groups."),
     },
     "Spark": {
-        "sql": ("drmq.server.cli.sql", "Answer a SQL query over topics, with Spark."),
+        "sql": ("drmq.server.cli.sql", "Run a SQL query over topics, with Spark."),
         "spark": ("drmq.server.cli.spark", "Check, open and run Spark with topics as tables."),
     },
     "Files": {
         "log": ("drmq.server.cli.log", "Read and check segment files, without a broker."),
     },
     "Trust": {
-        "simulate": ("drmq.server.cli.simulate", "Run a simulated cluster through crashes, cuts and full disks."),
+        "simulate": (
+            "drmq.server.cli.simulate",
+            "Run a simulated cluster through crashes, network cuts and full disks.",
+        ),
     },
     "Help": {
         "version": ("drmq.server.cli.version", "Print the version."),
     },
 }
-"""Every command: where it is, and its first line of help."""
+"""Every command: its module, and the first line of its help."""
 
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
 class RootGroup(click.Group):
-    """A group whose commands are imported when they are used, and not to be listed."""
+    """A group that imports a command when it is used, not when it is listed."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -90,8 +93,8 @@ class RootGroup(click.Group):
         try:
             return super().invoke(context)
         except BrokenPipeError:
-            # Whoever read our output has seen enough: `drmq consume orders | head`. Python would
-            # complain once more when it flushes standard output at the end, so that goes nowhere.
+            # The reader has closed the pipe, as in `drmq consume orders | head`. Python would report the broken pipe
+            # again when it flushes standard output at exit, so standard output is redirected to nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None
 
@@ -119,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except click.UsageError as error:
-        hint = f"\n`{error.ctx.command_path} --help` explains it." if error.ctx is not None else ""
+        hint = f"\n`{error.ctx.command_path} --help` shows the usage." if error.ctx is not None else ""
         return _fail(f"{error.format_message()}{hint}", EXIT_USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), EXIT_FAILED)
@@ -129,21 +132,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(_refused_by_the_system(error), EXIT_FAILED)
+        return _fail(_os_error_text(error), EXIT_FAILED)
 
 
-def _refused_by_the_system(error: OSError) -> str:
-    """What the system did not let us do, and what a person can do about it."""
+def _os_error_text(error: OSError) -> str:
+    """The failure of a system call in words, and what to do about it."""
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
-        return f"The system refused: {reason}."
+        return f"A system call failed: {reason}."
     what = f"{os.fsdecode(error.filename)} cannot be used: {reason}."
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"{what} A part of that path is a file: choose another directory."
+        return f"{what} Part of the path is a file. Choose another directory."
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{what} Choose another path, or get the rights to it."
+        return f"{what} Choose another path, or change its permissions."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{what} Make room on its disk, or choose a path on another one."
+        return f"{what} Free space on its disk, or choose a path on another disk."
     return f"{what} Check the path, or choose another one."
 
 

@@ -1,4 +1,4 @@
-"""`drmq cluster`: the nodes of a cluster, whether all is well with them, and how they come and go."""
+"""`drmq cluster`: shows the nodes of a cluster and its health, and adds, removes and rebalances nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drmq.server.cli.options import (
 )
 from drmq.server.cli.output import Column, Output, plural
 from drmq.server.cli.progress import Progress
-from drmq.server.health import NO_CONTROLLER, observe, unreachable, who_answers
+from drmq.server.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, observe, unreachable
 
 if TYPE_CHECKING:
     from drmq.client import Admin, Broker, Quorum, Topic
@@ -46,13 +46,13 @@ def cluster() -> None:
 def info(cluster: ClusterChoice, output: Output) -> None:
     """Show the cluster as a whole.
 
-    Its id, who keeps its metadata, which nodes are there, and how much is on them.
+    Its id, the voters of its metadata, the nodes that answer, and the number of topics and partitions.
     """
     with cluster.admin() as admin:
         cluster_id = admin.describe_cluster().cluster_id
         brokers = admin.brokers.all()
         topics = admin.topics.all()
-        answering = who_answers(brokers, cluster.timeout_s)
+        answering = answering_brokers(brokers, cluster.timeout_s)
         quorum = _quorum_if_any(admin, brokers, answering)
         moving = {} if quorum is None else admin.replicas.reassignments()
     partitions = [partition for topic in topics for partition in topic.partitions]
@@ -77,11 +77,11 @@ def info(cluster: ClusterChoice, output: Output) -> None:
         return
     lines = [
         ("brokers", _ids(facts["brokers"])),
-        ("not there", _ids(facts["missing"])),
+        ("unreachable", _ids(facts["missing"])),
         ("racks", ", ".join(facts["racks"])),
         ("controller", _controller_text(quorum)),
         ("voters", _ids(facts["voters"] or [])),
-        ("without vote", _ids(facts["observers"] or [])),
+        ("observers", _ids(facts["observers"] or [])),
         ("topics", f"{facts['topics']:,} (and DRMQ's own)"),
         ("partitions", f"{len(partitions):,}, with {plural(facts['replicas'], 'replica')}"),
         ("moving", plural(len(moving), "partition") if moving else ""),
@@ -93,12 +93,12 @@ def info(cluster: ClusterChoice, output: Output) -> None:
 
 
 def _quorum_if_any(admin: Admin, brokers: Sequence[Broker], answering: Collection[int]) -> Quorum | None:
-    """Who votes about the metadata; None where nobody can tell, which is when people look at the nodes."""
+    """The quorum of the metadata; None if no node can report it, which is exactly when users inspect the nodes."""
     from drmq.client import ClientError
 
     has_controller = admin.describe_cluster().controller_id in answering
     if not has_controller and len(answering) * 2 <= len(brokers):
-        # Most nodes are gone, so nobody is about to be elected: there is nothing to wait for.
+        # A majority of the nodes is unreachable, so no election is about to succeed: there is nothing to wait for.
         return None
     try:
         return admin.brokers.quorum()
@@ -108,7 +108,7 @@ def _quorum_if_any(admin: Admin, brokers: Sequence[Broker], answering: Collectio
 
 def _controller_text(quorum: Quorum | None) -> str:
     if quorum is None or quorum.leader_id is None:
-        return f"none, {NO_CONTROLLER.partition(', ')[2]}"
+        return f"none, {NO_CONTROLLER_EFFECT}"
     return f"{quorum.leader_id}, in term {quorum.leader_epoch}"
 
 
@@ -116,16 +116,16 @@ def _controller_text(quorum: Quorum | None) -> str:
 @bootstrap_option
 @output_option
 def members(cluster: ClusterChoice, output: Output) -> None:
-    """List the nodes with what each one keeps and leads.
+    """List the nodes with the replicas and leaderships of each.
 
-    A voter takes part in decisions about the metadata, an observer follows them. LAG is how many entries
-    of the metadata a node does not have yet. Where most voters are gone nobody can tell either; the list
-    still says which nodes answer.
+    A voter takes part in decisions about the metadata, an observer only receives them. LAG is how many entries of the
+    metadata a node does not have yet. If a majority of the voters is down, METADATA and LAG are unknown; STATE still
+    shows which nodes answer.
     """
     with cluster.admin() as admin:
         brokers = admin.brokers.all()
         topics = admin.topics.all()
-        answering = who_answers(brokers, cluster.timeout_s)
+        answering = answering_brokers(brokers, cluster.timeout_s)
         quorum = _quorum_if_any(admin, brokers, answering)
     columns = [
         Column("node", "NODE", right=True),
@@ -135,18 +135,21 @@ def members(cluster: ClusterChoice, output: Output) -> None:
         Column("metadata", "METADATA"),
         Column("metadata_lag", "LAG", right=True),
         Column("leaders", "LEADS", right=True),
-        Column("replicas", "KEEPS", right=True),
-        Column("out_of_sync", "BEHIND", right=True),
+        Column("replicas", "REPLICAS", right=True),
+        Column("out_of_sync", "OUT OF SYNC", right=True),
     ]
     output.rows(columns, member_rows(brokers, topics, quorum, answering), "")
     if output.is_human and quorum is None:
-        print(f"\n{NO_CONTROLLER.capitalize()}, and who votes is not known. Start the nodes that are not there.")
+        print(
+            f"\n{NO_CONTROLLER.capitalize()}, {NO_CONTROLLER_EFFECT}, and the voters are unknown. "
+            "Start the unreachable nodes."
+        )
 
 
 def member_rows(
     brokers: Sequence[Broker], topics: Sequence[Topic], quorum: Quorum | None, answering: Collection[int]
 ) -> list[dict[str, Any]]:
-    """A row for each node that is a broker or votes about the metadata, as far as somebody can tell who does."""
+    """A row for each node that is a broker or, if the quorum is known, votes on the metadata."""
     leads: Counter[int | None] = Counter()
     keeps: Counter[int] = Counter()
     behind: Counter[int] = Counter()
@@ -160,7 +163,7 @@ def member_rows(
     leader = None if quorum is None else quorum.leader_id
     by_id = {broker.node_id: broker for broker in brokers}
     rows = []
-    # Nodes that vote without being brokers count; an observer that is no broker is one that has just been removed.
+    # Voters that are not brokers are listed; an observer that is not a broker has just been removed.
     for node_id in sorted(by_id.keys() | voters):
         broker, copy = by_id.get(node_id), copies.get(node_id)
         role = "leader" if node_id == leader else "voter" if node_id in voters else "observer"
@@ -169,7 +172,7 @@ def member_rows(
                 "node": node_id,
                 "address": None if broker is None else str(broker.address),
                 "rack": None if broker is None else broker.rack,
-                "state": "controller only" if broker is None else "up" if node_id in answering else "not there",
+                "state": "controller only" if broker is None else "up" if node_id in answering else "unreachable",
                 "metadata": role if copy is not None else None,
                 "metadata_lag": None if copy is None else copy.lag,
                 "leaders": leads[node_id],
@@ -184,11 +187,11 @@ def member_rows(
 @bootstrap_option
 @output_option
 def health(cluster: ClusterChoice, output: Output) -> int:
-    """Say whether all nodes and replicas are there.
+    """Report whether all nodes and replicas are available.
 
-    Asks every node, and names what is wrong. Exit code: 0 healthy, 1 degraded (a node is not there, a
-    partition has no leader or too few replicas in sync, or waits to move to a node that is not there), 2 down
-    (no node answers, or no partition has a leader).
+    Asks every node, and names what is wrong. Exit code: 0 healthy, 1 degraded (a node is unreachable, a partition has
+    no leader or too few replicas in sync, or waits to move to an unreachable node), 2 down (no node answers, or no
+    partition has a leader).
     """
     found = examine(cluster)
     output.one(found, f"{found['status'].capitalize()}: {found['reason']}.")
@@ -199,12 +202,12 @@ def health(cluster: ClusterChoice, output: Output) -> int:
             if len(found[key]) > _LISTED_MAX:
                 print(f"  and {len(found[key]) - _LISTED_MAX:,} more {heading}")
         for row in found["waiting"][:_LISTED_MAX]:
-            print(f"  {_place(row)} waits to move to {_ids(row['waits_for'])}; cancel that, or start the node")
+            print(f"  {_place(row)} waits to move to {_ids(row['waits_for'])}; start that node, or cancel the move")
     return CODES[found["status"]]
 
 
 def examine(cluster: ClusterChoice) -> dict[str, Any]:
-    """The health of the cluster as facts; never raises for a cluster in trouble."""
+    """The health of the cluster as a dictionary. Does not raise if the cluster is in trouble."""
     from drmq.client import ClientError
 
     try:
@@ -222,11 +225,11 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
 @bootstrap_option
 @output_option
 def add(node_id: int, cluster: ClusterChoice, output: Output) -> None:
-    """Let a node that has joined vote about the metadata.
+    """Let a node that has joined vote on the metadata.
 
-    A node joins by itself when it is started with `--peers` that name a node of the cluster, and is a
-    full broker then. It follows the metadata without a vote until it is added here. An odd number of
-    voters is best: three survive the loss of one, five that of two.
+    A node joins by itself when it is started with `--peers` that name a node of the cluster, and is then a full broker.
+    It receives the metadata without a vote until it is added here. Use an odd number of voters: three tolerate the loss
+    of one, five the loss of two.
     """
     from drmq.client import ClientError
 
@@ -236,14 +239,12 @@ def add(node_id: int, cluster: ClusterChoice, output: Output) -> None:
         was_voter = any(replica.node_id == node_id for replica in quorum.voters)
         if not was_voter:
             if broker.is_fenced:
-                raise ClientError(f"Node {node_id} is not there", advice="Start it first.")
+                raise ClientError(f"Node {node_id} is unreachable", advice="Start it first.")
             directory_ids = [replica.directory_id for replica in quorum.observers if replica.node_id == node_id]
             admin.brokers.add_voter(broker, directory_ids[0] if directory_ids else None)
             quorum = _wait_for_voter(admin, node_id, cluster.timeout_s)
     voters = [replica.node_id for replica in quorum.voters]
-    text = (
-        f"Node {node_id} {'votes already' if was_voter else 'votes about the metadata now'}, as one of {_ids(voters)}."
-    )
+    text = f"Node {node_id} {'already votes' if was_voter else 'now votes'} on the metadata; voters are {_ids(voters)}."
     output.one({"node": node_id, "added": not was_voter, "voters": voters}, text)
 
 
@@ -257,33 +258,32 @@ def _wait_for_voter(admin: Admin, node_id: int, timeout_s: float) -> Quorum:
             return quorum
         if time.monotonic() > deadline:
             raise ClientError(
-                f"Node {node_id} does not vote after {timeout_s:g} s",
-                advice="It gets its vote once it has caught up; `drmq cluster members` shows how far it is.",
+                f"Node {node_id} has not become a voter within {timeout_s:g} s",
+                advice="It becomes a voter when it has caught up; `drmq cluster members` shows its lag.",
             )
         time.sleep(_POLL_S)
 
 
 @cluster.command()
 @_node_argument
-@click.option("--vote-only", is_flag=True, help="Take away only its vote about the metadata; it stays a broker.")
+@click.option("--vote-only", is_flag=True, help="Remove only its vote on the metadata; it stays a broker.")
 @no_wait_option
 @yes_option
 @bootstrap_option
 @output_option
 def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
-    """Take a node out of the cluster for good.
+    """Remove a node from the cluster permanently.
 
-    Everything it keeps moves to the other nodes first, one partition after the other, while clients go
-    on working. The node must not be the one that a partition needs to have as many replicas as it has.
-    Also a node that is down, and will not come back, can be removed. Started again with its data it is
-    refused; with an empty data directory it joins as a new one. Where `drmq up` started it, `drmq node
-    forget NODE --data-dir DIR` leaves it out from now on.
+    First, all its replicas move to the other nodes, one partition after the other, while clients keep working. Every
+    partition must be able to keep its number of replicas without this node. A node that is down and will not come back
+    can be removed too. If it is started again with its data, the cluster refuses it; with an empty data directory it
+    joins as a new node. If `drmq up` started the node, `drmq node forget NODE --data-dir DIR` stops managing it.
     """
     with cluster.admin() as admin:
-        _broker(admin, node_id, "`drmq cluster members` lists those that there are.")
+        _broker(admin, node_id, "`drmq cluster members` lists the nodes.")
         if vote_only:
             had_vote = _remove_vote(admin, node_id, yes)
-            state = "has no vote about the metadata any more" if had_vote else "had no vote about the metadata"
+            state = "no longer votes on the metadata" if had_vote else "had no vote on the metadata"
             output.one({"node": node_id, "removed": False, "had_vote": had_vote}, f"Node {node_id} {state}.")
             return
         kept = _kept(admin, node_id)
@@ -292,22 +292,20 @@ def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: Clu
         if not no_wait:
             _wait_until_removed(admin, node_id, kept)
     text = (
-        f"Node {node_id} has left the cluster. Its process ends by itself, and its data is not needed any more. "
-        f"Where `drmq up` started it, `drmq node forget {node_id} --data-dir DIR` leaves it out from now on."
+        f"Node {node_id} has left the cluster. Its process exits by itself, and its data is no longer needed. "
+        f"If `drmq up` started it, run `drmq node forget {node_id} --data-dir DIR` so that it is not started again."
     )
     if no_wait:
-        text = (
-            f"Node {node_id} is being drained, and leaves the cluster then. `drmq cluster members` shows how far it is."
-        )
+        text = f"Node {node_id} is being drained and then leaves the cluster. `drmq cluster members` shows it."
     output.one({"node": node_id, "replicas": kept, "removed": not no_wait}, text)
 
 
 def _remove_vote(admin: Admin, node_id: int, yes: bool) -> bool:
-    """Take a node's vote, in the life in which it has it; whether it had one."""
+    """Remove the vote that a node has with its current directory id. Returns whether it had one."""
     directory_ids = [replica.directory_id for replica in admin.brokers.quorum().voters if replica.node_id == node_id]
     if not directory_ids:
         return False
-    confirm(f"Take the vote about the metadata from node {node_id}?", yes)
+    confirm(f"Remove the vote of node {node_id} on the metadata?", yes)
     admin.brokers.remove_voter(node_id, directory_ids[0])
     return True
 
@@ -324,7 +322,7 @@ def _wait_until_removed(admin: Admin, node_id: int, kept: int) -> None:
 
 
 def _kept(admin: Admin, node_id: int) -> int:
-    """How many replicas a node has."""
+    """The number of replicas on a node."""
     return sum(node_id in partition.replicas for topic in admin.topics.all() for partition in topic.partitions)
 
 
@@ -336,7 +334,7 @@ def _broker(admin: Admin, node_id: int, advice: str) -> Broker:
         if broker.node_id == node_id:
             return broker
     there = _ids([broker.node_id for broker in brokers])
-    raise ClientError(f"There is no node {node_id} in the cluster; there are {there}", advice=advice)
+    raise ClientError(f"There is no node {node_id} in the cluster. Existing nodes: {there}", advice=advice)
 
 
 @cluster.command()
@@ -346,12 +344,12 @@ def _broker(admin: Admin, node_id: int, advice: str) -> Broker:
 @bootstrap_option
 @output_option
 def rebalance(dry_run: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
-    """Give every node its share of replicas and of leaders.
+    """Balance replicas and leaders over all nodes.
 
-    Shows a plan with as few moves as possible: replicas in different racks, as many on each node, as many
-    led by each. Then moves one partition at a time; the new replica catches up before the old one goes, and
-    clients notice nothing. Ctrl-C is safe: the move that is under way is finished, and the next call makes
-    a new plan. A change of order only moves a leader and copies nothing.
+    Prints a plan with as few moves as possible: replicas in different racks, the same number of replicas and leaders on
+    each node. Then moves one partition at a time. The new replica catches up before the old one is removed, and clients
+    are not interrupted. Ctrl-C is safe: the current move is finished, and the next call makes a new plan. A change of
+    the order of replicas only moves the leader and copies nothing.
     """
     from drmq.server.rebalancing import plan
 
@@ -359,7 +357,7 @@ def rebalance(dry_run: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, o
         moves = plan(admin.brokers.all(), admin.topics.all(), admin.replicas.reassignments())
         rows = [move_row(move) for move in moves]
         if output.is_human:
-            output.rows(COLUMNS, rows, "Every node has its share: there is nothing to move.")
+            output.rows(COLUMNS, rows, "The cluster is balanced: there is nothing to move.")
         if moves and not dry_run:
             confirm_moves(moves, yes)
             carry_out(admin, moves, no_wait=no_wait)

@@ -1,8 +1,7 @@
-"""`drmq consume`: print records, from anywhere in a topic.
+"""`drmq consume`: prints records from any position in a topic.
 
-Without a group the command reads partitions by itself, from the position that `--from` gives to the
-end as it was when it began. With a group it joins it like any other consumer, and commits what it
-has printed.
+Without a group, the command reads partitions by itself, from the position given with `--from` to the end at the time it
+started. With a group, it joins the group like any other consumer, and commits what it has printed.
 """
 
 from __future__ import annotations
@@ -43,13 +42,20 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
     multiple=True,
     type=parse_position,
     metavar="POSITION",
-    help=f"Where to begin: {POSITION_HELP} (may be repeated). TIME is {TIME_HELP}.  [default: begin]",
+    help=f"Where to start: {POSITION_HELP} (may be repeated). TIME is {TIME_HELP}.  [default: begin]",
 )
-@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after so many records.")
-@click.option("--until-end", is_flag=True, help="End at the end of the topic. This is the default.")
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option("--until-end", is_flag=True, help="Stop at the end of the topic. This is the default.")
 @click.option("-F", "--follow", is_flag=True, help="Wait for more records at the end, until Ctrl-C.")
-@click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this partition.")
-@click.option("-g", "--group", help="Read as a member of this group, and commit.")
+@click.option(
+    "-p",
+    "--partition",
+    "only",
+    multiple=True,
+    type=click.IntRange(min=0),
+    help="Read only this partition; may be repeated.",
+)
+@click.option("-g", "--group", help="Read as a member of this group, and commit offsets.")
 @click.option("-f", "--format", "render", callback=_format, metavar="FORMAT", help=f"{FORMAT_HELP}.  [default: %v\\n]")
 @click.option(
     "-o",
@@ -57,7 +63,7 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
     type=click.Choice(["text", "json", "jsonl"]),
     default="text",
     show_default=True,
-    help="json prints one object a line, as soon as it is there.",
+    help="Output format; json and jsonl print one object per line.",
 )
 @bootstrap_option
 def consume(
@@ -72,18 +78,24 @@ def consume(
     form: str,
     cluster: ClusterChoice,
 ) -> None:
-    """Print records."""
+    """Print records.
+
+    \b
+      drmq consume orders                          all records up to the current end
+      drmq consume orders -F --from end            new records, until Ctrl-C
+      drmq consume orders -f '%p %o %k %v\\n' -n 10
+    """
     from drmq.client import ClientError
 
     context = click.get_current_context()
     if follow and until_end:
-        raise click.UsageError("--follow and --until-end exclude each other.", context)
+        raise click.UsageError("--follow and --until-end cannot be combined.", context)
     if render is not None and form != "text":
-        raise click.UsageError("--format and -o json exclude each other.", context)
+        raise click.UsageError("--format and -o json cannot be combined.", context)
     if group is not None and (only or any(position.kind not in ("begin", "end") for position in positions)):
         raise click.UsageError(
-            "A group has its own positions: with --group, --from is `begin` or `end` and only says where a group "
-            "without any starts. `drmq group reset` moves a group.",
+            "With --group, the group determines the position: --from must be `begin` or `end` and applies only to a "
+            "group without committed offsets, and --partition is not allowed. `drmq group reset` moves a group.",
             context,
         )
     printer = render or (_json_line if form != "text" else compile_format("%v\\n"))
@@ -93,7 +105,7 @@ def consume(
     try:
         reader.run(printer, count, follow)
     except BaseException as error:
-        # What went wrong first is what is reported; that nothing could be committed either is an aside.
+        # The first error is the one that is reported; a failed commit is only mentioned.
         try:
             reader.close()
         except ClientError as second:
@@ -115,7 +127,7 @@ def _json_line(record: ReadRecord) -> bytes:
 def _bounds(
     admin: Admin, topic: str, positions: tuple[Position, ...], only: tuple[int, ...]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where to begin in each chosen partition, and where its end is now."""
+    """The start position in each chosen partition, and its current end."""
     from drmq.client import LATEST
     from drmq.client.topics import topic_refusal
     from drmq.model import ErrorCode, TopicPartition
@@ -132,7 +144,7 @@ def _bounds(
 
 
 class _Reader:
-    """A consumer, alone or in a group, that knows when it has reached the end."""
+    """A consumer, alone or in a group, that detects when it has reached the end."""
 
     def __init__(
         self,
@@ -153,10 +165,10 @@ class _Reader:
         self._group = group
         self._in_group = group is not None
         self._moved_at = time.monotonic()
-        """When something last came: a record, an end, an assignment."""
+        """When something was last received: a record, an end of partition, an assignment."""
         self._ends = {place.partition: offset for place, offset in ends.items()}
         self._next = {} if self._in_group else {place.partition: offset for place, offset in starts.items()}
-        """Where reading goes on in each partition, as far as that is known."""
+        """The next offset of each partition, as far as it is known."""
         self._waiting: set[int] = set()
         """Partitions that have not been read up to their end yet."""
         self._has_assignment = not self._in_group
@@ -168,7 +180,7 @@ class _Reader:
                 cluster,
                 **{
                     "group.id": group or "drmq-cli",
-                    # Also how long librdkafka waits for a lost broker when it is closed: Ctrl-C must not take a minute.
+                    # Also how long librdkafka waits on close for a lost broker: Ctrl-C must not take a minute.
                     "session.timeout.ms": 6000,
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
@@ -208,7 +220,7 @@ class _Reader:
                     continue
                 self._next[message.partition()] = message.offset() + 1
                 if not follow and not self._in_group and message.offset() >= self._ends[message.partition()]:
-                    # Written after we began; a topic that is written all the time has no other end.
+                    # Written after this command started; a topic that is written continuously has no other end.
                     self._waiting.discard(message.partition())
                     continue
                 out.write(render(_record(message)))
@@ -223,9 +235,9 @@ class _Reader:
             self._commit(wait=False)
 
     def _notice_silence(self, moved: bool, follow: bool) -> None:
-        """Find out why if nothing comes for long: librdkafka tries again for ever, and says nothing.
+        """If nothing was received for long, find out why: librdkafka retries forever without reporting it.
 
-        That is what `--follow` wants of a lost broker; of a partition that cannot be read nobody wants it.
+        With `--follow`, a lost broker is waited for; a partition that cannot be read is an error even then.
         """
         from drmq.client import Unreachable
 
@@ -241,7 +253,7 @@ class _Reader:
             self._moved_at = time.monotonic()
 
     def _explain_silence(self, follow: bool) -> None:
-        """Raise the reason why nothing comes; returns if there is none and `follow` may go on waiting."""
+        """Raise the reason why nothing is received; return if there is none and `follow` may keep waiting."""
         from drmq.client import DeadlineExceeded
         from drmq.model import ErrorCode, TopicPartition
 
@@ -256,20 +268,20 @@ class _Reader:
         silence = f"within {self._cluster.timeout_s:g} s (--timeout)"
         if not self._has_assignment:
             raise DeadlineExceeded(
-                f"Group `{self._group}` gave this consumer nothing to read {silence}",
+                f"Group `{self._group}` assigned no partitions to this consumer {silence}",
                 code=ErrorCode.REBALANCE_IN_PROGRESS,
-                advice="It waits for its other members, perhaps for one that died; "
-                f"`drmq group describe {self._group}` shows them, a longer --timeout waits for them.",
+                advice="The group waits for its other members, perhaps for one that died. "
+                f"`drmq group describe {self._group}` lists them; a longer --timeout waits for them.",
             )
         place = TopicPartition(self._topic, min(self._waiting))
         raise DeadlineExceeded(
-            f"Nothing came from partition {place.partition} of topic `{self._topic}` {silence}",
+            f"No records were received from partition {place.partition} of topic `{self._topic}` {silence}",
             code=ErrorCode.REQUEST_TIMED_OUT,
-            advice="`drmq status` tells how its broker is; a longer --timeout waits longer.",
+            advice="Check the broker with `drmq status`, or use a longer --timeout.",
         )
 
     def _positions(self, admin: Admin) -> dict[TopicPartition, int]:
-        """Where each partition that has not reached its end goes on, its start if it has not begun."""
+        """The next offset of each partition that has not reached its end; the start of those not read yet."""
         from drmq.model import TopicPartition
 
         partitions = set(self._next) | self._waiting
@@ -292,7 +304,7 @@ class _Reader:
             raise as_client_error(error, self._topic)
 
     def _commit(self, *, wait: bool) -> None:
-        """Commit what was printed: from time to time in the background, at the end for sure."""
+        """Commit what was printed: periodically in the background, and with `wait` before returning."""
         from confluent_kafka import KafkaError, KafkaException
 
         if not self._in_group or (not wait and time.monotonic() - self._committed_at < _COMMIT_EVERY_S):
@@ -310,10 +322,10 @@ class _Reader:
                 raise as_client_error(problem.args[0], self._topic) from None
 
     def close(self) -> None:
-        """Leave, after a last commit; raises `ClientError` if that is not possible."""
+        """Leave the group after a last commit. Raises `ClientError` if that is not possible."""
         try:
             if self._in_group:
-                # Without a broker librdkafka would hold on to the commit for most of a minute.
+                # Without a broker, librdkafka would keep retrying the commit for most of a minute.
                 with self._cluster.admin() as admin:
                     admin.describe_cluster()
                 self._commit(wait=True)

@@ -1,4 +1,4 @@
-"""`drmq group`: who reads, how far they are, and how to move them."""
+"""`drmq group`: lists consumer groups, shows their progress, and moves their positions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_groups(cluster: ClusterChoice, output: Output) -> None:
 @bootstrap_option
 @output_option
 def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
-    """Show the members of a group and what each of them reads."""
+    """Show the members of a group and the partitions that each of them reads."""
     with cluster.admin() as admin:
         found = admin.groups.describe(name)
     members: list[dict[str, Any]] = [
@@ -73,7 +73,7 @@ def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
         Column("member_id", "MEMBER"),
         Column("reads", "READS"),
     ]
-    output.rows(columns, shown, f"Nobody is in the group; `drmq group lag {name}` shows how far it has read.")
+    output.rows(columns, shown, f"The group has no members. `drmq group lag {name}` shows how far it has read.")
 
 
 @group.command()
@@ -81,10 +81,10 @@ def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
 @bootstrap_option
 @output_option
 def lag(name: str, cluster: ClusterChoice, output: Output) -> None:
-    """Show how far behind a group is, for each partition.
+    """Show for each partition how far behind a group is.
 
-    Listed are all partitions of every topic that the group has committed on or is assigned to. Where it
-    has committed nothing yet (`-`), all records from the start of the partition count.
+    Lists all partitions of every topic that the group has committed offsets for or is assigned to. Where it has
+    committed nothing yet (`-`), all records from the start of the partition count.
     """
     with cluster.admin() as admin:
         rows = _lag_rows(admin, admin.groups.describe(name))
@@ -99,14 +99,14 @@ def lag(name: str, cluster: ClusterChoice, output: Output) -> None:
     output.rows(columns, rows, f"Group `{name}` has committed nothing.")
     if output.is_human and rows:
         unknown = sum(row["lag"] is None for row in rows)
-        gap = f"; not known for {plural(unknown, 'partition')} (deleted, or without a leader)" if unknown else ""
+        gap = f"; unknown for {plural(unknown, 'partition')} (deleted, or without a leader)" if unknown else ""
         print(f"\n{plural(sum(row['lag'] or 0 for row in rows), 'record')} behind{gap}.")
 
 
 def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
-    """Every partition of each topic that the group has committed on or holds something of.
+    """Every partition of each topic that the group has committed offsets for or has partitions of.
 
-    What was deleted meanwhile, or has no leader, has no end and no lag.
+    A partition that was deleted or has no leader has no end offset and no lag.
     """
     from drmq.model import TopicPartition
 
@@ -133,7 +133,7 @@ def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
             "client_id": owners.get(place),
         }
         if place in bounds:
-            # Records that retention removed cannot be read any more, so they are no lag.
+            # Records that retention has removed cannot be read any more, so they do not count as lag.
             start, end = bounds[place]
             row |= {"end_offset": end, "lag": max(0, end - max(start, offset or 0))}
         rows.append(row)
@@ -149,10 +149,14 @@ def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
     multiple=True,
     type=parse_position,
     metavar="POSITION",
-    help=f"Where the group goes on reading: {POSITION_HELP}.",
+    help=f"Where the group continues reading: {POSITION_HELP}.",
 )
 @click.option(
-    "-t", "--topic", "topics", multiple=True, help="Only this topic; needed for a topic the group never read."
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    help="Only this topic; required for a topic that the group has not read yet.",
 )
 @dry_run_option
 @yes_option
@@ -167,7 +171,12 @@ def reset(
     cluster: ClusterChoice,
     output: Output,
 ) -> None:
-    """Move a group to another position. Its consumers must be stopped."""
+    """Move a group to another position. Its consumers must be stopped.
+
+    \b
+      drmq group reset billing --to begin --dry-run
+      drmq group reset billing --to @2026-11-01 --topic orders
+    """
     from drmq.client import Refused
 
     with cluster.admin() as admin:
@@ -176,14 +185,14 @@ def reset(
         chosen = list(topics) or sorted({place.topic for place in committed})
         if not chosen:
             raise click.UsageError(
-                f"Group `{name}` has read nothing yet; name a topic with --topic.", click.get_current_context()
+                f"Group `{name}` has read nothing yet. Name a topic with --topic.", click.get_current_context()
             )
         new: dict[TopicPartition, int] = {}
         for topic in chosen:
             try:
                 new |= resolve(admin, _partitions(admin, topic), positions)
             except Refused:
-                # A topic that was deleted since is in the way only if it was asked for.
+                # A topic that was deleted is skipped unless it was named explicitly.
                 if topics:
                     raise
         rows = [_move(place, committed.get(place), offset) for place, offset in new.items()]
@@ -212,7 +221,7 @@ def _refuse_active(admin: Admin, name: str) -> None:
     try:
         found = admin.groups.describe(name)
     except Refused as error:
-        # A group may be made by giving it offsets before its first consumer comes.
+        # A group can be created by committing offsets before its first consumer joins.
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return
         raise
@@ -220,7 +229,7 @@ def _refuse_active(admin: Admin, name: str) -> None:
         raise Refused(
             ErrorCode.NON_EMPTY_GROUP,
             f"Group `{name}` is {found.state} with {plural(len(found.members), 'member')}",
-            advice="They go on from their own position: stop them first.",
+            advice="Members continue from their own position. Stop them first.",
         )
 
 
@@ -246,11 +255,11 @@ def _move(place: TopicPartition, old: int | None, new: int) -> dict[str, Any]:
 @bootstrap_option
 @output_option
 def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Output) -> None:
-    """Delete groups with all that they committed."""
+    """Delete groups and their committed offsets."""
     with cluster.admin() as admin:
         for name in names:
             admin.groups.describe(name)
-        confirm(f"Delete {plural(len(names), 'group')} and what they committed?", yes)
+        confirm(f"Delete {plural(len(names), 'group')} and their committed offsets?", yes)
         output.each(_delete(admin, name) for name in names)
 
 

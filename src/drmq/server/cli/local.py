@@ -1,4 +1,4 @@
-"""`drmq up` and `drmq down`: a local node, or a local cluster, in the background."""
+"""`drmq up` and `drmq down`: starts and stops a local node or cluster in the background."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_DIRECTORY = "drmq-local"
 DEFAULT_HOST = "127.0.0.1"
 _ASK_S = 5.0
 _BEGAN = ("started", "joined")
-"""What becomes of nodes that this command started."""
+"""Outcomes of nodes that this command started."""
 
 directory_option = click.option(
     "--data-dir",
@@ -34,14 +34,14 @@ directory_option = click.option(
 
 
 def existing_cluster(directory: Path) -> LocalCluster:
-    """The local cluster of a directory; an error if `drmq up` never made one there."""
+    """The local cluster in a directory. Raises `LocalError` if `drmq up` never created one there."""
     from drmq.server.local import LocalCluster
     from drmq.server.local_nodes import LocalError
 
     cluster = LocalCluster(directory)
-    # Asked before the lock is taken, which would make the directory.
+    # Checked before the lock is taken, because taking it would create the directory.
     if not cluster.exists:
-        raise LocalError(f"There is no local cluster in {directory}. `drmq up --data-dir {directory}` makes one.")
+        raise LocalError(f"There is no local cluster in {directory}. `drmq up --data-dir {directory}` creates one.")
     return cluster
 
 
@@ -50,22 +50,22 @@ def existing_cluster(directory: Path) -> LocalCluster:
     "--nodes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Let nodes 1 to N run.  [all of last time, or 1]",
+    help="Start nodes 1 to N.  [default: all existing nodes, or 1]",
 )
 @directory_option
-@click.option("--host", metavar="ADDRESS", help=f"Address that new nodes listen on.  [{DEFAULT_HOST}]")
+@click.option("--host", metavar="ADDRESS", help=f"Address that new nodes listen on.  [default: {DEFAULT_HOST}]")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help="Port of the first node, the others following; 0 takes free ones. Nodes that are there keep theirs.  "
-    "[the port of last time, or 9092]",
+    help="Port of the first node; the others get the following ports. 0 picks free ones. Existing nodes keep theirs.  "
+    "[default: the previous port, or 9092]",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="Configuration file of the nodes, as for `drmq server`.  [the file of last time]",
+    help="Configuration file of the nodes, as for `drmq server`.  [default: the previous file]",
 )
 @output_option
 def up(
@@ -73,10 +73,13 @@ def up(
 ) -> None:
     """Start a local node or cluster in the background and wait until it is healthy.
 
-    `--nodes 3` starts three processes with clients' ports P, P+1 and P+2 and the nodes' own ports a
-    thousand higher. In a directory that `drmq up` made before, it starts what is not running, with the
-    data of last time, and leaves alone what is; a larger number adds nodes that join the cluster.
-    DIR/cluster.json tells where the nodes are.
+    `--nodes 3` starts three processes with the ports P, P+1 and P+2 for clients and ports 1000 higher for
+    communication between nodes. In a directory that `drmq up` has used before, it starts the nodes that are not
+    running, with their data, and leaves the others alone; a larger number adds nodes that join the cluster.
+    DIR/cluster.json contains the addresses of the nodes.
+
+    \b
+      drmq up --nodes 3
     """
     from drmq.server.local import LocalCluster
 
@@ -102,7 +105,7 @@ def up(
     lines = [_sentence(node, outcome) for node, outcome in outcomes]
     first = outcomes[0][0]
     if (port and port != first.kafka.port) or (host and any(node.kafka.host != host for node, _ in outcomes)):
-        lines[-1] += " Nodes that were there keep their addresses."
+        lines[-1] += " Existing nodes keep their addresses."
     if cluster.trouble is not None:
         lines.append(trouble_sentence("All serve", cluster.trouble, first))
     if output.is_human and any(outcome in _BEGAN for _, outcome in outcomes):
@@ -111,14 +114,14 @@ def up(
 
 
 def trouble_sentence(what: str, trouble: str, node: LocalNode) -> str:
-    """Why the cluster is not healthy although `what`, and whom to ask."""
-    return f"{what}, but {trouble}. `drmq cluster health -b {node.kafka}` tells more."
+    """Why the cluster is not healthy although `what`, and the command that shows more."""
+    return f"{what}, but {trouble}. `drmq cluster health -b {node.kafka}` shows more."
 
 
 def _sentence(node: LocalNode, outcome: str) -> str:
     words = dict.fromkeys(_BEGAN, "serves") | {
-        "running": "was running already",
-        "paused": "is paused, and was left so,",
+        "running": "was already running",
+        "paused": "is paused and stays paused",
     }
     return f"Node {node.node_id} {words[outcome]} at {node.kafka} (pid {node.pid})."
 
@@ -131,13 +134,13 @@ def _next_steps(outcomes: Sequence[tuple[LocalNode, str]], directory: Path) -> l
     if len(nodes) > 1:
         steps.append(f"  drmq cluster members {bootstrap}")
     if joined:
-        steps.append(f"  drmq cluster rebalance {bootstrap}      # give the new nodes their share")
-        steps.append(f"  drmq cluster add {joined[0]} {bootstrap}          # let it vote about the metadata")
+        steps.append(f"  drmq cluster rebalance {bootstrap}      # move partitions to the new nodes")
+        steps.append(f"  drmq cluster add {joined[0]} {bootstrap}          # let it vote on the metadata")
     return [*steps, f"  drmq down --data-dir {directory}"]
 
 
 def _first_step(node: LocalNode) -> str:
-    """What a person may want to do first: make a topic, or look at those of last time."""
+    """A command to try next: create a topic, or list those that exist."""
     from drmq.client import Admin, ClientError
 
     try:
@@ -150,7 +153,7 @@ def _first_step(node: LocalNode) -> str:
 
 @click.command()
 @directory_option
-@click.option("--force", is_flag=True, help="Kill the nodes at once, as a crash would.")
+@click.option("--force", is_flag=True, help="Kill the nodes at once, as in a crash.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -164,8 +167,8 @@ def _first_step(node: LocalNode) -> str:
 def down(directory: Path, force: bool, timeout_s: float, output: Output) -> None:
     """Stop what `drmq up` started.
 
-    All nodes are told at the same time. Each hands over what it leads, flushes and ends. One that has
-    not ended after the time-out is killed: nothing acknowledged is lost, its next start reads more.
+    All nodes are asked to stop at the same time. Each one hands over its leaderships, flushes and exits. A node that
+    has not exited after the timeout is killed: nothing acknowledged is lost, but its next start takes longer.
     """
     from drmq.server.local_nodes import LocalError
     from drmq.server.processes import log_tail
@@ -177,8 +180,8 @@ def down(directory: Path, force: bool, timeout_s: float, output: Output) -> None
     stuck = [node for node, outcome in outcomes if outcome == "still running"]
     if stuck:
         raise LocalError(
-            f"Node {stuck[0].node_id} (pid {stuck[0].pid}) cannot be killed: its process waits for the system, "
-            f"perhaps for a disk.\n{log_tail(stuck[0].log_path)}"
+            f"Node {stuck[0].node_id} (pid {stuck[0].pid}) cannot be killed: its process is blocked in the kernel, "
+            f"perhaps waiting for a disk.\n{log_tail(stuck[0].log_path)}"
         )
 
 

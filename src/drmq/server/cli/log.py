@@ -1,4 +1,4 @@
-"""`drmq log`: what is in segment files, and whether it is sound. Needs no broker."""
+"""`drmq log`: prints and checks segment files. Needs no broker."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def log() -> None:
 
 @log.command()
 @_path_argument
-@click.option("--records", "with_records", is_flag=True, help="The records of each batch too, as JSON, one a line.")
 @click.option(
-    "--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Begin with this offset."
+    "--records", "with_records", is_flag=True, help="Also print the records of each batch, one JSON object per line."
 )
-@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after so many batches.")
+@click.option("--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Start at this offset.")
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N batches.")
 @output_option
 def dump(path: Path, with_records: bool, start: int, count: int | None, output: Output) -> None:
-    """Print the batches of a segment file, or of all below a directory.
+    """Print the batches of a segment file, or of all segment files below a directory.
 
-    Exit code 1 if something there cannot be read.
+    Exit code 1 if something cannot be read.
     """
     from drmq.server.segments import Damage, find_segments, read_batches
 
@@ -89,7 +89,7 @@ def _print_batch(segment: Path, found: FoundBatch, with_records: bool, output: O
     if not output.is_human:
         if with_records:
             facts["content"] = list(_records(found))
-        # A file may hold more batches than memory, so each is printed by itself, in the form of a line.
+        # The batches may not fit into memory, so each one is printed by itself, as one line.
         Output("jsonl" if output.form == "json" else output.form).data([facts])
         return
     producer = ""
@@ -107,7 +107,7 @@ def _print_batch(segment: Path, found: FoundBatch, with_records: bool, output: O
 
 
 def _records(found: FoundBatch) -> Iterator[Any]:
-    """The records of a batch as objects; where they cannot be read, one that says why."""
+    """The records of a batch as objects. If they cannot be read, ends with an object that has the reason."""
     from drmq.records import InvalidBatch, iter_records
     from drmq.server.cli.record_text import ReadRecord, to_json
 
@@ -135,14 +135,14 @@ def _print_damage(found: Damage, output: Output) -> None:
 @_path_argument
 @output_option
 def verify(path: Path, output: Output) -> None:
-    """Check every batch of a segment file, or of all below a directory.
+    """Check every batch of a segment file, or of all segment files below a directory.
 
-    Exit code 1 if anything is damaged. A torn tail is no damage: bytes at the very end of a log that
-    were never acknowledged, with nothing sound behind them. A crash leaves it, and it is cut when
-    the log is opened. Damaged batches and torn tails are not counted.
+    Exit code 1 if anything is damaged. A torn tail is not damage: it is data at the very end of a log that was never
+    acknowledged, with no intact batch after it. A crash leaves it, and it is truncated when the log is opened. Damaged
+    batches and torn tails are not included in the counts.
 
-    Nor is a copy that was damaged and set aside (PARTITION.lost): another one has taken its place. It is
-    named, with how to remove it, and is checked only if PATH is the copy itself.
+    A damaged copy that was replaced and set aside (PARTITION.lost) is not checked either. It is listed with the command
+    that removes it, and is checked only if PATH is the copy itself.
     """
     from drmq.server.cli.progress import Progress
     from drmq.server.segments import LogChecker, find_segments, find_set_aside
@@ -189,14 +189,14 @@ def verify(path: Path, output: Output) -> None:
             size = damage.path.stat().st_size - damage.position
             print(
                 f"Note: {damage.path} has a torn tail of {size_text(size)} at position {damage.position} "
-                f"({damage.problem}). A crash leaves it; it is cut when the log is opened."
+                f"({damage.problem}). A crash leaves it; it is truncated when the log is opened."
             )
         for copy in set_aside:
             print(
-                f"Note: {copy.path} is a damaged copy that was set aside ({size_text(copy.size_bytes)}); another has "
-                f"taken its place. It was not checked. To remove it: rm -r {shlex.quote(str(copy.path))}"
+                f"Note: {copy.path} is a damaged copy that was replaced and set aside ({size_text(copy.size_bytes)}). "
+                f"It was not checked. To remove it: rm -r {shlex.quote(str(copy.path))}"
             )
-    verdict = "Sound" if checker.is_sound else "Damaged"
+    verdict = "Intact" if checker.is_sound else "Damaged"
     output.one(
         facts,
         f"{verdict}: {plural(checker.segments, 'segment')}, {plural(checker.batches, 'batch')}, "

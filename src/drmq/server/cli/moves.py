@@ -1,4 +1,4 @@
-"""Plans of moves, shown and carried out, for `drmq cluster rebalance` and `drmq topic alter --replicas`."""
+"""Shows and executes plans of moves, for `drmq cluster rebalance` and `drmq topic alter --replicas`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ COLUMNS = [
 ]
 
 no_wait_option = click.option(
-    "--no-wait", is_flag=True, help="Return as soon as the cluster has taken it on; it goes on by itself."
+    "--no-wait",
+    is_flag=True,
+    help="Return as soon as the cluster has accepted the change; do not wait until it is done.",
 )
 
 
@@ -47,7 +49,7 @@ def move_row(move: PlannedMove) -> dict[str, Any]:
 
 
 def confirm_moves(moves: Sequence[PlannedMove], yes: bool) -> None:
-    """Ask whether a plan that was shown is to be carried out."""
+    """Ask for confirmation of a plan that has been printed."""
     copies = sum(len(move.adding) for move in moves)
     dropped = max(0, sum(len(move.removing) for move in moves) - copies)
     costs = [f"copying {plural(copies, 'replica')}"] if copies or not dropped else []
@@ -56,7 +58,7 @@ def confirm_moves(moves: Sequence[PlannedMove], yes: bool) -> None:
 
 
 def carry_out(admin: Admin, moves: Sequence[PlannedMove], *, no_wait: bool, may_change_factor: bool = False) -> None:
-    """One move after the other, then the leaders. What is refused ends it, with its reason."""
+    """Execute the moves one after the other, then elect the leaders. Raises the first refusal."""
     with Progress("Moving partitions", len(moves)) as progress:
         for move in moves:
             refused = admin.replicas.reassign({move.place: move.replicas}, may_change_factor=may_change_factor)
@@ -68,7 +70,7 @@ def carry_out(admin: Admin, moves: Sequence[PlannedMove], *, no_wait: bool, may_
                 time.sleep(_POLL_S)
             progress.advance(1)
     if not no_wait:
-        # The order of replicas says who should lead. What cannot be handed over now, the controller does later.
+        # The first replica is the preferred leader. Where it cannot take over now, the controller does it later.
         admin.replicas.elect([move.place for move in moves])
 
 

@@ -1,4 +1,4 @@
-"""`drmq node`: single nodes of a local cluster, for experiments: what happens if this one dies, or hangs?"""
+"""`drmq node`: kills, pauses, stops and starts single nodes of a local cluster, for experiments with failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="
 def node() -> None:
     """Kill, pause, stop and start single nodes of a local cluster.
 
-    For clusters that `drmq up` made. Watch what becomes of the others with `drmq cluster health` and
+    Works on clusters that `drmq up` created. Watch how the other nodes react with `drmq cluster health` and
     `drmq raft ls`.
     """
 
@@ -60,10 +60,10 @@ def list_nodes(directory: Path, output: Output) -> None:
 @directory_option
 @output_option
 def kill(node_id: int, directory: Path, output: Output) -> None:
-    """End a node with SIGKILL, as a crash would.
+    """Kill a node with SIGKILL, as in a crash.
 
-    What it led gets new leaders within the election timeout, and nothing acknowledged is lost while
-    most of a partition's replicas are up. `drmq node start ID` brings it back.
+    Partitions that it led get new leaders within the election timeout, and nothing acknowledged is lost as long as a
+    majority of each partition's replicas is up. `drmq node start ID` starts it again.
     """
     cluster = existing_cluster(directory)
     with cluster.locked():
@@ -81,13 +81,13 @@ def kill(node_id: int, directory: Path, output: Output) -> None:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long it may take.",
+    help="How long to wait.",
 )
 @output_option
 def stop(node_id: int, directory: Path, timeout_s: float, output: Output) -> None:
-    """Stop a node in order.
+    """Stop a node cleanly.
 
-    It hands over what it leads, flushes and ends, as with SIGTERM.
+    The node hands over its leaderships, flushes and exits, as on SIGTERM.
     """
     cluster = existing_cluster(directory)
     with cluster.locked():
@@ -100,10 +100,10 @@ def stop(node_id: int, directory: Path, timeout_s: float, output: Output) -> Non
 @directory_option
 @output_option
 def pause(node_id: int, directory: Path, output: Output) -> None:
-    """Let a node stand still, with SIGSTOP.
+    """Pause a node with SIGSTOP.
 
-    It keeps its connections and answers nobody. To the others this looks like a machine that hangs, or a
-    network that is cut. `drmq node resume ID` lets it go on.
+    It keeps its connections but answers no requests. For the other nodes this looks like a machine that hangs, or a
+    network that is cut. `drmq node resume ID` resumes it.
     """
     cluster = existing_cluster(directory)
     with cluster.locked():
@@ -117,11 +117,11 @@ def pause(node_id: int, directory: Path, output: Output) -> None:
 @directory_option
 @output_option
 def resume(node_id: int, directory: Path, output: Output) -> None:
-    """Let a node that was paused go on."""
+    """Resume a paused node."""
     cluster = existing_cluster(directory)
     with cluster.locked():
         found, changed = cluster.resume(node_id)
-    text = f"Node {node_id} (pid {found.pid}) {'goes on' if changed else 'was not paused'}."
+    text = f"Node {node_id} (pid {found.pid}) {'was resumed' if changed else 'was not paused'}."
     output.one(_facts(found, "running"), text)
 
 
@@ -132,8 +132,8 @@ def resume(node_id: int, directory: Path, output: Output) -> None:
 def start(node_id: int, directory: Path, output: Output) -> None:
     """Start a node that was killed or stopped.
 
-    It goes on with its data, its ports and its configuration of before. Returns when it serves and the
-    cluster is healthy as far as the nodes that run can make it so; if that takes too long, says why.
+    It keeps its data, ports and configuration. Returns when the node serves and the cluster is healthy as far as the
+    running nodes can make it so; if that takes too long, prints the reason.
     """
     from drmq.server.local_nodes import LocalError
 
@@ -142,10 +142,10 @@ def start(node_id: int, directory: Path, output: Output) -> None:
         found, serves = cluster.node(node_id), True
         state = found.state()
         if state == "paused":
-            raise LocalError(f"Node {node_id} (pid {found.pid}) is paused. `drmq node resume {node_id}` lets it go on.")
+            raise LocalError(f"Node {node_id} (pid {found.pid}) is paused. `drmq node resume {node_id}` resumes it.")
         if state == "stopped":
             found, serves = cluster.start(node_id, line.show)
-    words = "was running already" if state == "running" else "serves" if serves else "runs, and waits for other nodes,"
+    words = "was already running" if state == "running" else "serves" if serves else "runs but waits for other nodes"
     text = f"Node {node_id} {words} at {found.kafka} (pid {found.pid})."
     if cluster.trouble is not None:
         text += "\n" + trouble_sentence("It serves", cluster.trouble, found)
@@ -158,17 +158,17 @@ def start(node_id: int, directory: Path, output: Output) -> None:
 @directory_option
 @output_option
 def forget(node_id: int, directory: Path, output: Output) -> None:
-    """Leave a stopped node out from now on.
+    """Stop managing a stopped node.
 
-    For a node that `drmq cluster remove` took out of its cluster: `drmq up` does not try to start it any
-    more. Its files stay; remove them, and `drmq up --nodes` can make a new node of that number.
+    Use it after `drmq cluster remove`: `drmq up` does not try to start the node any more. Its files stay; if you remove
+    them, `drmq up --nodes` can create a new node with that id.
     """
     cluster = existing_cluster(directory)
     with cluster.locked():
         found = cluster.forget(node_id)
     output.one(
         _facts(found, "forgotten") | {"pid": None, "data_dir": str(found.data_dir)},
-        f"Node {node_id} is left out from now on. Its files are still in {found.data_dir.parent}.",
+        f"Node {node_id} was forgotten: `drmq up` no longer starts it. Its files are still in {found.data_dir.parent}.",
     )
 
 

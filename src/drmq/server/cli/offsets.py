@@ -1,4 +1,4 @@
-"""`drmq offsets`: where the partitions of a topic begin and end, or where a time lies in them."""
+"""`drmq offsets`: the first and last offsets of the partitions of a topic, or the offsets at a time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def offsets(name: str, timestamp: int | None, cluster: ClusterChoice, output: Ou
         Column("records", "RECORDS", right=True),
     ]
     if timestamp is not None:
-        columns += [Column("offset", "AT TIME", right=True), Column("time", "RECORD OF")]
+        columns += [Column("offset", "AT TIME", right=True), Column("time", "RECORD TIME")]
         if output.is_human:
             rows = [row | {"time": time_text(row["timestamp_ms"])} for row in rows]
     output.rows(columns, rows, f"Topic `{name}` has no partitions.")

@@ -1,4 +1,4 @@
-"""Options that many commands share, so that they are called the same and mean the same everywhere."""
+"""Options that many commands share, so that they have the same name and meaning everywhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def output_option(function: Function) -> Function:
         default="table",
         show_default=True,
         callback=lambda _context, _parameter, value: Output(value),
-        help="Form of what is printed.",
+        help="Output format.",
     )(function)
 
 
@@ -48,7 +48,7 @@ def bootstrap_option(function: Function) -> Function:
         show_default=True,
         metavar="SECONDS",
         is_eager=True,
-        help="How long to wait for an answer, or for any progress.",
+        help="How long to wait for a response, or for any progress.",
     )(function)
     return click.option(
         "-b",
@@ -56,12 +56,12 @@ def bootstrap_option(function: Function) -> Function:
         "cluster",
         metavar="HOST:PORT",
         callback=choose,
-        help=f"Broker to ask first, or several with commas.  [DRMQ_BOOTSTRAP; default: {DEFAULT_BOOTSTRAP}]",
+        help=f"First broker to ask, or several with commas.  [DRMQ_BOOTSTRAP; default: {DEFAULT_BOOTSTRAP}]",
     )(function)
 
 
 class ClusterChoice:
-    """Which cluster a command talks to, and how patient it is."""
+    """The cluster that a command connects to, and how long it waits for it."""
 
     def __init__(self, bootstrap: str, timeout_s: float, *, is_named: bool = True) -> None:
         from drmq.model.address import parse_bootstrap
@@ -73,10 +73,10 @@ class ClusterChoice:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
         self.is_named = is_named
-        """Whether somebody chose it; else it is the default."""
+        """Whether the user chose the address; otherwise it is the default."""
 
     def admin(self) -> Admin:
-        """A client; close it."""
+        """A new client; the caller closes it."""
         from drmq.client import Admin
 
         return Admin(self.bootstrap, timeout_s=self.timeout_s)
@@ -84,7 +84,7 @@ class ClusterChoice:
 
 def yes_option(function: Function) -> Function:
     """`-y`: the parameter `yes`."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
 
 
 def dry_run_option(function: Function) -> Function:
@@ -93,14 +93,14 @@ def dry_run_option(function: Function) -> Function:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is destroyed; a no ends the command as refused."""
+    """Ask before data is destroyed. Any answer but yes ends the command with an error."""
     if yes:
         return
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:
         print(file=sys.stderr)
-        raise click.ClickException("Nobody answered, so nothing was changed. `--yes` answers the question.")
+        raise click.ClickException("There was no answer, so nothing was changed. `--yes` skips the question.")
     if answer.strip().lower() not in ("y", "yes"):
         raise click.ClickException("Nothing was changed.")
 

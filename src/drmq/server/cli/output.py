@@ -1,8 +1,8 @@
-"""What commands print: tables for people, and the same facts as JSON, JSON lines or YAML for machines.
+"""What commands print: tables for people, and the same facts as JSON, JSON lines or YAML for programs.
 
-A command hands over plain dictionaries. Their keys are the machine form and stay as they are; a
-table shows some of them under headings. On a terminal a table is cut to its width. In a pipe nothing
-is cut, nothing is coloured, and columns still line up.
+A command passes plain dictionaries. Their keys are the interface for programs and do not change; a table shows some of
+them under headings. On a terminal, a table is truncated to the terminal's width. In a pipe nothing is truncated and
+nothing is coloured, and columns still line up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Column(NamedTuple):
 
 
 class Output:
-    """Prints in the form that `-o` chose."""
+    """Prints in the format chosen with `-o`."""
 
     def __init__(self, form: str) -> None:
         self.form = form
@@ -38,7 +38,7 @@ class Output:
         return self.form == "table"
 
     def rows(self, columns: Sequence[Column], rows: Iterable[Row], empty: str) -> None:
-        """A list of things; `empty` is what a person reads when there are none."""
+        """Print a list. `empty` is printed instead of an empty table."""
         found = [dict(row) for row in rows]
         if not self.is_human:
             self.data(found)
@@ -48,16 +48,16 @@ class Output:
             print(empty)
 
     def one(self, facts: Row, text: str) -> None:
-        """One thing; `text` is how a person reads it."""
+        """Print one object. `text` is its form for people."""
         if self.is_human:
             print(text)
         else:
             self.data(dict(facts))
 
     def each(self, done: Iterable[tuple[Row, str]]) -> None:
-        """Things that are done one after the other, each with how a person reads it.
+        """Print things that are done one after the other, each with its form for people.
 
-        People see each at once; machines get one list, also of what was done before something failed.
+        People see each one at once; programs get one list, which also contains what was done before a failure.
         """
         found: list[Row] = []
         try:
@@ -70,7 +70,7 @@ class Output:
                 self.data(found)
 
     def data(self, value: Any) -> None:
-        """The machine form of a list or an object."""
+        """Print a list or an object in the format for programs."""
         if self.form == "yaml":
             print("\n".join(yaml_lines(value)))
         elif self.form == "jsonl":
@@ -81,21 +81,21 @@ class Output:
 
 
 def _width() -> int | None:
-    """Columns of the terminal; None where nobody looks and nothing should be cut."""
+    """The width of the terminal; None if standard output is not a terminal and nothing should be truncated."""
     if not sys.stdout.isatty():
         return None
     return shutil.get_terminal_size().columns
 
 
 def emphasised(text: str) -> str:
-    """Bold on a terminal that wants colour."""
+    """The text in bold on a terminal with colour."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         return f"\x1b[1m{text}\x1b[0m"
     return text
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> str:
-    """Rows under headings. The widest columns are cut, with an ellipsis, until the table fits."""
+    """Rows under headings. The widest columns are truncated, with an ellipsis, until the table fits."""
     cells = [[_cell(row.get(column.key)) for column in columns] for row in rows]
     widths = [max([len(column.heading), *(len(line[i]) for line in cells)]) for i, column in enumerate(columns)]
     while width is not None and sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 3:
@@ -124,7 +124,7 @@ def _cell(value: Any) -> str:
 
 
 def yaml_lines(value: Any, indent: str = "") -> list[str]:
-    """Plain data as YAML. Strings are quoted as in JSON, which YAML understands, whenever they could mislead."""
+    """Plain data as YAML. Strings that could be misread are quoted as in JSON, which YAML understands."""
     if isinstance(value, dict) and value:
         lines = []
         for key, item in value.items():
@@ -158,7 +158,7 @@ def _yaml_scalar(value: Any) -> str:
 
 
 def size_text(size_bytes: int | None) -> str | None:
-    """A number of bytes as people say it."""
+    """A number of bytes with a unit."""
     if size_bytes is None:
         return None
     if size_bytes < 1024:

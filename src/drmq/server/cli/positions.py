@@ -1,7 +1,7 @@
-"""Places in a topic as people write them: `begin`, `end`, `-10`, `@2026-11-01`, `42`, `3:42`.
+"""Positions in a topic as users write them: `begin`, `end`, `-10`, `@2026-11-01`, `42`, `3:42`.
 
-One grammar for `consume --from`, `group reset --to` and `topic trim --before`. Parsing is separate from
-looking up: `parse_position` needs no broker, `resolve` turns positions into offsets with one.
+`consume --from`, `group reset --to` and `topic trim --before` share this grammar. Parsing and resolving are separate:
+`parse_position` needs no broker, `resolve` asks one for the offsets.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _AGO = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_00
 
 
 class BadPosition(click.UsageError):
-    """A text that is no position or time; the message says what is allowed."""
+    """A text that is not a position or time. The message says what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in each partition. `kind` is `begin`, `end`, `before_end`, `time` or `offset`."""
+    """A position in each partition. `kind` is `begin`, `end`, `before_end`, `time` or `offset`."""
 
     kind: str
     value: int = 0
@@ -39,7 +39,7 @@ class Position:
 
 
 def parse_time(text: str, now_ms: int | None = None) -> int:
-    """Milliseconds since 1970 of a time, however it is written. Raises `BadPosition`."""
+    """A time, in any of the accepted notations, as milliseconds since 1970. Raises `BadPosition`."""
     text = text.strip().removeprefix("@")
     ago = re.fullmatch(r"-?(\d+)([smhdw])(?: ago)?", text)
     if ago:
@@ -55,7 +55,7 @@ def parse_time(text: str, now_ms: int | None = None) -> int:
 
 
 def time_text(timestamp_ms: int) -> str | None:
-    """UTC, to the millisecond, in the form that `parse_time` reads; None for a record without a time."""
+    """The time in UTC with milliseconds, in a notation that `parse_time` reads; None for a record without a time."""
     if timestamp_ms < 0:
         return None
     try:
@@ -66,7 +66,7 @@ def time_text(timestamp_ms: int) -> str | None:
 
 
 def parse_position(text: str) -> Position:
-    """The position that a text stands for. Raises `BadPosition`."""
+    """Parse a position. Raises `BadPosition`."""
     word = text.strip().lower()
     if word in ("begin", "beginning", "earliest", "start"):
         return Position("begin")
@@ -89,9 +89,9 @@ def parse_position(text: str) -> Position:
 def resolve(
     admin: Admin, partitions: Iterable[TopicPartition], positions: Iterable[Position]
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition at its position, never outside what the partition holds.
+    """The offset of each partition at its position, clamped to what the partition contains.
 
-    A position for one partition beats a general one. If only such positions are given, the other
+    A position for one partition overrides a general one. If only positions for single partitions are given, the other
     partitions are left out. A time after the last record means the end.
     """
     wanted = list(partitions)

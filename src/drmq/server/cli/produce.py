@@ -1,4 +1,4 @@
-"""`drmq produce`: records from a file or from standard input, one a line."""
+"""`drmq produce`: sends records from a file or from standard input, one per line."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 
 
 _DELIVERY_TIMEOUT_S_MIN = 30.0
-"""A record's time counts while it waits in the client's queue behind a hundred thousand others."""
+"""The timeout of a record also runs while it is queued in the client behind a hundred thousand others."""
 
 _PROBES = 5
 _PROBE_PAUSE_S = 0.1
-"""A partition on a full disk takes appends again between two that fail, so one look is not enough."""
+"""On a full disk, a partition accepts some appends between failing ones, so a single probe is not enough."""
 
 
 @click.command()
 @click.argument("topic")
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("-v", "--value", "values", multiple=True, help="Send this instead of reading lines; may be repeated.")
-@click.option("-K", "separator", metavar="SEPARATOR", help="What stands before this in a line is the key.")
+@click.option(
+    "-v", "--value", "values", multiple=True, help="Send this value instead of reading lines; may be repeated."
+)
+@click.option("-K", "separator", metavar="SEPARATOR", help="The text before SEPARATOR in each line is the key.")
 @click.option("--key", help="Key of every record.")
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated."
@@ -45,7 +47,7 @@ _PROBE_PAUSE_S = 0.1
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help='Lines are values, or objects with "value", "key", "headers", "partition", "timestamp_ms".',
+    help='text: lines are values. json: lines are objects with "value", "key", "headers", "partition", "timestamp_ms".',
 )
 @click.option(
     "-z",
@@ -53,10 +55,14 @@ _PROBE_PAUSE_S = 0.1
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
-    help="Codec of the batches.",
+    help="Compression codec.",
 )
 @click.option(
-    "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="What counts as sent."
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Acknowledgement to wait for: a majority of replicas, the leader, or none.",
 )
 @bootstrap_option
 @output_option
@@ -76,13 +82,17 @@ def produce(
 ) -> None:
     """Send records from a file or from standard input.
 
-    Ends when all records are acknowledged, and says where they went. A record that cannot be sent
-    ends it with exit code 1, and so does --timeout without any acknowledgement.
+    Exits when all records are acknowledged, and prints their partitions and offsets. Exit code 1 if a record cannot be
+    sent, or if there is no acknowledgement within --timeout.
+
+    \b
+      printf 'alice:coffee\\nbob:tea\\n' | drmq produce orders -K :
+      drmq produce orders records.jsonl --input json
     """
     if values and file is not None:
         raise click.UsageError("Give a file or --value, not both.", click.get_current_context())
     if separator is not None and (form == "json" or key is not None):
-        raise click.UsageError("-K does not go with --input json or --key.", click.get_current_context())
+        raise click.UsageError("-K cannot be combined with --input json or --key.", click.get_current_context())
     try:
         key_separator = unescape(separator) if separator is not None else None
     except ValueError as error:
@@ -94,7 +104,7 @@ def produce(
         partition,
     )
     with cluster.admin() as admin:
-        # Asked first because it fails at once, and with reasons, where librdkafka goes on trying for minutes.
+        # Asked first, because it fails at once and with a reason, where librdkafka would retry for minutes.
         admin.describe_cluster()
     from drmq.server.cli.progress import Progress
 
@@ -107,7 +117,7 @@ def produce(
             except (BadRecord, UnicodeDecodeError) as error:
                 sender.flush(progress)
                 raise click.ClickException(
-                    f"Line {number} is no record: {error}. {plural(sender.acknowledged, 'record')} before it were sent."
+                    f"Line {number} is not a valid record: {error}. Records sent before it: {sender.acknowledged:,}."
                 ) from None
             sender.send(record, fixed, len(line) + 1, progress)
         sender.flush(progress)
@@ -116,7 +126,7 @@ def produce(
 
 @contextmanager
 def _lines(file: Path | None, values: tuple[str, ...]) -> Iterator[Iterator[bytes]]:
-    """The lines to send, without their ends."""
+    """The lines to send, without line ends."""
     if values:
         yield (value.encode() for value in values)
         return
@@ -125,7 +135,7 @@ def _lines(file: Path | None, values: tuple[str, ...]) -> Iterator[Iterator[byte
             yield _without_ends(opened)
         return
     if sys.stdin.isatty():
-        click.echo("One record a line; Ctrl-D ends.", err=True)
+        click.echo("Enter one record per line; Ctrl-D ends the input.", err=True)
     yield _without_ends(sys.stdin.buffer)
 
 
@@ -135,7 +145,7 @@ def _without_ends(stream: BinaryIO) -> Iterator[bytes]:
 
 
 class _Sender:
-    """A producer that remembers where its records went, and stops at the first that failed."""
+    """A producer that records where its records were stored, and stops at the first failure."""
 
     def __init__(self, cluster: ClusterChoice, topic: str, compression: str, acks: str) -> None:
         from confluent_kafka import Producer
@@ -145,7 +155,7 @@ class _Sender:
         self._topic = topic
         self._cluster = cluster
         self._moved_at = time.monotonic()
-        """When a record was last acknowledged, or the first of a row was queued."""
+        """When a record was last acknowledged, or when the first one was put into an empty queue."""
         self._stuck: set[int] = set()
         self._producer = Producer(
             settings(
@@ -162,7 +172,7 @@ class _Sender:
         self._failure: tuple[Any, int] | None = None
         self.acknowledged = 0
         self.ranges: dict[int, tuple[int, int, int]] = {}
-        """For each partition: how many records, and the first and last of their offsets (-1 with acks=0)."""
+        """For each partition: the number of records, and the first and last offset (-1 with acks=0)."""
 
     def send(self, record: NewRecord, fixed: NewRecord, size: int, progress: Progress) -> None:
         partition = record.partition if record.partition is not None else fixed.partition
@@ -184,7 +194,7 @@ class _Sender:
                 )
                 break
             except BufferError:
-                # The client's queue is full: this is how a fast file waits for a slow broker.
+                # The client's queue is full: wait for the broker.
                 self._producer.poll(0.1)
                 self._check()
         self._producer.poll(0)
@@ -217,12 +227,12 @@ class _Sender:
             self._explain_silence()
 
     def _give_up(self) -> None:
-        """Drop what is still queued: it would fail in the same way, one timeout after the other."""
+        """Drop the queued records: they would fail in the same way, one timeout after the other."""
         self._producer.purge()
         self._producer.flush(1.0)
 
     def _explain_silence(self) -> None:
-        """Raise the reason why nothing is acknowledged: librdkafka tries again, and says nothing."""
+        """Raise the reason why nothing is acknowledged: librdkafka retries without reporting it."""
         from drmq.client import ClientError, DeadlineExceeded
         from drmq.model import ErrorCode
 
@@ -239,14 +249,14 @@ class _Sender:
         where = f"partition {stuck[0]} of topic `{self._topic}`" if stuck else f"topic `{self._topic}`"
         raise self._counted(
             DeadlineExceeded(
-                f"Nothing was acknowledged by {where} within {self._cluster.timeout_s:g} s (--timeout)",
+                f"No record was acknowledged by {where} within {self._cluster.timeout_s:g} s (--timeout)",
                 code=ErrorCode.REQUEST_TIMED_OUT,
-                advice="`drmq status` tells how its broker is; a longer --timeout waits longer.",
+                advice="Check the broker with `drmq status`, or use a longer --timeout.",
             )
         )
 
     def _troubles(self) -> dict[TopicPartition, ClientError]:
-        """The partitions of the topic that take no records, each with the reason."""
+        """The partitions of the topic that accept no records, each with the reason."""
         from drmq.client import Refused
         from drmq.model import ErrorCode, TopicPartition
 
@@ -268,7 +278,7 @@ class _Sender:
         return found
 
     def _counted(self, error: ClientError) -> ClientError:
-        """The error, with what became of the records before."""
+        """The error, with the number of records that were acknowledged before it."""
         error.advice = f"{error.advice} Acknowledged before: {plural(self.acknowledged, 'record')}.".strip()
         return error
 
@@ -290,7 +300,7 @@ def _no_room(place: TopicPartition, disk: LogDir) -> ClientError:
         f"the disk of broker {disk.broker_id} is full, {size_text(disk.usable_bytes)} left in {disk.path}",
         partition=place.partition,
         doing="be written",
-        advice="Make room there, or shorten `retention.ms`; records are taken again as soon as they fit.",
+        advice="Free space there, or reduce `retention.ms`; the broker accepts records again as soon as they fit.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Progress on standard error, where it helps: on a terminal, and only once something takes long."""
+"""Progress on standard error, only on a terminal and only if the work takes more than a moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PATIENCE_S = 0.5
 
 
 class Progress:
-    """Counts towards a total, or without one. Shows nothing in a pipe and nothing for quick work."""
+    """Counts towards a total, or without one. Shows nothing in a pipe and nothing for short work."""
 
     def __init__(self, what: str, total: int | None, *, is_bytes: bool = False) -> None:
         self._what = what
@@ -34,7 +34,7 @@ class Progress:
             self._bar.stop()
 
     def advance(self, amount: int) -> None:
-        """So much more is done. Cheap enough to be called for each record."""
+        """Add to the amount done. Cheap enough to be called for each record."""
         self._done += amount
         if not self._wanted:
             return
@@ -48,7 +48,7 @@ class Progress:
 
 
 class _Bar:
-    """The bar itself; rich is loaded with the first one."""
+    """The bar itself. rich is imported with the first one."""
 
     def __init__(self, what: str, total: int | None, is_bytes: bool) -> None:
         from rich.console import Console
@@ -78,7 +78,7 @@ class _Bar:
 
 
 class StatusLine:
-    """One line on standard error that says how far something is, again and again in its place. Silent in a pipe."""
+    """One line of progress on standard error that is overwritten with each update. Shows nothing in a pipe."""
 
     def __init__(self) -> None:
         self._wanted = sys.stderr.isatty()
@@ -95,7 +95,7 @@ class StatusLine:
             self._write("")
 
     def show(self, text: str) -> None:
-        """Say this instead of what was said before."""
+        """Replace the line with this text."""
         if self._wanted and text != self._shown and time.monotonic() - self._started_at >= _PATIENCE_S:
             self._write(text)
             self._shown = text

@@ -1,7 +1,7 @@
-"""`drmq raft`: the replica groups behind partitions: who leads, in which term, and how far each replica is.
+"""`drmq raft`: the Raft groups behind partitions: the leader, the term, and the progress of each replica.
 
-Every partition is a group of replicas that agree on its log by Raft. The group `__cluster_metadata`
-keeps what all nodes must agree on: the brokers, the topics, and where partitions are.
+Every partition is a group of replicas that agree on its log by Raft. The group `__cluster_metadata` stores what all
+nodes must agree on: the brokers, the topics, and the placement of partitions.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def raft() -> None:
 
 @raft.command("ls")
 @click.argument("names", nargs=-1, metavar="[TOPIC]...")
-@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @bootstrap_option
 @output_option
 def list_groups(names: tuple[str, ...], internal: bool, cluster: ClusterChoice, output: Output) -> None:
     """List replica groups with leader, term and lag.
 
-    COMMITTED is the offset up to which a majority has the log, LAG how far the slowest replica is behind.
-    The metadata's own group comes first. Learners receive the log and have no vote: replicas on their way
-    to a new node.
+    COMMITTED is the offset up to which a majority has the log. LAG is how far the slowest replica is behind. The group
+    of the metadata comes first. Learners receive the log but have no vote: they are replicas that are moving to a new
+    node.
     """
     from drmq.client import ClientError
     from drmq.model import TopicPartition
@@ -75,7 +75,7 @@ def list_groups(names: tuple[str, ...], internal: bool, cluster: ClusterChoice, 
 
 
 def _row(place: TopicPartition, quorum: Quorum | None, partition: Partition | None) -> dict[str, Any]:
-    """A group, as its leader tells it; without a leader that answers, what the metadata says."""
+    """One group, as its leader reports it; if no leader answers, as the metadata describes it."""
     row: dict[str, Any] = {"topic": place.topic, "partition": place.partition}
     if quorum is not None:
         lags = [replica.lag for replica in (*quorum.voters, *quorum.observers) if replica.lag is not None]
@@ -106,9 +106,9 @@ def _row(place: TopicPartition, quorum: Quorum | None, partition: Partition | No
 @bootstrap_option
 @output_option
 def describe(topic: str, partition: int, cluster: ClusterChoice, output: Output) -> None:
-    """Show the replicas of one group and how far each is.
+    """Show the replicas of one group and the progress of each.
 
-    `drmq raft describe __cluster_metadata 0` shows the group that keeps the metadata.
+    `drmq raft describe __cluster_metadata 0` shows the group of the metadata.
     """
     from drmq.model import TopicPartition
     from drmq.model.names import CLUSTER_METADATA
@@ -163,14 +163,14 @@ def describe(topic: str, partition: int, cluster: ClusterChoice, output: Output)
         Column("log_end_offset", "LOG END", right=True),
         Column("lag", "LAG", right=True),
         Column("in_sync", "IN SYNC"),
-        Column("heard", "HEARD OF"),
+        Column("heard", "LAST FETCH"),
         Column("caught_up", "CAUGHT UP"),
     ]
     output.rows(columns, rows, "")
 
 
 def _ago(when_ms: int | None, now_ms: float) -> str | None:
-    """A moment as the time since; the clock of another node may be a little ahead."""
+    """A time as its age. The clock of another node may be slightly ahead."""
     if when_ms is None:
         return None
     seconds = max(0.0, (now_ms - when_ms) / 1000)
@@ -180,14 +180,19 @@ def _ago(when_ms: int | None, now_ms: float) -> str | None:
 @raft.command()
 @click.argument("topic")
 @_partition_argument
-@click.option("--to", "node_id", type=click.IntRange(min=0), required=True, metavar="NODE", help="Who is to lead.")
+@click.option(
+    "--to", "node_id", type=click.IntRange(min=0), required=True, metavar="NODE", help="Node that becomes the leader."
+)
 @bootstrap_option
 @output_option
 def transfer(topic: str, partition: int, node_id: int, cluster: ClusterChoice, output: Output) -> None:
-    """Let another replica lead a partition.
+    """Move the leadership of a partition to another replica.
 
-    The node becomes the preferred leader, so that it gets the lead back after it was away. Leading moves
-    only to a replica that has everything, and clients find it by themselves.
+    The node also becomes the preferred leader, so that it becomes the leader again after an outage. Leadership moves
+    only to a replica that has all records, and clients find the new leader by themselves.
+
+    \b
+      drmq raft transfer orders 0 --to 2
     """
     from drmq.client import ClientError
     from drmq.model import TopicPartition
@@ -196,10 +201,10 @@ def transfer(topic: str, partition: int, node_id: int, cluster: ClusterChoice, o
     place = TopicPartition(topic, partition)
     if topic == CLUSTER_METADATA:
         raise ClientError(
-            "The lead of the metadata cannot be sent to a node: its voters elect who leads, and Kafka's protocol has "
-            "no request for it",
-            advice="A node that is stopped in order hands it over (`drmq node stop ID`, or SIGTERM); "
-            "`drmq raft describe __cluster_metadata 0` shows to whom.",
+            "The leadership of the metadata cannot be moved to a chosen node: its voters elect the leader, and Kafka's "
+            "protocol has no request for it",
+            advice="A node that is stopped cleanly hands it over (`drmq node stop ID`, or SIGTERM); "
+            "`drmq raft describe __cluster_metadata 0` shows the new leader.",
         )
     started_at = time.monotonic()
     with cluster.admin() as admin:
@@ -207,7 +212,7 @@ def transfer(topic: str, partition: int, node_id: int, cluster: ClusterChoice, o
         _check_can_lead(place, before, node_id)
         after = _hand_over(admin, place, before, node_id, started_at + cluster.timeout_s)
     moved = before.leader != node_id
-    text = f"Node {node_id} leads {place} {'now' if moved else 'already'}, in term {after.leader_epoch}."
+    text = f"Node {node_id} {'now leads' if moved else 'already leads'} {place}, in term {after.leader_epoch}."
     facts = {
         "topic": topic,
         "partition": partition,
@@ -225,16 +230,16 @@ def _check_can_lead(place: TopicPartition, partition: Partition, node_id: int) -
 
     replicas = ", ".join(map(str, partition.replicas))
     if node_id not in partition.replicas:
-        raise ClientError(f"Node {node_id} keeps no replica of {place}; its replicas are on {replicas}")
+        raise ClientError(f"Node {node_id} has no replica of {place}; its replicas are on nodes {replicas}")
     if node_id not in partition.in_sync:
         raise ClientError(
-            f"Node {node_id} is not in sync with {place}, and would lose records if it led",
-            advice=f"`drmq raft describe {place.topic} {place.partition}` shows how far it is.",
+            f"Node {node_id} is not in sync with {place}, so records would be lost if it became the leader",
+            advice=f"`drmq raft describe {place.topic} {place.partition}` shows its progress.",
         )
 
 
 def _hand_over(admin: Admin, place: TopicPartition, before: Partition, node_id: int, deadline: float) -> Partition:
-    """Put a replica first, then let the first replica lead; the partition once it does."""
+    """Make the replica the first one, then elect it. Returns the partition when it is the leader."""
     from drmq.client import ClientError
 
     wanted = [node_id, *(other for other in before.replicas if other != node_id)]
@@ -245,12 +250,12 @@ def _hand_over(admin: Admin, place: TopicPartition, before: Partition, node_id: 
         found = _partition(admin, place)
         if found.leader == node_id:
             return found
-        # Asked again and again: the first time may come before the new order is known everywhere.
+        # Repeated, because the first request may arrive before all nodes know the new order.
         refused = admin.replicas.elect([place]).refused.get(place)
         if time.monotonic() > deadline:
             raise refused or ClientError(
-                f"Node {node_id} does not lead {place} yet",
-                advice=f"`drmq raft describe {place.topic} {place.partition}` shows who does.",
+                f"Node {node_id} has not become the leader of {place} yet",
+                advice=f"`drmq raft describe {place.topic} {place.partition}` shows the current leader.",
             )
         time.sleep(_POLL_S)
 

@@ -1,7 +1,7 @@
 """Records as text: the formats that `consume` prints and `produce` reads.
 
-JSON has no bytes. A key, value or header that is UTF-8 is a string, null is null, and anything else
-is `{"base64": "..."}`. What `consume -o json` prints, `produce --input json` reads back.
+JSON cannot represent bytes. A key, value or header that is valid UTF-8 is a string, null is null, and anything else is
+`{"base64": "..."}`. `produce --input json` reads what `consume -o json` prints.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class BadRecord(ValueError):
-    """A line that is no record; the message says why."""
+    """A line that is not a valid record. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ReadRecord:
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record to be produced; None leaves partition and timestamp to the client."""
+    """A record to produce. None leaves partition and timestamp to the client."""
 
     key: bytes | None
     value: bytes | None
@@ -53,7 +53,7 @@ class NewRecord:
 
 
 def to_json(record: ReadRecord) -> str:
-    """One line."""
+    """The record as one line of JSON."""
     return json.dumps(
         {
             "topic": record.topic,
@@ -79,9 +79,9 @@ def _json_bytes(content: bytes | None) -> Any:
 
 
 def from_json(line: str) -> NewRecord:
-    """The record of a line of JSON with `value` and, if wanted, `key`, `headers`, `partition`, `timestamp_ms`.
+    """A record from a line of JSON with `value` and, optionally, `key`, `headers`, `partition`, `timestamp_ms`.
 
-    A value may be any JSON: what is not a string, null or base64 is sent as JSON text.
+    A value may be any JSON: anything but a string, null or base64 is sent as JSON text.
     """
     try:
         content = json.loads(line)
@@ -115,12 +115,12 @@ def _bytes(value: Any) -> bytes | None:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (binascii.Error, TypeError, ValueError):
-            raise BadRecord("base64 that cannot be read") from None
+            raise BadRecord("the base64 text is invalid") from None
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def from_text(line: bytes, key_separator: bytes | None) -> NewRecord:
-    """The record of a line of text; with a separator, what stands before its first occurrence is the key."""
+    """A record from a line of text. With a separator, the text before its first occurrence is the key."""
     if key_separator is not None and key_separator in line:
         key, _, value = line.partition(key_separator)
         return NewRecord(key, value, [])
@@ -146,7 +146,7 @@ _TOKEN = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|([^%\\]+)", re.DOTALL)
 
 
 def compile_format(text: str) -> Callable[[ReadRecord], bytes]:
-    """A function that prints a record in a format like kcat's. Raises `ValueError` for one that is not known."""
+    """A function that prints a record in a format like kcat's. Raises `ValueError` for an invalid format."""
     parts: list[bytes | Callable[[ReadRecord], bytes]] = []
     position = 0
     for match in _TOKEN.finditer(text):
@@ -156,21 +156,21 @@ def compile_format(text: str) -> Callable[[ReadRecord], bytes]:
         field, code, escape, plain = match.groups()
         if field is not None:
             if field not in _FIELDS:
-                raise ValueError(f"%{field} is not known. Allowed: {FORMAT_HELP}")
+                raise ValueError(f"%{field} is not a valid field. Allowed: {FORMAT_HELP}")
             parts.append(_FIELDS[field])
         elif code is not None:
             parts.append(bytes.fromhex(code))
         elif escape is not None:
             if escape not in _ESCAPES:
-                raise ValueError(f"\\{escape} is not known. Allowed: {FORMAT_HELP}")
+                raise ValueError(f"\\{escape} is not a valid escape. Allowed: {FORMAT_HELP}")
             parts.append(_ESCAPES[escape])
         else:
             parts.append(plain.encode())
     if position != len(text):
-        raise ValueError(f"the format ends in the middle of a sign. Allowed: {FORMAT_HELP}")
+        raise ValueError(f"the format ends with an incomplete field or escape. Allowed: {FORMAT_HELP}")
     return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
 
 
 def unescape(text: str) -> bytes:
-    """A separator as typed, in which `\\t` is a tab."""
+    """A separator as typed, with escapes such as `\\t` for a tab."""
     return compile_format(text.replace("%", "%%"))(ReadRecord("", 0, 0, 0, None, None, []))

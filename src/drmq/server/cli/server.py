@@ -1,8 +1,7 @@
-"""`drmq server`: one node in the foreground, set by flags, environment and a file.
+"""`drmq server`: one node in the foreground, configured by flags, environment and a file.
 
-The flags are made from the settings themselves (`drmq.server.settings`), so there is no list here
-to forget something in. The few that everyone uses come first, the many that bound and tune follow
-under headings.
+The flags are generated from the settings (`drmq.server.settings`), so no list here can be incomplete. The few flags
+that everybody uses come first; the many that limit and tune follow under headings.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from drmq.server.config import ConfigError, LoadedConfig, all_settings, load
 from drmq.server.settings import Setting
 
 HEADINGS = {
-    "cluster": "Place in a cluster",
+    "cluster": "Cluster membership",
     "broker": "Broker settings",
-    "listener": "Limits of the listener",
+    "listener": "Listener limits",
 }
 
 
 class SettingOption(click.Option):
-    """A flag that was made from a setting. Its text is parsed with all other origins, in `config.load`."""
+    """A flag generated from a setting. Its text is parsed together with all other sources, in `config.load`."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -62,24 +61,24 @@ class ServerCommand(click.Command):
     metavar="FILE",
     help="TOML file with tables [server], [cluster], [broker] and [listener].  [DRMQ_CONFIG]",
 )
-@click.option("--print-config", is_flag=True, help="Print every value and where it comes from, and end.")
+@click.option("--print-config", is_flag=True, help="Print every value and where it was set, then exit.")
 @output_option
 def server(file: Path | None, print_config: bool, output: Output, **flags: str | None) -> int:
     """Run one node in the foreground.
 
-    Every setting is a flag, a variable (--retention-ms is DRMQ_RETENTION_MS) and a key in the file
-    (retention_ms). Flags beat variables, variables beat the file. Sizes and times may have a unit:
-    64MiB, 7d. SIGTERM and Ctrl-C stop the node in order.
+    Every setting is a flag (--retention-ms), a variable (DRMQ_RETENTION_MS) and a key in the file (retention_ms). Flags
+    override variables, variables override the file. Sizes and times may have a unit: 64MiB, 7d. SIGTERM and Ctrl-C stop
+    the node cleanly.
 
-    A cluster of three, here on one machine:
+    A cluster of three nodes, here on one machine:
 
     \b
       drmq server --node-id 1 --port 9092 --data-dir ./data-1 --peers 2:localhost:9093,3:localhost:9094
       drmq server --node-id 2 --port 9093 --data-dir ./data-2 --peers 1:localhost:9092,3:localhost:9094
       drmq server --node-id 3 --port 9094 --data-dir ./data-3 --peers 1:localhost:9092,2:localhost:9093
 
-    It serves as soon as all three have been up once. A node that starts later, with any of them as
-    its peers, joins. `drmq up --nodes 3` does all this in one command.
+    The cluster serves as soon as all three nodes have been up once. A node that is started later, with any of them as
+    its peers, joins the cluster. `drmq up --nodes 3` does all this in one command.
     """
     if file is None and os.environ.get("DRMQ_CONFIG"):
         file = Path(os.environ["DRMQ_CONFIG"])
@@ -118,7 +117,7 @@ def _print(loaded: LoadedConfig, output: Output) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as data for machines."""
+    """A value as plain data."""
     if isinstance(value, tuple):
         return list(value)
     return str(value) if isinstance(value, Path) else value

@@ -1,6 +1,6 @@
-"""`drmq simulate`: a whole cluster in this process, on a fake clock, network and disk, while everything goes wrong.
+"""`drmq simulate`: a whole cluster in this process, on a simulated clock, network and disk, under all kinds of faults.
 
-The same seed gives the same run, event for event. Nothing touches a disk, a port or the network.
+The same seed gives the same run, event for event. Nothing touches a real disk, port or network.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = ("any", "plain", "quiet", "retention", "installs", "strands", "groups",
 
 
 def _run(seed: int, nodes: int, minutes: float, kind: str, **listeners: Any) -> Result:
-    # `testing` is above `server`: the simulator is loaded like a plug-in, and only by those who ask for it.
+    # `testing` is above `server`: the simulator is loaded like a plug-in, and only by this command.
     return import_module("drmq.testing.simulation").simulate(seed, nodes, minutes, kind=kind, **listeners)  # type: ignore[no-any-return]
 
 
@@ -36,39 +36,39 @@ def _summary(result: Result) -> str:
 
 
 @click.command()
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Where the run's luck comes from."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random decisions.")
 @click.option(
     "--seeds",
     "count",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Run so many seeds, from --seed on.",
+    help="Number of seeds to run, starting with --seed.",
 )
-@click.option("--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="Nodes of the cluster.")
+@click.option("--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="Number of nodes.")
 @click.option(
     "--minutes", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="Virtual minutes with faults."
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=None, help="Processes for many seeds.  [default: all cores]"
+    "--workers", type=click.IntRange(min=1), default=None, help="Number of processes.  [default: one per core]"
 )
 @click.option(
     "--kind",
     type=click.Choice(_KINDS),
     default=_KINDS[0],
     show_default=True,
-    help="What the run looks at most: whatever its seed says, or one matter closely.",
+    help="What the run concentrates on; `any` lets the seed choose.",
 )
-@click.option("--loud", is_flag=True, help="Tell the whole story while it happens.")
+@click.option("--loud", is_flag=True, help="Print every event as it happens.")
 def simulate(seed: int, count: int, nodes: int, minutes: float, workers: int | None, kind: str, loud: bool) -> int:
-    """Run a simulated cluster through crashes, cuts and full disks.
+    """Run a simulated cluster through crashes, network cuts and full disks.
 
-    Real brokers, clients that produce, consume and commit, and a world in which machines lose power, links are
-    cut, disks fill up and clocks jump. After every event the rules of consensus are checked; at the end, all
-    promises to clients. A seed that breaks a rule is printed with the command that shows it again. Exit code 1 if
-    any does.
+    Runs real brokers, and clients that produce, consume and commit, while machines lose power, links are cut, disks
+    fill up and clocks jump. After every event the invariants of consensus are checked; at the end, all guarantees to
+    clients. A seed that breaks an invariant is printed with the command that reproduces it. Exit code 1 if any does.
+
+    \b
+      drmq simulate --seeds 100 --minutes 2
     """
     if count > 1:
         return _many(range(seed, seed + count), nodes, minutes, kind, workers or os.cpu_count() or 1)
@@ -90,7 +90,7 @@ def simulate(seed: int, count: int, nodes: int, minutes: float, workers: int | N
 
 
 def _many(seeds: range, nodes: int, minutes: float, kind: str, workers: int) -> int:
-    """Many seeds, in some processes; what fails is printed as it is found."""
+    """Run many seeds in several processes. Failures are printed as they are found."""
     failed = []
     virtual_s = 0.0
     rest = iter(seeds)
@@ -112,7 +112,7 @@ def _many(seeds: range, nodes: int, minutes: float, kind: str, workers: int) -> 
                     break
     hours = virtual_s / 3_600
     if failed:
-        print(f"{len(failed)} of {len(seeds)} seeds broke a rule: {' '.join(map(str, sorted(failed)))}")
+        print(f"{len(failed)} of {len(seeds)} seeds broke an invariant: {' '.join(map(str, sorted(failed)))}")
         return 1
-    print(f"{len(seeds)} seeds, {hours:.1f} virtual hours of {nodes} nodes: no rule was broken")
+    print(f"{len(seeds)} seeds, {hours:.1f} virtual hours of {nodes} nodes: no invariant was broken")
     return 0

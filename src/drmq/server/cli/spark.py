@@ -1,4 +1,4 @@
-"""`drmq spark`: is Spark usable here, and a way to use it. The Spark side itself is `drmq.spark`."""
+"""`drmq spark`: checks whether Spark can run here, and starts it. The Spark side itself is `drmq.spark`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def spark() -> None:
 
 
 @spark.command()
-@click.option("--no-broker", is_flag=True, help="Do not ask whether a broker answers.")
+@click.option("--no-broker", is_flag=True, help="Do not check whether a broker answers.")
 @bootstrap_option
 @output_option
 def doctor(no_broker: bool, cluster: ClusterChoice, output: Output) -> int:
-    """Say which Java, Python and packages Spark would use, what is wrong and how to mend it.
+    """Check which Java, Python and packages Spark would use, what is wrong, and how to fix it.
 
-    Exit code: 0 if Spark can run, 1 if something must be mended first.
+    Exit code: 0 if Spark can run, 1 if something must be fixed first.
     """
     from drmq.spark.doctor import FAILED, examine
 
@@ -42,7 +42,7 @@ def doctor(no_broker: bool, cluster: ClusterChoice, output: Output) -> int:
     failed = [finding for finding in findings if finding.state == FAILED]
     if output.is_human:
         if failed:
-            click.echo(f"\n{len(failed)} of {len(findings)} must be mended before Spark can run.")
+            click.echo(f"\n{len(failed)} of {len(findings)} must be fixed before Spark can run.")
         else:
             click.echo("\nSpark can run: `drmq spark shell` opens a session.")
     return 1 if failed else 0
@@ -70,7 +70,7 @@ _master_option = click.option(
 @_conf_option
 @bootstrap_option
 def shell(master: str | None, settings: tuple[str, ...], cluster: ClusterChoice) -> None:
-    """Open a Python prompt with a session: `spark`, `topic(NAME)` and `stream(NAME)` are there."""
+    """Open a Python prompt with a Spark session. It defines `spark`, `topic(NAME)` and `stream(NAME)`."""
     from drmq.spark.session import all_brokers
     from drmq.spark.shell import names, start_prompt
 
@@ -88,10 +88,10 @@ def shell(master: str | None, settings: tuple[str, ...], cluster: ClusterChoice)
 def submit(
     master: str | None, settings: tuple[str, ...], file: str, arguments: tuple[str, ...], cluster: ClusterChoice
 ) -> None:
-    """Run a Python file with spark-submit, with Java, Python and the data source set.
+    """Run a Python file with spark-submit, with Java, Python and the data source configured.
 
-    Options for drmq stand before FILE, all after it goes to the file. The file finds the addresses of
-    the brokers in DRMQ_BOOTSTRAP.
+    Options for drmq go before FILE; everything after FILE is passed to it. The file finds the addresses of the brokers
+    in DRMQ_BOOTSTRAP.
     """
     from importlib.util import find_spec
     from pathlib import Path
@@ -101,13 +101,13 @@ def submit(
     bootstrap = all_brokers(cluster.bootstrap, cluster.timeout_s)
     variables = {**os.environ, **environment(), "DRMQ_BOOTSTRAP": bootstrap}
     found = find_spec("pyspark")
-    assert found is not None, "environment() would have said so"
+    assert found is not None, "environment() checks that pyspark is installed"
     assert found.origin is not None
     program = Path(found.origin).parent / "bin" / "spark-submit"
     command = [str(program), "--master", master or "local[*]"]
-    # Spark's own choice is a line for every step of every micro-batch, between which a file's own words are lost.
+    # Spark's default logs a line for every step of every micro-batch, which buries the output of the file.
     for name, value in {"spark.log.level": "WARN", **key_values(settings, "--conf")}.items():
         command += ["--conf", f"{name}={value}"]
     sys.stdout.flush()
-    # In place of this process: signals, output and the exit code are then Spark's own.
+    # Replaces this process: signals, output and exit code are then those of Spark.
     os.execve(str(program), [*command, file, *arguments], variables)

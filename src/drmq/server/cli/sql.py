@@ -1,4 +1,4 @@
-"""`drmq sql`: one query over topics, answered in the terminal. What it means is in `drmq.spark.sql`."""
+"""`drmq sql`: runs one query over topics and prints the result. `drmq.spark.sql` interprets the query."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _POLL_S = 0.1
     multiple=True,
     type=parse_position,
     metavar="POSITION",
-    help=f"Where to begin: {POSITION_HELP} (may be repeated). TIME is {TIME_HELP}.  [default: begin]",
+    help=f"Where to start: {POSITION_HELP} (may be repeated). TIME is {TIME_HELP}.  [default: begin]",
 )
 @click.option(
     "--until",
@@ -42,7 +42,7 @@ _POLL_S = 0.1
     multiple=True,
     type=parse_position,
     metavar="POSITION",
-    help="Where to end, in the same words.  [default: end]",
+    help="Where to stop, in the same notation.  [default: end]",
 )
 @click.option(
     "--schema",
@@ -52,7 +52,7 @@ _POLL_S = 0.1
     help="Fields of the values, such as `origin string, delay int`.  [default: inferred from a sample]",
 )
 @click.option("-n", "--count", "rows_max", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
-              help="Print at most so many rows.")  # fmt: skip
+              help="Print at most N rows.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: local[*]]")
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
 @bootstrap_option
@@ -68,10 +68,10 @@ def sql(
     cluster: ClusterChoice,
     output: Output,
 ) -> None:
-    """Answer a SQL query over topics, with Spark.
+    """Run a SQL query over topics, with Spark.
 
-    `topic('NAME')` stands for a topic: the fields of its JSON values are columns, beside `_key`,
-    `_value`, `_partition`, `_offset` and `_timestamp`. It is read as far as it goes now.
+    `topic('NAME')` stands for a topic: the fields of its JSON values are columns, in addition to `_key`, `_value`,
+    `_partition`, `_offset` and `_timestamp`. A topic is read up to its current end.
 
       drmq sql "select origin, count(*) from topic('flights') group by 1"
     """
@@ -81,9 +81,9 @@ def sql(
     check_installed()
     parsed = parse(query)
     given = _schemas(schemas, list(parsed.views))
-    # Asked before Spark starts: a topic that is not there should not take ten seconds to say so.
+    # Checked before Spark starts: an error about a missing topic should not take ten seconds.
     bounds = {topic: _bounds(cluster, topic, starts, ends) for topic in parsed.views}
-    # Spark hands times over in local time without saying so; here all of them are UTC.
+    # Spark returns times in local time without a zone; here all of them are UTC.
     os.environ["TZ"] = "UTC"
     time.tzset()
     with _quiet_start() as log:
@@ -94,11 +94,11 @@ def sql(
         spark.stop()
     output.rows([Column(name, name, right) for name, right in columns], rows, "No rows.")
     if is_cut:
-        print(f"Only the first {rows_max:,} rows; --count shows more.", file=sys.stderr)
+        print(f"Only the first {rows_max:,} rows are shown. Raise --count to see more.", file=sys.stderr)
 
 
 def _schemas(given: tuple[str, ...], topics: list[str]) -> dict[str, str]:
-    """The schema of each topic: of its own, or the one for all."""
+    """The schema of each topic: its own, or the one given for all."""
     found: dict[str, str] = {}
     for text in given:
         name, separator, rest = text.partition("=")
@@ -130,7 +130,7 @@ def _session(master: str | None, settings: dict[str, str]) -> Any:
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # A query in a terminal is small beside two hundred tasks.
+        # Two hundred tasks, Spark's default, are too many for a query in a terminal.
         "spark.sql.shuffle.partitions": "4",
     }
     return spark_session("drmq sql", master=master, settings={**quiet, **settings})
@@ -139,7 +139,7 @@ def _session(master: str | None, settings: dict[str, str]) -> Any:
 def _answer(
     spark: Any, parsed: Any, bounds: dict[str, Bounds], schemas: dict[str, str], rows_max: int, cluster: ClusterChoice
 ) -> tuple[list[tuple[str, bool]], list[dict[str, Any]], bool]:
-    """Columns, each with whether it holds numbers; rows; and whether there were more."""
+    """Columns, each with whether it is numeric; rows; and whether there were more rows."""
     from pyspark.errors import PySparkException
 
     from drmq.spark.sql import create_view, plain
@@ -168,7 +168,7 @@ def _answer(
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Names of columns as keys: a second `count` becomes `count_2`."""
+    """Column names as unique keys: a second `count` becomes `count_2`."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
@@ -178,7 +178,7 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def _words(error: Any, views: dict[str, str]) -> str:
-    """Spark's message without the plan and the stack below it, and with topics under their own names."""
+    """Spark's message without the plan and the stack below it, and with views replaced by the names of their topics."""
     text = str(error)
     for mark in ("\n== SQL", "\nJVM stacktrace", ";\n'", "\n\tat "):
         text = text.partition(mark)[0]
@@ -192,9 +192,9 @@ def _words(error: Any, views: dict[str, str]) -> str:
 
 @contextmanager
 def _quiet_start() -> Iterator[str]:
-    """Standard error goes to a file while the JVM starts, and for the JVM for ever; the path of the file.
+    """Redirect standard error to a file while the JVM starts, and for the JVM permanently. Yields the path of the file.
 
-    Java and Spark greet every start with warnings that mean nothing here.
+    Java and Spark print warnings at every start that are irrelevant here.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -212,7 +212,7 @@ def _quiet_start() -> Iterator[str]:
 
 
 def _waiting(what: str, action: Callable[[], T], log: str) -> T:
-    """Run something that takes seconds, and say so on a terminal. A failure shows what was in the log."""
+    """Run an action that takes seconds, with a status line on a terminal. A failure includes the end of the log."""
     from drmq.model import DrmqError
 
     try:
@@ -228,12 +228,12 @@ def _waiting(what: str, action: Callable[[], T], log: str) -> T:
         with open(log, errors="replace") as said:
             tail = said.read()[-2000:]
         raise click.ClickException(
-            f"Spark did not start: {error}\n{tail}\n`drmq spark doctor` looks closer."
+            f"Spark did not start: {error}\n{tail}\n`drmq spark doctor` checks the installation."
         ) from error
 
 
 def _waiting_for_tasks(spark: Any, action: Callable[[], T]) -> T:
-    """Run a query, with a bar of its tasks on a terminal."""
+    """Run a query, with a progress bar of its tasks on a terminal."""
     if not sys.stderr.isatty():
         return action()
     from rich.console import Console
@@ -245,7 +245,7 @@ def _waiting_for_tasks(spark: Any, action: Callable[[], T]) -> T:
     def run() -> None:
         try:
             answer.append(action())
-        except BaseException as error:  # noqa: BLE001  # raised again by the thread that waits
+        except BaseException as error:  # noqa: BLE001  # raised again by the waiting thread
             failure.append(error)
 
     worker = threading.Thread(target=run, name="query", daemon=True)

@@ -1,7 +1,7 @@
-"""`drmq status`: one sentence with its reason, for people and for monitors.
+"""`drmq status`: one sentence with the reason, for people and for monitoring.
 
-The exit code is the answer: 0 healthy, 1 degraded, 2 down (no broker can be reached), 3 cannot tell
-(a broker was reached, but did not answer the questions).
+The exit code is the result: 0 healthy, 1 degraded, 2 down (no broker can be reached), 3 unknown (a broker was reached,
+but did not answer the requests).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import click
 
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Output, plural, size_text
-from drmq.server.health import NO_CONTROLLER, judged, not_there, who_answers
+from drmq.server.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, judged, unreachable_text
 
 if TYPE_CHECKING:
     from drmq.client import Admin
@@ -24,16 +24,16 @@ _LISTED_MAX = 5
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
-@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Pause with --watch.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Interval for --watch.")
 @bootstrap_option
 @output_option
 def status(watch: bool, every: float, cluster: ClusterChoice, output: Output) -> int:
-    """Say in one sentence whether the cluster is healthy.
+    """Report in one sentence whether the cluster is healthy.
 
-    Asks every node. Degraded is a cluster with a node that is not there, a partition that has no leader
-    or too few replicas, or a disk that has less than 1 % or 100 MB left. Exit code: 0 healthy, 1 degraded,
-    2 down (no broker can be reached), 3 cannot tell (one was reached, but did not answer).
+    Asks every node. The cluster is degraded if a node is unreachable, a partition has no leader or too few replicas in
+    sync, or a disk has less than 1 % or 100 MB left. Exit code: 0 healthy, 1 degraded, 2 down (no broker can be
+    reached), 3 unknown (a broker was reached, but did not answer).
     """
     while True:
         found = examine(cluster)
@@ -47,13 +47,13 @@ def status(watch: bool, every: float, cluster: ClusterChoice, output: Output) ->
                 click.echo(f"  broker {broker['id']} at {broker['address']}{role}")
         if not watch:
             return CODES[found["status"]]
-        # In a pipe Python would keep the lines until it has thousands of bytes of them.
+        # In a pipe, Python would buffer the lines until it has thousands of bytes.
         sys.stdout.flush()
         time.sleep(every)
 
 
 def examine(cluster: ClusterChoice) -> dict[str, Any]:
-    """The state of the cluster as facts; never raises for a cluster in trouble."""
+    """The state of the cluster as a dictionary. Does not raise if the cluster is in trouble."""
     from drmq.client import ClientError, Unreachable
 
     counts = ("topics", "partitions", "leaderless_partitions", "under_replicated_partitions", "groups")
@@ -63,7 +63,7 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
         with cluster.admin() as admin:
             return _examine(admin, cluster.timeout_s)
     except Unreachable as error:
-        # A broker that took the question and did not answer it is there, in whatever state.
+        # A broker that received the request and did not answer exists, in whatever state.
         found = "unknown" if error.sent else "down"
         return {"status": found, "reason": str(error).rstrip("."), **empty}
     except ClientError as error:
@@ -74,11 +74,11 @@ def _examine(admin: Admin, timeout_s: float) -> dict[str, Any]:
     info = admin.describe_cluster()
     brokers = admin.brokers.all()
     topics = admin.topics.all()
-    answering = who_answers(brokers, timeout_s)
+    answering = answering_brokers(brokers, timeout_s)
     known = sorted({broker.node_id for broker in brokers} | info.brokers.keys())
     found = judged(known, answering, topics, info.controller_id)
     missing: list[int] = found["missing"]
-    # Who is missing does not count its groups either, and whoever is asked for them would wait for it.
+    # An unreachable node does not report its groups, and the broker that is asked for all groups would wait for it.
     groups = None if missing else _group_count(admin, len(known))
     disks, disk_problems = _disks(admin)
     leaderless = [{"topic": row["topic"], "partition": row["partition"]} for row in found["leaderless"]]
@@ -100,11 +100,11 @@ def _examine(admin: Admin, timeout_s: float) -> dict[str, Any]:
         "leaderless": leaderless,
         "disks": disks,
     }
-    problems = [not_there(missing)] if missing else []
+    problems = [unreachable_text(missing)] if missing else []
     if found["controller"] is None:
-        problems.append(NO_CONTROLLER)
+        problems.append(f"{NO_CONTROLLER}, {NO_CONTROLLER_EFFECT}")
     if leaderless:
-        why = "" if missing else " (stopped; the log of the node says why)"
+        why = "" if missing else " (stopped; the log of the node contains the reason)"
         problems.append(f"{_are(len(leaderless))} without a leader: {_listed(leaderless)}{why}")
     problems += disk_problems
     if behind:
@@ -119,7 +119,7 @@ def _examine(admin: Admin, timeout_s: float) -> dict[str, Any]:
 
 
 def _group_count(admin: Admin, brokers: int) -> int | None:
-    """How many groups there are; None if one of several brokers does not answer, which the partitions will explain."""
+    """The number of groups; None if one of several brokers does not answer, which the partitions then explain."""
     from drmq.client import ClientError
 
     try:
@@ -140,7 +140,7 @@ def _listed(leaderless: list[dict[str, Any]]) -> str:
 
 
 def _disks(admin: Admin) -> tuple[list[dict[str, Any]], list[str]]:
-    """The disks of the brokers, and what is wrong with them. A broker that does not tell is no problem."""
+    """The disks of the brokers, and their problems. A broker that does not report its disks is not a problem."""
     from drmq.client import Refused
     from drmq.model import ErrorCode
 

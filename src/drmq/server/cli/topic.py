@@ -1,4 +1,4 @@
-"""`drmq topic`: what topics there are, and how to change them."""
+"""`drmq topic`: lists, creates, changes and deletes topics."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def _no_set(context: click.Context, _parameter: click.Parameter, values: tuple[s
 
 
 _set_option = click.option("--set", multiple=True, hidden=True, expose_value=False, callback=_no_set)
-"""Not an option, but what many try first."""
+"""Not an option, but many users try it first."""
 
 
 def _configs(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Settings as a broker takes them: plain numbers, whatever unit they were given in."""
+    """Settings as a broker accepts them: plain numbers, whatever unit was given."""
     from drmq.server.settings import DURATION_UNITS, SIZE_UNITS, BadValue, parse_number
 
     found = key_values(pairs, "--config")
@@ -61,7 +61,7 @@ def topic() -> None:
 
 
 @topic.command("ls")
-@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @bootstrap_option
 @output_option
 def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
@@ -73,8 +73,8 @@ def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
         try:
             records = _record_counts(admin, topics)
         except ClientError:
-            # A topic was deleted between the two questions, or a partition has no leader to ask. A list without
-            # counts is better than no list.
+            # A topic was deleted between the two requests, or a partition has no leader. A list without counts is
+            # better than no list.
             records = {}
         sizes = _sizes(admin)
     rows: list[dict[str, Any]] = [
@@ -97,17 +97,19 @@ def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
         Column("records", "RECORDS", right=True),
         Column("size", "SIZE", right=True),
     ]
-    output.rows(columns, rows, "There are no topics yet. `drmq topic create NAME` makes one.")
+    output.rows(columns, rows, "There are no topics yet. `drmq topic create NAME` creates one.")
 
 
 @topic.command()
 @click.argument("name")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions.  [the broker's default]")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions.  [default: set by the broker]"
+)
 @click.option(
     "-r",
     "--replicas",
     type=click.IntRange(min=1),
-    help="Copies of each, on as many nodes.  [3, or one on each node where there are fewer]",
+    help="Replicas of each partition, each on its own node.  [default: 3, or the number of nodes if fewer]",
 )
 @click.option(
     "-c",
@@ -118,7 +120,7 @@ def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
     help=f"A setting of the topic; may be repeated. {UNITS_HELP}",
 )
 @_set_option
-@click.option("--if-missing", is_flag=True, help="Succeed if the topic is there already.")
+@click.option("--if-missing", is_flag=True, help="Succeed if the topic already exists.")
 @dry_run_option
 @bootstrap_option
 @output_option
@@ -132,7 +134,11 @@ def create(
     cluster: ClusterChoice,
     output: Output,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    \b
+      drmq topic create orders --partitions 3 --config retention.ms=7d
+    """
     from drmq.client import NewTopic, Refused
     from drmq.model import ErrorCode
 
@@ -146,7 +152,7 @@ def create(
                 raise
             created, count = False, len(admin.topics.describe(name).partitions)
     if not created:
-        text = f"Topic `{name}` was there already, with {plural(count, 'partition')}."
+        text = f"Topic `{name}` already exists, with {plural(count, 'partition')}."
     elif dry_run:
         text = f"Topic `{name}` could be created with {plural(count, 'partition')}."
     else:
@@ -156,7 +162,9 @@ def create(
 
 @topic.command()
 @click.argument("name")
-@click.option("--all", "all_configs", is_flag=True, help="All settings, not only those that differ from the default.")
+@click.option(
+    "--all", "all_configs", is_flag=True, help="Show all settings, not only those that differ from the default."
+)
 @bootstrap_option
 @output_option
 def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Output) -> None:
@@ -172,7 +180,7 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
         try:
             bounds = admin.topics.bounds(places)
         except ClientError:
-            # Just now a leader is not one, or cannot be reached. Who looks at a topic then wants to see its replicas.
+            # A leader has just changed or cannot be reached. Showing the replicas without offsets is then still useful.
             bounds = {}
         sizes = _sizes(admin)
         configs = [entry for entry in admin.configs.of_topic(name) if all_configs or not entry.is_default]
@@ -229,10 +237,12 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
     "configs",
     multiple=True,
     metavar="NAME=VALUE",
-    help=f"Set this; may be repeated. {UNITS_HELP}",
+    help=f"Setting to change; may be repeated. {UNITS_HELP}",
 )
-@click.option("--reset", "resets", multiple=True, metavar="NAME", help="Put this back to its default; may be repeated.")
-@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Copies of each partition, on as many nodes.")
+@click.option(
+    "--reset", "resets", multiple=True, metavar="NAME", help="Reset this setting to its default; may be repeated."
+)
+@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Replicas of each partition, each on its own node.")
 @_set_option
 @dry_run_option
 @no_wait_option
@@ -250,11 +260,11 @@ def alter(
     cluster: ClusterChoice,
     output: Output,
 ) -> None:
-    """Change settings of a topic, or how many replicas it has.
+    """Change settings of a topic, or its number of replicas.
 
-    `--replicas` shows a plan, asks, and changes one partition at a time, as `drmq cluster rebalance`
-    does: a new replica catches up while clients go on. A cluster that has grown from one node keeps one
-    replica of everything until then, of `__consumer_offsets` too.
+    `--replicas` prints a plan, asks for confirmation, and changes one partition at a time, as `drmq cluster rebalance`
+    does: clients keep working while a new replica catches up. If a cluster has grown from one node, its topics keep one
+    replica until this command changes it; this includes `__consumer_offsets`.
     """
     changes = _configs(configs)
     if not changes and not resets and replicas is None:
@@ -276,10 +286,10 @@ def alter(
 def _alter_replicas(
     admin: Admin, name: str, count: int, output: Output, *, yes: bool, dry_run: bool, no_wait: bool
 ) -> list[dict[str, Any]]:
-    """Give each partition so many replicas; the plan for it, which people are shown before they are asked."""
+    """Change the number of replicas of each partition. Returns the plan, which is printed before the confirmation."""
     from drmq.server.rebalancing import plan_replicas
 
-    # First of all for its error: it may not exist.
+    # Raises if the topic does not exist.
     admin.topics.describe(name)
     moves = plan_replicas(admin.brokers.all(), admin.topics.all(), admin.replicas.reassignments(), name, count)
     rows = [move_row(move) for move in moves]
@@ -297,14 +307,14 @@ def _alter_replicas(
 @bootstrap_option
 @output_option
 def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Output) -> None:
-    """Delete topics with all their records."""
+    """Delete topics and all their records."""
     with cluster.admin() as admin:
         topics = [admin.topics.describe(name) for name in names]
         if not yes:
             records = _record_counts(admin, topics)
             for found in topics:
                 click.echo(f"{found.name}: {plural(records.get(found.name, 0), 'record')}", err=True)
-        confirm(f"Delete {plural(len(names), 'topic')} for ever?", yes)
+        confirm(f"Delete {plural(len(names), 'topic')} permanently?", yes)
         output.each(_delete(admin, found.name) for found in topics)
 
 
@@ -321,7 +331,7 @@ def _delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:
 def add_partitions(name: str, total: int, cluster: ClusterChoice, output: Output) -> None:
     """Raise the number of partitions of a topic to TOTAL.
 
-    Records with keys that are sent from now on may go to other partitions than before.
+    From then on, records with a key may go to other partitions than before.
     """
     with cluster.admin() as admin:
         admin.topics.add_partitions(name, total)
@@ -337,7 +347,7 @@ def add_partitions(name: str, total: int, cluster: ClusterChoice, output: Output
     required=True,
     type=parse_position,
     metavar="POSITION",
-    help=f"Delete the records before this: {POSITION_HELP}.",
+    help=f"Delete the records before this position: {POSITION_HELP}.",
 )
 @dry_run_option
 @yes_option
@@ -346,7 +356,11 @@ def add_partitions(name: str, total: int, cluster: ClusterChoice, output: Output
 def trim(
     name: str, positions: tuple[Position, ...], dry_run: bool, yes: bool, cluster: ClusterChoice, output: Output
 ) -> None:
-    """Delete the oldest records of a topic."""
+    """Delete the oldest records of a topic.
+
+    \b
+      drmq topic trim orders --before @2026-11-01 --dry-run
+    """
     with cluster.admin() as admin:
         places = _places(admin.topics.describe(name))
         before = resolve(admin, places, positions)
@@ -364,7 +378,7 @@ def trim(
         if not dry_run:
             if not yes:
                 click.echo(f"{plural(total, 'record')} in {plural(len(rows), 'partition')} would be deleted.", err=True)
-            confirm("Delete them for ever?", yes)
+            confirm("Delete them permanently?", yes)
             lows = admin.topics.trim(before)
             rows = [row | {"new_start_offset": lows[place]} for row, place in zip(rows, before, strict=True)]
     columns = [
@@ -383,7 +397,7 @@ def _places(found: Topic) -> list[TopicPartition]:
 
 
 def _record_counts(admin: Admin, topics: list[Topic]) -> dict[str, int]:
-    """Offsets between start and end, for each topic. Compaction and markers can make records fewer than that."""
+    """The number of offsets between start and end of each topic. Compaction and markers can leave fewer records."""
     from drmq.model import TopicPartition
 
     places = [
@@ -399,7 +413,7 @@ def _record_counts(admin: Admin, topics: list[Topic]) -> dict[str, int]:
 
 
 def _sizes(admin: Admin) -> dict[TopicPartition, int]:
-    """Bytes on disk of each partition, the largest replica counting; empty if the broker does not tell."""
+    """The size on disk of each partition's largest replica, in bytes; empty if the broker does not report sizes."""
     from drmq.client import Refused
 
     found: dict[TopicPartition, int] = {}

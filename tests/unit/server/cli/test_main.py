@@ -41,20 +41,20 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["topic", "alter", "x"], "Nothing to change"),
         (["topic", "alter", "x", "--set", "retention.ms=1"], "--config"),
         (["topic", "create", "x", "--set", "retention.ms=1"], "--config"),
-        (["topic", "alter", "x", "-c", "retention.ms=1parsec"], "'parsec' is not a unit here"),
+        (["topic", "alter", "x", "-c", "retention.ms=1parsec"], "'parsec' is not an allowed unit"),
         (["topic", "create", "x", "-c", "segment.bytes=7d"], "64KiB, 1MiB, 2GB"),
         (["consume", "x", "--from", "sometime"], "not a position"),
-        (["consume", "x", "-f", "%z"], "%z is not known"),
-        (["consume", "x", "--follow", "--until-end"], "exclude each other"),
+        (["consume", "x", "-f", "%z"], "%z is not a valid field"),
+        (["consume", "x", "--follow", "--until-end"], "cannot be combined"),
         (["consume", "x", "-g", "g", "--from", "7"], "drmq group reset"),
-        (["produce", "x", "-K", ":", "--key", "k"], "-K does not go with"),
+        (["produce", "x", "-K", ":", "--key", "k"], "-K cannot be combined with"),
         (["offsets", "x", "--time", "noon"], "not a time"),
         (["server", "--port", "x"], "flag --port"),
         (["server", "--log-level", "loud"], "debug or info"),
         (["server", "--config", "/no/such/file"], "cannot be read"),
         (["up", "--nodes", "0"], "0 is not in the range"),
         (["server", "--peers", "2:localhost"], "flag --peers"),
-        (["server", "--roles", "leader"], "there is no role 'leader'"),
+        (["server", "--roles", "leader"], "'leader' is not a role"),
         (["node", "kill"], "Missing argument 'ID'"),
         (["cluster", "remove", "three"], "'three' is not a valid integer"),
         (["raft", "transfer", "t", "0"], "Missing option '--to'"),
@@ -116,7 +116,7 @@ def test_node_of_no_cluster(verb: str, tmp_path: Path, capsys: pytest.CaptureFix
     """An error that says how to make one, and nothing is made by asking."""
     place = tmp_path / "nothing"
     assert main(["node", verb, *([] if verb == "ls" else ["1"]), "--data-dir", str(place)]) == 1
-    assert f"`drmq up --data-dir {place}` makes one" in capsys.readouterr().err
+    assert f"`drmq up --data-dir {place}` creates one" in capsys.readouterr().err
     assert not place.exists()
 
 
@@ -127,7 +127,7 @@ def test_directory_that_cannot_be_made_is_an_error(tmp_path: Path, capsys: pytes
         assert main(["up", "--data-dir", str(tmp_path / path)]) == 1
         error = capsys.readouterr().err
         assert error.startswith(f"error: {tmp_path / 'lines.txt'}")
-        assert "cannot be used: Not a directory. A part of that path is a file: choose another directory." in error
+        assert "cannot be used: Not a directory. Part of the path is a file. Choose another directory." in error
     assert main(["up", "--data-dir", "/proc/nope"]) == 1
     assert capsys.readouterr().err == (
         "error: /proc/nope cannot be used: No such file or directory. Check the path, or choose another one.\n"

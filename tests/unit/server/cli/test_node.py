@@ -29,7 +29,7 @@ def test_trouble_after_a_start_is_told(
     assert main(["node", "start", "1", "--data-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
         "Node 1 serves at 127.0.0.1:9 (pid 42).\n"
-        "It serves, but 1 partition has no leader. `drmq cluster health -b 127.0.0.1:9` tells more.\n"
+        "It serves, but 1 partition has no leader. `drmq cluster health -b 127.0.0.1:9` shows more.\n"
     )
     assert main(["node", "start", "1", "--data-dir", str(tmp_path), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["trouble"] == "1 partition has no leader"

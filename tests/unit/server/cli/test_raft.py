@@ -74,7 +74,7 @@ def test_describe_for_people(three: ScriptedCluster, capsys: Capture) -> None:
     assert main(["raft", "describe", "orders", "0", "-b", three.bootstrap]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "orders-0 is led by node 2 (node 1 should lead) in term 1; committed up to 100"
-    assert lines[2].split() == ["NODE", "ROLE", "LOG", "END", "LAG", "IN", "SYNC", "HEARD", "OF", "CAUGHT", "UP"]
+    assert lines[2].split() == ["NODE", "ROLE", "LOG", "END", "LAG", "IN", "SYNC", "LAST", "FETCH", "CAUGHT", "UP"]
 
 
 def test_describe_the_metadata(three: ScriptedCluster, capsys: Capture) -> None:
@@ -97,7 +97,7 @@ def test_metadata_has_one_partition_and_elects_for_itself(three: ScriptedCluster
     assert "`drmq raft describe __cluster_metadata 0`" in error
     assert main(["raft", "transfer", "__cluster_metadata", "0", "--to", "2", "-b", three.bootstrap]) == 1
     error = capsys.readouterr().err
-    assert "The lead of the metadata cannot be sent to a node" in error
+    assert "The leadership of the metadata cannot be moved to a chosen node" in error
     assert "drmq node stop" in error
 
 
@@ -112,7 +112,7 @@ def test_transfer_puts_first_and_elects(three: ScriptedCluster, capsys: Capture)
 def test_transfer_to_the_leader(three: ScriptedCluster, capsys: Capture) -> None:
     """Nothing to do, unless another one is preferred: then it would lose the lead again."""
     assert main(["raft", "transfer", "orders", "0", "--to", "1", "-b", three.bootstrap]) == 0
-    assert capsys.readouterr().out == "Node 1 leads orders-0 already, in term 1.\n"
+    assert capsys.readouterr().out == "Node 1 already leads orders-0, in term 1.\n"
     assert three.changes == []
     three.places[ORDERS_0].leader = 2
     assert data(capsys, three, "raft", "transfer", "orders", "0", "--to", "2")["moved"] is False
@@ -122,7 +122,7 @@ def test_transfer_to_the_leader(three: ScriptedCluster, capsys: Capture) -> None
 def test_transfer_that_cannot_be(three: ScriptedCluster, capsys: Capture) -> None:
     """A node without a replica, and one whose replica lacks records."""
     assert main(["raft", "transfer", "orders", "1", "--to", "1", "-b", three.bootstrap]) == 1
-    assert "Node 1 keeps no replica of orders-1; its replicas are on 2, 3" in capsys.readouterr().err
+    assert "Node 1 has no replica of orders-1; its replicas are on nodes 2, 3" in capsys.readouterr().err
     three.places[ORDERS_0].in_sync = [1, 2]
     assert main(["raft", "transfer", "orders", "0", "--to", "3", "-b", three.bootstrap]) == 1
     assert "Node 3 is not in sync with orders-0" in capsys.readouterr().err

@@ -47,7 +47,7 @@ def test_node_that_just_died_is_named(three: ScriptedCluster, capsys: Capture) -
     three.fakes[3].close()
     found = status(capsys, three, 1)
     assert found["reason"] == (
-        "node 3 is not there, 1 partition is without a leader: small-0, 2 partitions are under-replicated"
+        "node 3 is unreachable, 1 partition is without a leader: small-0, 2 partitions are under-replicated"
     )
     assert [broker["id"] for broker in found["brokers"]] == [1, 2]
     assert (found["missing"], found["groups"]) == ([3], None)
@@ -61,7 +61,7 @@ def test_most_nodes_gone(three: ScriptedCluster, capsys: Capture) -> None:
     three.fakes.controller_id = 2
     found = status(capsys, three, 1)
     assert found["reason"] == (
-        "nodes 2, 3 are not there, there is no controller, so nothing can be created or changed, "
+        "nodes 2, 3 are unreachable, there is no controller, so nothing can be created or changed, "
         "3 partitions are without a leader: orders-0, orders-1, small-0"
     )
     assert [(broker["id"], broker["controller"]) for broker in found["brokers"]] == [(1, False)]
@@ -71,5 +71,5 @@ def test_partition_that_stopped(three: ScriptedCluster, capsys: Capture) -> None
     """Where everybody is there, the reason is in the log of a node."""
     next(iter(three.places.values())).leader = -1
     assert status(capsys, three, 1)["reason"] == (
-        "1 partition is without a leader: orders-0 (stopped; the log of the node says why)"
+        "1 partition is without a leader: orders-0 (stopped; the log of the node contains the reason)"
     )
