@@ -160,4 +160,4 @@ def test_an_older_copy_cannot_be_told_from_the_file() -> None:
     files.replace_content(PATH, copy)
     assert Ledger.open(DIRECTORY, files).ballot == Ballot(1, 1)
     files.flip_bit(PATH, HEAD_BYTES)
-    assert "do not put an older copy in its place" in str(refused(files))
+    assert "do not restore an older copy" in str(refused(files))
