@@ -1,15 +1,15 @@
-/* The compiled builder: plain records in, Arrow columns out. `pure.py` is the same in Python; see there
- * for the order of the checks, which must be equal, and `outcome.py` for what the numbers mean.
+/* The compiled builder: uncompressed records in, Arrow columns out. `pure.py` is the same in Python; see there
+ * for the order of the checks, which must be the same, and `outcome.py` for the meaning of the numbers.
  *
  * The bytes are untrusted. What keeps this safe:
  *
- * - every read is behind a comparison with the end of the record or of the body;
+ * - every read comes after a comparison with the end of the record or of the body;
  * - each byte of the body is read once. Another thread may write to it while we run without the GIL, and a
  *   length that is checked and then read again might have changed in between;
- * - memory follows from the bytes that are there, never from a count or length that they claim;
+ * - memory is bounded by the bytes that are there, never by a count or length that they claim;
  * - sums that could overflow are made with checks, or unsigned where wrapping is harmless.
  *
- * Only the limited API of Python 3.11 is used, so that one build serves every later version.
+ * Only the limited API of Python 3.11 is used, so that one build works with every later version.
  */
 
 #define Py_LIMITED_API 0x030B0000
@@ -27,7 +27,7 @@
 #define MICROSECONDS 1000
 #define SMALL_SIZE (64 * 1024)
 
-/* As in `outcome.py`. The last is ours: it becomes a MemoryError. */
+/* As in `outcome.py`. The last one exists only here: it becomes a MemoryError. */
 enum outcome {
     FINISHED,
     FULL,
@@ -51,15 +51,15 @@ typedef struct {
     uint8_t *bytes;
     size_t size;
     size_t capacity;
-    size_t capacity_expected; /* what it will most likely need, or 0 */
-    size_t capacity_usual;    /* enough nearly always, or 0 */
+    size_t capacity_expected; /* the size that will most likely be needed, or 0 */
+    size_t capacity_usual;    /* a size that is nearly always enough, or 0 */
 } Run;
 
-/* Room for `extra` more bytes. Doubles, so that appending is cheap on average.
+/* Make room for `extra` more bytes. Doubles the capacity, so that appending is cheap on average.
  *
- * But what is no longer small gets what it is expected to need at once: doubling would copy it on its way there. And
- * doubling stops at the usual capacity if that will do. A piece would else sit in twice its size, and malloc
- * could not give it the memory of the one before: every page of every piece would cost a page fault.
+ * Two exceptions: a buffer that is no longer small gets its expected capacity at once, because doubling would copy it
+ * several times. And doubling stops at the usual capacity if that is enough. Otherwise a piece would take twice its
+ * size, and malloc could not reuse the memory of the previous piece: every page of every piece would cost a page fault.
  */
 static bool run_reserve(Run *run, size_t extra)
 {
@@ -152,7 +152,7 @@ typedef struct {
 
 static bool offsets_append(Run *offsets, size_t end)
 {
-    /* The limits of a piece keep every column below this. Should they ever not, we fail, and do not wrap. */
+    /* The limits of a piece keep every column below this. If they ever do not, fail instead of wrapping. */
     if (end > INT32_MAX) {
         return false;
     }
@@ -175,7 +175,7 @@ static void bytes_free(Bytes *column)
     run_free(&column->data);
 }
 
-/* Where a column of bytes was before a record whose headers did not fit after all. */
+/* The state of a column of bytes before a record whose headers turned out not to fit. */
 typedef struct {
     int64_t count;
     int64_t null_count;
@@ -254,13 +254,13 @@ typedef struct {
     long long bytes_expected;
 } Bounds;
 
-/* What `describe` puts into the sentence of an error. */
+/* The numbers that `describe` puts into the text of an error. */
 typedef struct {
     int64_t first;
     int64_t second;
 } Detail;
 
-/* The zigzag varint at `*at`, which ends at `end` at the latest; `*at` moves behind it. */
+/* Read the zigzag varint at `*at`, which ends at `end` at the latest; `*at` moves after it. */
 static inline enum outcome read_number(const uint8_t **at, const uint8_t *end, int64_t *number)
 {
     const uint8_t *next = *at;
@@ -344,7 +344,7 @@ static bool is_utf8(const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* Whether a row of this cost has to wait for the next piece. The first never has to. */
+/* Whether a row of this cost must go to the next piece. The first row of a piece never must. */
 static inline bool would_be_too_much(const Builder *self, int64_t cost, const Bounds *bounds)
 {
     return self->row_count > 0 && cost > bounds->bytes_max - self->byte_count;
@@ -356,14 +356,14 @@ static bool append_header(Builder *self, Field name, Field value)
     if (!bytes_append(&self->header_keys, name) || !bytes_append(&self->header_values, value)) {
         return false;
     }
-    /* Looks at our copy, which nobody else can change any more. */
+    /* Checks our copy, which no other thread can change. */
     if (self->header_keys_are_utf8) {
         self->header_keys_are_utf8 = is_utf8(self->header_keys.data.bytes + start, name.size);
     }
     return true;
 }
 
-/* Everything of a row but its headers, which are there already. */
+/* Append a row except its headers, which were appended before. */
 static bool append_row(Builder *self, int64_t offset, int64_t timestamp, int32_t type, Field key, Field value)
 {
     int64_t microseconds = 0;
@@ -393,7 +393,7 @@ static bool append_row(Builder *self, int64_t offset, int64_t timestamp, int32_t
     return true;
 }
 
-/* The fields of a record between `at` and `end`, and the row if it is wanted. */
+/* Read the fields of a record between `at` and `end`, and add the row if it is requested. */
 static enum outcome add_fields(Builder *self, const uint8_t *at, const uint8_t *end, int64_t offset,
                                int64_t timestamp, int32_t type, const Bounds *bounds, Detail *detail)
 {
@@ -425,7 +425,7 @@ static enum outcome add_fields(Builder *self, const uint8_t *at, const uint8_t *
         *detail = (Detail){header_count, 0};
         return HEADER_COUNT;
     }
-    /* The count only ends the loop: each turn eats two bytes or returns. */
+    /* The count only ends the loop: each pass consumes at least two bytes or returns. */
     for (; header_count > 0; header_count--) {
         Field name = {0}, content = {0};
         outcome = read_field(&at, end, &name, detail);
@@ -462,7 +462,7 @@ static enum outcome add_fields(Builder *self, const uint8_t *at, const uint8_t *
     return FINISHED;
 }
 
-/* Read the record at `*at` and add it if it is wanted. Moves `*at` and `*last_delta` only if it did. */
+/* Read the record at `*at` and add it if it is requested. Moves `*at` and `*last_delta` only on success. */
 static enum outcome add_record(Builder *self, const uint8_t **at, const uint8_t *body_end, int64_t *last_delta,
                                const Batch *batch, const Bounds *bounds, Detail *detail)
 {
@@ -480,7 +480,7 @@ static enum outcome add_record(Builder *self, const uint8_t **at, const uint8_t 
         return NUMBER_CUT_OFF;
     }
     const uint8_t *end = next + size;
-    next++; /* the attributes, which mean nothing yet */
+    next++; /* the attributes, which are unused */
     outcome = read_number(&next, end, &time_delta);
     if (outcome == FINISHED) {
         outcome = read_number(&next, end, &offset_delta);
@@ -497,7 +497,7 @@ static enum outcome add_record(Builder *self, const uint8_t **at, const uint8_t 
         *detail = (Detail){time_delta, 0};
         return TIMESTAMP;
     }
-    /* The caller has seen that the last offset of the batch fits. */
+    /* The caller has checked that the last offset of the batch fits. */
     int64_t offset = (int64_t)((uint64_t)batch->base_offset + (uint64_t)offset_delta);
     if (offset >= bounds->end_offset) {
         return PAST_END;
@@ -543,7 +543,7 @@ typedef struct {
     PyTypeObject *block_type;
 } State;
 
-/* Memory of a column, which is read through the buffer protocol. */
+/* The memory of a column, read through the buffer protocol. */
 typedef struct {
     PyObject_HEAD
     uint8_t *bytes;
@@ -586,8 +586,8 @@ static PyType_Spec block_spec = {
 
 /* A block that takes over the memory of `run`.
  *
- * What it has too much is given back only if it is much. The next piece will ask for as much as this one did, and
- * malloc has memory of that size at hand only if it once got back as much.
+ * Unused memory is returned only if it is much. The next piece will request as much as this one did, and malloc can
+ * reuse a block of that size only if one was freed before.
  */
 static PyObject *take_run(State *state, Run *run)
 {
@@ -672,7 +672,7 @@ static void builder_dealloc(PyObject *self)
     free_object(self);
 }
 
-/* False, with an exception, if the builder was handed over or another thread is inside. */
+/* False, with an exception, if the builder is finished or another thread is using it. */
 static bool builder_is_free(const Builder *self)
 {
     if (self->is_finished || self->is_busy) {
@@ -709,7 +709,7 @@ static PyObject *builder_add(PyObject *object, PyObject *args)
     enum outcome outcome = FINISHED;
     Detail detail = {0, 0};
     int64_t last_delta = first_delta;
-    /* An empty body may have no address at all; then nothing may be added to it. */
+    /* An empty body may have no address, and arithmetic on a null pointer is undefined. */
     static const uint8_t nothing[1] = {0};
     const uint8_t *start = body.len > 0 ? (const uint8_t *)body.buf : nothing;
     const uint8_t *end = start + body.len;
