@@ -118,13 +118,13 @@ class ReplicaHarness:
         self._dirty: deque[Replica] = deque()
         self._is_quick = is_quick
         self._is_turning = False
-        self.shelf = SnapshotCache(self.pool)
+        self.snapshot_cache = SnapshotCache(self.pool)
         self.table = PartitionTable(
             self.store,
             cast(GroupHost, self),
             self.writer,
             self.pool,
-            self.shelf,
+            self.snapshot_cache,
             self.clock,
             OneMachine(machine),
         )

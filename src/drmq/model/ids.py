@@ -51,7 +51,7 @@ def member_id(node_id: NodeId, incarnation: int) -> MemberId:
     return MemberId(NodeId(incarnation << _INCARNATION_SHIFT | node_id))
 
 
-def life_of(member: NodeId) -> int:
+def incarnation_of(member: NodeId) -> int:
     """The incarnation number of a member."""
     return member >> _INCARNATION_SHIFT
 

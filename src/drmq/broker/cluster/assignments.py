@@ -23,7 +23,7 @@ from drmq.broker.partitions.log_store import Snapshots
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable, Slot, StoppedPartition
 from drmq.catalog import Assignment, Topic, TopicConfig
-from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, life_of
+from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, incarnation_of
 from drmq.model.names import METADATA_GROUP
 from drmq.raft import NotCaughtUp, Refusal
 from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
@@ -257,8 +257,8 @@ class Assignments:
         (somebody has put an old metadata log back), they may be all there is.
         """
         made = self._made.get(GroupId(topic.topic_id, index))
-        latest = life_of(self._table.member) + topic.partitions[index].moves
-        return made is not None and life_of(made) < latest and self._has_files(topic, index)
+        latest = incarnation_of(self._table.member) + topic.partitions[index].moves
+        return made is not None and incarnation_of(made) < latest and self._has_files(topic, index)
 
     async def _remove_closed(self, topic: Topic, index: int) -> None:
         """Give up a replica that is not open. Were damaged files kept, it could not be opened either later."""

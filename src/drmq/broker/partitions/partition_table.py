@@ -36,7 +36,7 @@ from drmq.broker.replication.incoming_snapshot import IncomingSnapshot
 from drmq.broker.replication.outgoing_snapshot import SnapshotCache
 from drmq.broker.replication.replica import Replica
 from drmq.catalog import Catalog, Topic, TopicConfig
-from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId, life_of, member_id, node_of
+from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId, incarnation_of, member_id, node_of
 from drmq.model.names import INTERNAL_PREFIX
 from drmq.raft import NO_INDEX, NO_TERM, Configuration, configuration_to_bytes
 from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
@@ -91,7 +91,7 @@ class PartitionTable:
         host: GroupHost,
         writer: Writer,
         pool: Executor,
-        shelf: SnapshotCache,
+        snapshot_cache: SnapshotCache,
         clock: Clock,
         internal_topics: PartitionRegistry,
     ) -> None:
@@ -112,7 +112,7 @@ class PartitionTable:
         self._clock = clock
         self._writer = writer
         self._pool = pool
-        self._shelf = shelf
+        self._snapshot_cache = snapshot_cache
         self._internal_topics = internal_topics
         self._by_name: dict[str, dict[int, Slot]] = {}
         self._by_id: dict[TopicId, dict[int, Slot]] = {}
@@ -227,7 +227,7 @@ class PartitionTable:
         incoming.load(entries.snapshot.index)
         member = self.member_in(topic, index)
         partition.replica = Replica(
-            partition.group, member, entries, ledger, incoming, self._host, partition, self._shelf
+            partition.group, member, entries, ledger, incoming, self._host, partition, self._snapshot_cache
         )
         if isinstance(state, MachineState):
             partition.high_watermark = partition.acked_offset = state.applied_offset
@@ -240,7 +240,7 @@ class PartitionTable:
         """This node's member id in the group of a partition: a new one each time that it is given the partition."""
         node_id = node_of(self.member)
         arrival = topic.partitions[index].arrival(node_id) if index < topic.partition_count else 0
-        return member_id(node_id, life_of(self.member) + arrival)
+        return member_id(node_id, incarnation_of(self.member) + arrival)
 
     def publish(self, partition: Partition) -> None:
         """Serve a partition, and make it take part in its group."""

@@ -78,11 +78,11 @@ class SnapshotCache:
 class OutgoingSnapshot:
     """The snapshot that one leader sends, and the parts that its followers wait for. Used on the event loop."""
 
-    def __init__(self, replica: Replica, host: ReplicaHost, owner: ReplicaOwner, shelf: SnapshotCache) -> None:
+    def __init__(self, replica: Replica, host: ReplicaHost, owner: ReplicaOwner, cache: SnapshotCache) -> None:
         self._replica = replica
         self._host = host
         self._owner = owner
-        self._shelf = shelf
+        self._cache = cache
         self._wanted: dict[NodeId, ChunkWanted] = {}
         """Parts that were not sent yet: consensus requests one at a time for each follower."""
         self._meta: SnapshotMeta | None = None
@@ -99,7 +99,7 @@ class OutgoingSnapshot:
         if wanted.meta != self._meta:
             self.drop()
             self._meta = wanted.meta
-            self._shelf.ask(self)
+            self._cache.ask(self)
         self._asks += 1
         self._wanted[wanted.target] = wanted
         if self._body is not None:
@@ -141,9 +141,9 @@ class OutgoingSnapshot:
         """Free everything. Followers that still need a part of this snapshot, or of the next, ask again."""
         body, self._meta, self._body = self._body, None, None
         wanted, self._wanted = self._wanted, {}
-        self._shelf.leave(self)
+        self._cache.leave(self)
         if body is not None:
-            self._shelf.on_dropped(len(body))
+            self._cache.on_dropped(len(body))
         for each in wanted.values():
             self._refuse(each)
 
@@ -153,7 +153,7 @@ class OutgoingSnapshot:
         """Read the file, because the cache has chosen this snapshot from its queue."""
         meta = self._meta
         assert meta is not None
-        asked = self._shelf.pool.submit(self._owner.snapshot_bytes, meta)
+        asked = self._cache.pool.submit(self._owner.snapshot_bytes, meta)
         asked.add_done_callback(lambda done: self._call_on_loop(self._on_read, meta, done))
 
     def _call_on_loop(self, work: Callable[..., object], *arguments: object) -> None:
@@ -161,19 +161,19 @@ class OutgoingSnapshot:
 
     def _on_read(self, meta: SnapshotMeta, done: Future[bytes | None]) -> None:
         if done.cancelled() or meta != self._meta or self._body is not None:
-            self._shelf.on_read(0)  # The node stops, or the snapshot is no longer needed.
+            self._cache.on_read(0)  # The node stops, or the snapshot is no longer needed.
             return
-        self._shelf.leave(self)
+        self._cache.leave(self)
         error = done.exception()
         body = done.result() if error is None else None
         if body is not None:
             self._body = body
-            self._shelf.on_read(len(body))
+            self._cache.on_read(len(body))
             self._look_later()
             for target in list(self._wanted):
                 self._bring(target)
             return
-        self._shelf.on_read(0)
+        self._cache.on_read(0)
         if error is not None:
             if not isinstance(error, StorageError | OSError):
                 raise error

@@ -72,7 +72,7 @@ class Replica:
         incoming: IncomingSnapshot,
         host: ReplicaHost,
         owner: ReplicaOwner,
-        shelf: SnapshotCache,
+        snapshot_cache: SnapshotCache,
     ) -> None:
         self.group = group
         self.member = member
@@ -88,8 +88,8 @@ class Replica:
         self._queued_offset = entries.end_offset
         """The end of the log once all pending writes are done."""
         self._incoming = incoming
-        self._shelf = shelf
-        self._outgoing = OutgoingSnapshot(self, host, owner, shelf)
+        self._snapshot_cache = snapshot_cache
+        self._outgoing = OutgoingSnapshot(self, host, owner, snapshot_cache)
         self._replaced: SnapshotMeta | None = None
         """While a snapshot is installed: the one before it, to return to if the disk refuses the new one."""
         self._is_half_installed = False
@@ -544,7 +544,7 @@ class Replica:
         data = self._incoming.whole(last.meta) if last.done else None
         if data is not None:
             # Decoding a large state takes seconds, which would delay the heartbeats of this node for too long.
-            decoding = self._shelf.pool.submit(self._owner.decode_snapshot, last.meta, data)
+            decoding = self._snapshot_cache.pool.submit(self._owner.decode_snapshot, last.meta, data)
             decoding.add_done_callback(lambda done: self._call_on_loop(self._on_decoded, last, data, done))
         self._queue_job(PendingWrite(), jobs, ())
 

@@ -349,7 +349,7 @@ def test_a_replica_that_begins_again_after_a_full_disk_goes_on_too() -> None:
 
 def received(sender: Sender, desk: ReplicaHarness) -> HeldPool:
     """All of a snapshot has come, and a thread is about to decode it."""
-    desk.shelf.pool = held = HeldPool()
+    desk.snapshot_cache.pool = held = HeldPool()
     sender.send_rest(desk)
     assert len(held) == 1
     return held
@@ -398,7 +398,7 @@ def test_a_state_is_made_on_a_thread_and_taken_in_one_step() -> None:
     machine.threads.clear()
     records: list[KeyValue] = [(b"key %d" % number, b"value") for number in range(3_000)]
     with ThreadPoolExecutor(1) as pool:
-        desk.shelf.pool = pool
+        desk.snapshot_cache.pool = pool
         desk.replica.receive(SnapshotChunk(NodeId(2), SELF, Term(5), a_meta(), 0, encode_state(records), True))
         desk.turn()
         assert machine.records == []

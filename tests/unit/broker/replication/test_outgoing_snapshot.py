@@ -68,7 +68,7 @@ class LeadingDesk(ReplicaHarness):
         lead(self)
         receive(self, AppendAccepted(NodeId(2), SELF, self.node.term, self.node.last_index))
         self.work()
-        self.shelf.pool = self.held = HeldPool()
+        self.snapshot_cache.pool = self.held = HeldPool()
         self.counting.snapshots_read = 0
 
     @property
@@ -115,7 +115,7 @@ def test_the_file_is_read_once_for_all_parts_and_all_followers() -> None:
         assert b"".join(bytes(part.data) for part in desk.parts_to(follower)) == STATE
         assert [part.done for part in desk.parts_to(follower)] == [False] * (PARTS - 1) + [True]
     assert desk.counting.snapshots_read == 1
-    assert desk.shelf.held_bytes == len(STATE)
+    assert desk.snapshot_cache.held_bytes == len(STATE)
 
 
 def test_a_part_that_is_lost_is_sent_again_without_a_read() -> None:
@@ -153,7 +153,7 @@ def test_what_is_sent_is_let_go_when_the_last_follower_has_it() -> None:
     for follower, held_bytes in ((3, len(STATE)), (4, 0)):
         receive(desk, AppendAccepted(NodeId(follower), SELF, desk.node.term, META.index))
         desk.work()
-        assert desk.shelf.held_bytes == held_bytes
+        assert desk.snapshot_cache.held_bytes == held_bytes
 
 
 @pytest.mark.parametrize("ends", ["deposed", "stopped", "replaced", "failed"])
@@ -164,7 +164,7 @@ def test_what_is_sent_is_let_go_when(ends: str, is_read: bool) -> None:
     desk.ask(3)
     if is_read:
         desk.read()
-        assert desk.shelf.held_bytes == len(STATE)
+        assert desk.snapshot_cache.held_bytes == len(STATE)
     if ends == "deposed":
         receive(desk, Heartbeat(NodeId(2), SELF, Term(desk.node.term + 1), LogIndex(0), 0))
     elif ends == "stopped":
@@ -177,10 +177,10 @@ def test_what_is_sent_is_let_go_when(ends: str, is_read: bool) -> None:
         desk.counting.fail("write", errno.ENOSPC, path_part=".log")
         desk.append(b"x")
     desk.work()
-    assert desk.shelf.held_bytes == 0
+    assert desk.snapshot_cache.held_bytes == 0
     parts = len(desk.parts_to(3))
     desk.read()
-    assert (desk.shelf.held_bytes, len(desk.parts_to(3)), len(desk.held)) == (0, parts, 0)
+    assert (desk.snapshot_cache.held_bytes, len(desk.parts_to(3)), len(desk.held)) == (0, parts, 0)
 
 
 def test_what_nobody_asks_for_is_let_go_after_a_while_and_read_again_when_somebody_does() -> None:
@@ -191,9 +191,9 @@ def test_what_nobody_asks_for_is_let_go_after_a_while_and_read_again_when_somebo
     assert delay_s == IDLE_S
     desk.answer(3, PART_BYTES)
     desk.wait()
-    assert desk.shelf.held_bytes == len(STATE), "it was asked for in that time"
+    assert desk.snapshot_cache.held_bytes == len(STATE), "it was asked for in that time"
     desk.wait()
-    assert desk.shelf.held_bytes == 0
+    assert desk.snapshot_cache.held_bytes == 0
     desk.answer(3, 2 * PART_BYTES)
     desk.read()
     assert [part.offset for part in desk.parts_to(3)] == [0, PART_BYTES, 2 * PART_BYTES]
@@ -208,29 +208,29 @@ def test_a_bug_in_a_read_is_no_error_of_the_disk() -> None:
         desk.read()
 
 
-# ---- the shelf -------------------------------------------------------------------------------------
+# ---- the cache -------------------------------------------------------------------------------------
 
 
-def test_leaders_read_one_after_the_other_and_not_while_the_shelf_is_full() -> None:
-    shelf = SnapshotCache(HeldPool(), bytes_max=len(STATE))
+def test_leaders_read_one_after_the_other_and_not_while_the_cache_is_full() -> None:
+    cache = SnapshotCache(HeldPool(), bytes_max=len(STATE))
     desks = [LeadingDesk() for _ in range(3)]
     for desk in desks:
-        desk.replica._outgoing._shelf = shelf
+        desk.replica._outgoing._cache = cache
     held = HeldPool()
-    shelf.pool = held
+    cache.pool = held
     for desk in desks:
         desk.ask(3)
     assert len(held) == 1, "one at a time"
     held.run()
     desks[0].work()
-    assert (shelf.held_bytes, len(held)) == (len(STATE), 0)
+    assert (cache.held_bytes, len(held)) == (len(STATE), 0)
     assert [len(desk.parts_to(3)) for desk in desks] == [1, 0, 0]
     desks[1].partition.close()
     receive(desks[0], AppendAccepted(NodeId(3), SELF, desks[0].node.term, META.index))
     desks[0].work()
     held.run()
     desks[2].work()
-    assert (shelf.held_bytes, [len(desk.parts_to(3)) for desk in desks]) == (len(STATE), [1, 0, 1])
+    assert (cache.held_bytes, [len(desk.parts_to(3)) for desk in desks]) == (len(STATE), [1, 0, 1])
     assert desks[2].node.role is Role.LEADER
 
 
@@ -298,4 +298,4 @@ def test_a_turn_that_comes_when_the_snapshot_was_let_go_sends_nothing() -> None:
     receive(desk, Heartbeat(NodeId(2), SELF, Term(desk.node.term + 1), LogIndex(0), 0))
     desk.work()
     desk.wait_for_turns()
-    assert (desk.parts_to(LEARNER), len(desk.catch_up), desk.shelf.held_bytes) == ([], 0, 0)
+    assert (desk.parts_to(LEARNER), len(desk.catch_up), desk.snapshot_cache.held_bytes) == ([], 0, 0)
