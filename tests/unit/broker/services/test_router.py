@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -149,7 +150,7 @@ def test_a_change_of_leaders_is_followed(room: Room) -> None:
     group = GroupId(room.broker(leader).catalog.topic(topic).topic_id, 0)
     for turn in range(3):
         room.append(asker, topic)
-        room.nodes.call(leader, lambda: room.broker(leader).elect(group, NodeId(successor)))
+        room.nodes.call(leader, partial(room.broker(leader).elect, group, NodeId(successor)))
         assert room.append(asker, topic) == 2 * turn + 1, "what was acknowledged is there, once"
         leader, successor = room.nodes.leader(topic), leader
         if leader == successor:
@@ -167,7 +168,7 @@ def test_a_partition_without_a_leader_is_waited_for_and_then_given_up(nodes: Clu
     nodes.kill(victim)
     for attempt in (room.append, room.read):
         with pytest.raises(ApiError) as caught:
-            attempt(asker, topic, timeout_s=3.0)
+            attempt(asker, topic, timeout_s=2.0)
         assert caught.value.code is ErrorCode.LEADER_NOT_AVAILABLE or isinstance(caught.value, OutcomeOpen)
     with pytest.raises(ApiError) as caught:
         room.read(asker, topic, timeout_s=0.5)
@@ -191,6 +192,34 @@ def test_a_leader_that_does_not_answer_by_the_deadline_leaves_the_outcome_open(r
     finally:
         room.nodes.resume(1)
     room.wait_known(topic)
+
+
+@pytest.mark.parametrize("has_sequence", [True, False])
+def test_an_answer_that_is_lost_costs_no_batch_and_doubles_none(
+    room: Room, monkeypatch: pytest.MonkeyPatch, has_sequence: bool
+) -> None:
+    topic = room.create_topic(1)
+    room.append(2, topic)
+    router = room.router(2)
+    ask = router._ask
+    lost: list[bytes] = []
+
+    async def lose_first(*args: Any) -> bytes:
+        answer = await ask(*args)
+        if not lost:
+            lost.append(answer)
+            raise OutcomeOpen(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        return answer
+
+    monkeypatch.setattr(router, "_ask", lose_first)
+    batch = a_batch(producer_id=7, epoch=0, sequence=0) if has_sequence else a_batch()
+    work = router.append(ALICE, topic, 0, batch)
+    if has_sequence:
+        assert room.run(2, work) == 1, "the leader finds the batch that it has"
+    else:
+        with pytest.raises(OutcomeOpen):
+            room.run(2, work)
+    assert room.append(1, topic) == 2
 
 
 def test_what_is_not_there_is_refused_at_once(room: Room) -> None:
