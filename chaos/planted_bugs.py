@@ -116,7 +116,7 @@ BUGS = [
     ChaosBug(
         PlantedBug(
             "the end of a term is not known once another leads",
-            symbol="_end_of",
+            symbol="Lookups.end_of_epoch",
             right="if epoch < 0 or epoch > partition.leader_epoch:",
             wrong="if epoch != partition.leader_epoch:",
         ),
@@ -125,8 +125,8 @@ BUGS = [
     ChaosBug(
         PlantedBug(
             "a group that has committed nothing, says every node but its coordinator",
-            symbol="KafkaServer._fetch_offsets",
-            right="return Relayed(await self.broker.ask_coordinator(group_ids[0], frame))",
+            symbol="Pipeline._fetch_offsets",
+            right="return Relayed(await router.ask_coordinator(exchange.caller, group_ids[0], exchange.frame))",
             wrong="""
                 return (
                     type(response)(
@@ -135,11 +135,11 @@ BUGS = [
                                 topic.name,
                                 [offset_fetch._nothing(index, ErrorCode.NONE) for index in topic.partition_indexes],
                             )
-                            for topic in request.topics
+                            for topic in exchange.request.topics
                         ]
                     )
-                    if context.version < 8
-                    else Relayed(await self.broker.ask_coordinator(group_ids[0], frame))
+                    if exchange.header.api_version < 8
+                    else Relayed(await router.ask_coordinator(exchange.caller, group_ids[0], exchange.frame))
                 )
             """,
         ),

@@ -30,6 +30,8 @@ from drmq.broker import (
     Partition,
 )
 from drmq.broker.coordination.internal_topics import InternalTopic
+from drmq.broker.services.caller import ANONYMOUS, Caller
+from drmq.broker.services.groups import ParkedRequest
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
 from drmq.model import ErrorCode, NodeId, Offset
@@ -101,7 +103,7 @@ class Harness:
             self.broker.internal_topics.add(topic)
         self.fatal: list[BaseException] = []
         self.broker.on_fatal = self.fatal.append
-        self.parked: list[tuple[GroupShardCoordinator, int]] = []
+        self.parked: list[ParkedRequest] = []
         self._is_running = False
         try:
             self.run(self.broker.start())
@@ -229,7 +231,7 @@ class Harness:
 
         async def serve() -> Any:
             module = import_module(f"drmq.kafka.{ApiKey(api.key).name.lower()}")
-            response = module.handle(self._context(asked, client_id), arrived)
+            response = module.handle(self._context(asked, client_id, api.key.name), arrived)
             if asyncio.isfuture(response) or asyncio.iscoroutine(response):
                 response = await response
             assert isinstance(response, api.response), response
@@ -243,14 +245,15 @@ class Harness:
         """The answer to a request."""
         return self.run(self.send(request, version, client_id=client_id))
 
-    def _context(self, version: int, client_id: str) -> Context:
-        connection = SimpleNamespace(peer="127.0.0.1:50000", limits=ListenerOptions())
+    def _context(self, version: int, client_id: str, api: str = "TEST") -> Context:
+        connection = SimpleNamespace(limits=ListenerOptions())
         return Context(
             self.broker,
             cast(Connection, connection),
             version,
-            client_id,
-            lambda shard, ticket: self.parked.append((shard, ticket)),
+            Caller(ANONYMOUS, client_id, "127.0.0.1", "KAFKA"),
+            api,
+            self.parked.append,
         )
 
     # ---- things to ask about --------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -29,7 +29,6 @@ from drmq.broker.component_options import group_options_of, peer_options_of, raf
 from drmq.broker.coordination.consumer_groups import ConsumerGroups
 from drmq.broker.coordination.internal_topics import SEGMENT_BYTES, InternalTopic, InternalTopics
 from drmq.broker.coordination.machine_log import MachineLog
-from drmq.broker.durability import durable
 from drmq.broker.environment import Environment
 from drmq.broker.maintenance.housekeeping import Maintenance
 from drmq.broker.options import BrokerOptions, ClusterOptions
@@ -40,28 +39,25 @@ from drmq.broker.partitions.partition_table import PartitionTable, StoppedPartit
 from drmq.broker.partitions.writer_bridge import WriterBridge
 from drmq.broker.replication.group_host import GroupHost
 from drmq.broker.replication.outgoing_snapshot import SnapshotCache
+from drmq.broker.services.router import serving
+from drmq.broker.services.services import Services
 from drmq.broker.services.topics import TopicService
-from drmq.catalog import Catalog, ProducerIdsReserved, TopicDefaults, effective
-from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, MemberId, NodeId, Offset, TopicId, member_id, node_of
+from drmq.catalog import Catalog, TopicDefaults, effective
+from drmq.model import DrmqError, GroupId, MemberId, NodeId, TopicId, member_id, node_of
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from drmq.raft import Refusal
-from drmq.records import find_timestamp
 from drmq.storage import LedgerCorrupt, LogCorrupt, StorageError
-from drmq.transport.peers import NO_LEADER, Network, NoNetwork, PeerError, PeerNetwork
+from drmq.transport.peers import Network, NoNetwork, PeerError, PeerNetwork
 
 log = logging.getLogger("drmq.broker")
 
 T = TypeVar("T")
-
-PRODUCER_IDS_PER_BLOCK = 1_000
-"""Producer ids set aside by one record of the metadata log."""
 
 _OFFSET_EXPIRY_INTERVAL_S = 600.0
 _MEMBERS_INTERVAL_S = 0.25
 _REPLACE_INTERVAL_S = 1.0
 _HAND_OVER_S = 3.0
 _WRITTEN_WITHIN_S, _WRITTEN_POLL_S = 1.0, 0.002
-_FORWARD_TIMEOUT_S = 30.0
 _STRANGERS_S = 3.0
 _NO_METADATA = (
     "nothing was changed; where the other nodes of its cluster have a controller, start this one with an empty data "
@@ -135,16 +131,13 @@ class Broker:
         )
         self.maintenance = Maintenance(self.partitions, self.options, self.clock, notes)
         self.network: Network = NoNetwork()
-        self._producer_ids = range(0)
-        self._reserving = asyncio.Lock()
+        self.services = Services(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._past: set[TopicId] | None = set()
         """Topics that the catalog told of while it may have been older than one that this node has acted upon before
         it was restarted; None once it is not."""
         self.on_fatal: Callable[[BaseException], None] = lambda error: None
         """Called when the node cannot go on; the server ends the process."""
-        self.serve_forwarded: Callable[[memoryview], Awaitable[Sequence[Buffer]]]
-        """Carries out a request that another node passed on; set by whoever serves clients."""
         self._wire()
 
     def _wire(self) -> None:
@@ -169,13 +162,11 @@ class Broker:
             {
                 Request.REGISTER: self.registrations.serve,
                 Request.REGISTER_FOR: self.registrations.serve_passed_on,
-                Request.FORWARD: self._serve_forward,
-                Request.AUTO_CREATE: self._serve_auto_create,
-                Request.RESERVE_IDS: self._serve_reserve_ids,
+                Request.RESERVE_IDS: self.services.producer_ids.serve,
                 Request.REASSIGNED: reports.serve_reassigned,
                 Request.ELECT: self._serve_elect,
                 Request.REPLICA_LOST: reports.serve_lost,
-                Request.COORDINATE: self._serve_coordinate,
+                **{kind: serving(handler) for kind, handler in self.services.client_requests().items()},
             }
         )
 
@@ -279,7 +270,7 @@ class Broker:
         self.assignments.on_changed(past | self.catalog.topics_by_id.keys())
         await self.assignments.settled()
         if self.is_alone and CONSUMER_OFFSETS not in self.catalog.topics:
-            await self.create_offsets_topic()
+            await self.services.topic_creation.create_internal(CONSUMER_OFFSETS)
         while any(partition.replica.is_alone and not partition.is_serving for partition in self.partitions):
             # Nobody else is needed to lead these, so no client should have to come twice.
             await self.host.next_leader_news(0.05)
@@ -508,100 +499,6 @@ class Broker:
 
     # ---- what nodes ask each other --------------------------------------------------------------
 
-    async def _serve_forward(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        if not self.is_controller:
-            raise self.metadata.not_controller()
-        answer = await self.serve_forwarded(payload)
-        return (self.metadata.next_offset.to_bytes(8, "big"), *answer)
-
-    async def forward(self, frame: memoryview) -> memoryview:
-        """Have the controller carry out a client's request; its answer, once this node knows what it knows."""
-        answer = await self.membership.ask_controller(Request.FORWARD, (frame,), _FORWARD_TIMEOUT_S)
-        await self.caught_up(Offset(int.from_bytes(answer[:8], "big")))
-        return memoryview(answer)[8:]
-
-    async def ask_coordinator(self, group_id: str, frame: memoryview) -> memoryview:
-        """Have the coordinator of a group carry out a client's request. Raises `ApiError` where it cannot be asked."""
-        offsets = self.catalog.topics.get(CONSUMER_OFFSETS)
-        group = None if offsets is None else GroupId(offsets.topic_id, self.groups.index_of(group_id))
-        notice = None if group is None else self.host.leaders.get(group)
-        if notice is None or notice.leader in (self.node_id, NO_LEADER):
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no other node coordinates group {group_id}")
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        answer = await self.membership.ask(notice.leader, Request.COORDINATE, (frame,), _FORWARD_TIMEOUT_S, code)
-        return memoryview(answer)
-
-    async def _serve_coordinate(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        return await self.serve_forwarded(payload)
-
-    async def caught_up(self, offset: Offset) -> None:
-        """Wait until this node has applied the metadata log up to `offset`; a while at most."""
-        for _ in range(500):
-            if self.metadata.applied_offset >= offset:
-                return
-            await asyncio.sleep(0.004)
-
-    async def auto_create(self, name: str) -> None:
-        """Create a topic with the defaults, because a client has asked for it. Raises `ApiError`."""
-        if self.is_controller:
-            await self._create_asked_for(name)
-            return
-        answer = await self.membership.ask_controller(Request.AUTO_CREATE, (name.encode(),), _FORWARD_TIMEOUT_S)
-        await self.caught_up(Offset(int.from_bytes(answer, "big")))
-
-    async def create_offsets_topic(self) -> None:
-        """Make the topic that consumer groups live on. Raises `ApiError`."""
-        await self.auto_create(CONSUMER_OFFSETS)
-
-    async def _serve_auto_create(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        if not self.is_controller:
-            raise self.metadata.not_controller()
-        await self._create_asked_for(bytes(payload).decode())
-        return (self.metadata.next_offset.to_bytes(8, "big"),)
-
-    async def _create_asked_for(self, name: str) -> None:
-        internal = self.internal_topics.get(name)
-        try:
-            if internal is None:
-                await self.topics.create(name, self.new_topic_id(), self.options.num_partitions, {})
-            else:
-                await self.topics.create(
-                    name,
-                    self.new_topic_id(),
-                    internal.partition_count(),
-                    internal.configs,
-                    replication_factor=internal.replication_factor,
-                    internal=True,
-                )
-        except ApiError as error:
-            # Someone else may have created it in the meantime, which is as good.
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-
-    async def new_producer_id(self) -> int:
-        """An id that no producer of this cluster ever had."""
-        async with self._reserving:
-            if not self._producer_ids:
-                if self.is_controller:
-                    first = await self._reserve_ids()
-                else:
-                    answer = await self.membership.ask_controller(Request.RESERVE_IDS, (), _FORWARD_TIMEOUT_S)
-                    first = int.from_bytes(answer, "big")
-                self._producer_ids = range(first, first + PRODUCER_IDS_PER_BLOCK)
-            producer_id = self._producer_ids[0]
-            self._producer_ids = self._producer_ids[1:]
-            return producer_id
-
-    async def _reserve_ids(self) -> int:
-        [reserved] = await self.metadata.decide(
-            lambda catalog: catalog.reserve_producer_ids(PRODUCER_IDS_PER_BLOCK), "a block of producer ids"
-        )
-        assert isinstance(reserved, ProducerIdsReserved)
-        return reserved.next_id - PRODUCER_IDS_PER_BLOCK
-
-    async def _serve_reserve_ids(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        return ((await self._reserve_ids()).to_bytes(8, "big"),)
-
     def elect(self, group: GroupId, node_id: NodeId) -> None:
         """Have a partition's leader hand over to `node_id`, if that can be done now."""
         notice = self.host.leaders.get(group)
@@ -636,42 +533,7 @@ class Broker:
         self._elect(bytes(payload))
         return ()
 
-    # ---- questions that need a look into the log ------------------------------------------------
-
-    async def offset_at_time(self, partition: Partition, timestamp: int) -> tuple[Offset, int] | None:
-        """Offset and time of the first visible record that is not older than `timestamp`."""
-        searched, up_to, start = partition.log, partition.high_watermark, partition.start_offset
-
-        def search() -> tuple[Offset, int] | None:
-            batch = searched.batch_at_time(timestamp, up_to)
-            if batch is None:
-                return None
-            found = find_timestamp(batch.data, timestamp, self.options.decompressed_bytes_max)
-            if found is None or found[0] >= start:
-                return found
-            return start, found[1]
-
-        return await self.blocking(search)
-
-    async def max_time(self, partition: Partition) -> tuple[Offset, int] | None:
-        """Offset and time of the newest record by timestamp."""
-        searched, up_to = partition.log, partition.high_watermark
-
-        def search() -> tuple[Offset, int] | None:
-            latest = searched.latest_time(up_to)
-            if latest.base_offset < 0:
-                return None
-            batch = searched.batch_at_time(latest.timestamp, up_to)
-            if batch is None:
-                return None
-            return find_timestamp(batch.data, latest.timestamp, self.options.decompressed_bytes_max)
-
-        return await self.blocking(search)
-
-    async def delete_records(self, partition: Partition, before: Offset) -> Offset:
-        """Remove the records below `before` on all replicas; the new start of the log. Raises `ApiError`."""
-        await durable(lambda done: partition.trim(before, done), f"the deletion of records of {partition!r}")
-        return partition.start_offset
+    # ---- what services need ---------------------------------------------------------------------
 
     async def blocking(self, function: Callable[[], T]) -> T:
         """Run something for a client that may wait for the disk."""

@@ -5,27 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drmq.broker import Broker, GroupShardCoordinator
+from drmq.broker import Broker
+from drmq.broker.services.caller import Caller
+from drmq.broker.services.gate import Permission
+from drmq.broker.services.groups import ParkedRequest
+from drmq.broker.services.services import Services
 from drmq.transport import Connection
 
 
-def _forget(shard: GroupShardCoordinator, ticket: int) -> None:
-    """For whoever has no connection that could close."""
+def _forget(parked: ParkedRequest) -> None:
+    """For a request without a connection that could close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The broker, and who asks in which version."""
+    """The broker, who asks, and in which version."""
 
     broker: Broker
     connection: Connection | None
     """None for a request that another node has passed on."""
     version: int
-    client_id: str
-    park: Callable[[GroupShardCoordinator, int], None] = _forget
+    caller: Caller
+    api: str
+    """The name of the API, in capitals."""
+    park: Callable[[ParkedRequest], None] = _forget
     """Called for a group request that may wait long, so that its shard can be told if the connection closes."""
+
+    @property
+    def services(self) -> Services:
+        return self.broker.services
 
     @property
     def client_host(self) -> str:
         """The address of the client as Kafka's tools print it, `/127.0.0.1`."""
-        return "/" + self.connection.peer.rpartition(":")[0] if self.connection is not None else "/"
+        return f"/{self.caller.address}"
+
+    def may(self, permission: Permission) -> bool:
+        """Whether the caller may see one of the things that a request without names asks for."""
+        return self.services.gate.allows(self.caller, self.api, permission)

@@ -6,7 +6,6 @@ import asyncio
 
 from drmq import groups
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask_all, by_shard
 from drmq.model import ErrorCode
 from drmq.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
 
@@ -14,11 +13,10 @@ from drmq.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsRe
 def handle(
     context: Context, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | asyncio.Future[DeleteGroupsResponse]:
-    shards = by_shard(context, request.groups_names)
 
-    def merge(answers: list[groups.DeleteGroupsResponse | ErrorCode]) -> DeleteGroupsResponse:
+    def merge(answers: list[tuple[list[str], groups.DeleteGroupsResponse | ErrorCode]]) -> DeleteGroupsResponse:
         errors: dict[str, ErrorCode] = {}
-        for group_ids, answer in zip(shards.values(), answers, strict=True):
+        for group_ids, answer in answers:
             if isinstance(answer, ErrorCode):
                 errors.update(dict.fromkeys(group_ids, answer))
             else:
@@ -26,5 +24,6 @@ def handle(
         names = dict.fromkeys(request.groups_names)
         return DeleteGroupsResponse(results=[DeleteGroupsResponseResult(name, errors[name]) for name in names])
 
-    questions = [(shard, groups.DeleteGroupsRequest(tuple(group_ids))) for shard, group_ids in shards.items()]
-    return ask_all(questions, groups.DeleteGroupsResponse, merge)
+    return context.services.groups.ask_together(
+        request.groups_names, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, merge
+    )

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from drmq.broker import Broker
+from drmq.broker.services.lookups import Lookups
 from drmq.kafka.concurrently import concurrently
 from drmq.kafka.context import Context
 from drmq.kafka.topics import each_once
-from drmq.model import ApiError, ErrorCode, Offset
-from drmq.model.names import check_not_internal
+from drmq.model import ApiError, ErrorCode
 from drmq.storage import StorageError
 from drmq.wire.messages.delete_records import (
     DeleteRecordsRequest,
@@ -24,7 +23,6 @@ from drmq.wire.messages.delete_records import (
     DeleteRecordsResponseTopic,
 )
 
-_HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
 
 
@@ -34,29 +32,29 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
     )
     named = Counter((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
     topics = await concurrently(
-        _delete_in_topic(context.broker, name, entries, named) for name, entries in wanted.items()
+        _delete_in_topic(context.services.lookups, name, entries, named) for name, entries in wanted.items()
     )
     return DeleteRecordsResponse(topics=topics)
 
 
 async def _delete_in_topic(
-    broker: Broker, topic: str, entries: list[DeleteRecordsRequestPartition], named: Counter[tuple[str, int]]
+    lookups: Lookups, topic: str, entries: list[DeleteRecordsRequestPartition], named: Counter[tuple[str, int]]
 ) -> DeleteRecordsResponseTopic:
     partitions = await concurrently(
-        _delete(broker, topic, entry, named[topic, entry.partition_index]) for entry in entries
+        _delete(lookups, topic, entry, named[topic, entry.partition_index]) for entry in entries
     )
     return DeleteRecordsResponseTopic(topic, partitions)
 
 
 async def _delete(
-    broker: Broker, topic: str, entry: DeleteRecordsRequestPartition, count: int
+    lookups: Lookups, topic: str, entry: DeleteRecordsRequestPartition, count: int
 ) -> DeleteRecordsResponsePartition:
     try:
         if count > 1:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"{topic}-{entry.partition_index} is in the request {count} times"
             )
-        start = await _move_start(broker, topic, entry.partition_index, entry.offset)
+        start = await lookups.move_start(topic, entry.partition_index, entry.offset)
     except ApiError as error:
         code = error.code
     except (StorageError, OSError):
@@ -64,17 +62,3 @@ async def _delete(
     else:
         return DeleteRecordsResponsePartition(entry.partition_index, start)
     return DeleteRecordsResponsePartition(entry.partition_index, _NO_LOW_WATERMARK, code)
-
-
-async def _move_start(broker: Broker, topic: str, index: int, before: int) -> Offset:
-    check_not_internal(topic)
-    partition = broker.partitions.by_name(topic, index)
-    partition.check_serving()
-    visible = partition.high_watermark
-    if before == _HIGH_WATERMARK:
-        before = visible
-    if not 0 <= before <= visible:
-        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is not within 0 to {visible}")
-    if before <= partition.start_offset:
-        return partition.start_offset
-    return await broker.delete_records(partition, Offset(before))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from drmq.kafka.context import Context
 from drmq.kafka.operations import CLUSTER_OPERATIONS
-from drmq.kafka.views import controller_id, live_brokers
 from drmq.model import ErrorCode
 from drmq.wire.fields import NO_AUTHORIZED_OPERATIONS
 from drmq.wire.messages.describe_cluster import (
@@ -21,7 +20,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 def handle(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    broker = context.broker
+    cluster = context.services.cluster
     if request.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -34,12 +33,12 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
             error_message=f"endpoint type {request.endpoint_type} is not known",
             endpoint_type=_BROKERS,
         )
-    known = live_brokers(broker)
+    known = cluster.live_brokers()
     if request.include_fenced_brokers:
-        known = [each for _, each in sorted(broker.metadata.committed_catalog.brokers.items())]
+        known = [each for _, each in sorted(cluster.catalog.brokers.items())]
     return DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
-        controller_id=controller_id(broker),
+        cluster_id=context.broker.cluster_id,
+        controller_id=cluster.controller_id(),
         brokers=[
             DescribeClusterResponseBroker(each.node_id, each.host, each.port, each.rack, is_fenced=each.fenced)
             for each in known

@@ -11,7 +11,6 @@ import asyncio
 
 from drmq import groups
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask_all, by_shard
 from drmq.kafka.operations import GROUP_OPERATIONS
 from drmq.model import ErrorCode
 from drmq.wire.fields import NO_AUTHORIZED_OPERATIONS
@@ -28,11 +27,10 @@ _NOT_FOUND_FROM = 6
 def handle(
     context: Context, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]:
-    shards = by_shard(context, request.groups)
 
-    def merge(answers: list[groups.DescribeGroupsResponse | ErrorCode]) -> DescribeGroupsResponse:
+    def merge(answers: list[tuple[list[str], groups.DescribeGroupsResponse | ErrorCode]]) -> DescribeGroupsResponse:
         found: dict[str, DescribeGroupsResponseGroup] = {}
-        for group_ids, answer in zip(shards.values(), answers, strict=True):
+        for group_ids, answer in answers:
             if isinstance(answer, ErrorCode):
                 found.update((each, DescribeGroupsResponseGroup(answer, group_id=each)) for each in group_ids)
             else:
@@ -44,8 +42,9 @@ def handle(
                 )
         return DescribeGroupsResponse(groups=[found[group_id] for group_id in dict.fromkeys(request.groups)])
 
-    questions = [(shard, groups.DescribeGroupsRequest(tuple(group_ids))) for shard, group_ids in shards.items()]
-    return ask_all(questions, groups.DescribeGroupsResponse, merge)
+    return context.services.groups.ask_together(
+        request.groups, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, merge
+    )
 
 
 def _described(group: groups.DescribedGroup, version: int) -> DescribeGroupsResponseGroup:

@@ -8,11 +8,11 @@ made or deleted between two pages do no harm.
 
 from __future__ import annotations
 
-from drmq.broker import Broker
+from drmq.broker.services.cluster_view import NO_LEADER, ClusterView
+from drmq.broker.services.gate import Operation, on_topic
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
 from drmq.kafka.operations import TOPIC_OPERATIONS
-from drmq.kafka.views import NO_LEADER, partition_view
 from drmq.model import ErrorCode
 from drmq.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -27,10 +27,10 @@ PARTITIONS_MAX = 2_000
 
 
 def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    broker = context.broker
+    cluster = context.services.cluster
     cursor = request.cursor
-    topics = broker.metadata.committed_catalog.topics
-    names = sorted({topic.name for topic in request.topics} or topics)
+    topics = cluster.catalog.topics
+    names = sorted({topic.name for topic in request.topics} or _seen(context))
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
@@ -45,7 +45,7 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
             response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
             continue
         after = min(first + left, topic.partition_count)
-        response.topics.append(_describe(broker, topic, range(first, after)))
+        response.topics.append(_describe(cluster, topic, range(first, after)))
         left -= max(0, after - first)
         if after < topic.partition_count:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, after)
@@ -53,18 +53,24 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
     return response
 
 
-def _describe(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+def _seen(context: Context) -> list[str]:
+    """The topics that the client may know of."""
+    names = context.services.cluster.catalog.topics
+    return [name for name in names if context.may(on_topic(Operation.DESCRIBE, name))]
+
+
+def _describe(cluster: ClusterView, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_partition(broker, topic, index) for index in indexes],
+        partitions=[_partition(cluster, topic, index) for index in indexes],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(broker: Broker, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
-    view = partition_view(broker, topic, index)
+def _partition(cluster: ClusterView, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
+    view = cluster.partition(topic, index)
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if view.leader == NO_LEADER else ErrorCode.NONE,
         partition_index=index,

@@ -60,6 +60,9 @@ class FetchSession:
         for key in data.forgotten:
             self.partitions.pop(key, None)
 
+    def asked(self) -> list[FetchPartition]:
+        return [entry.asked for entry in self.partitions.values()]
+
     def changed(self, results: list[FetchResult]) -> list[FetchResult]:
         """Of an incremental answer, what the client does not know yet; partitions with records move to the end.
 
@@ -102,6 +105,13 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def wanted(self, data: FetchData) -> list[FetchPartition]:
+        """The partitions that a request is about, its session's included. Changes nothing."""
+        session = None
+        if data.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            session = self._sessions.get(data.session_id)
+        return data.partitions if session is None else [*session.asked(), *data.partitions]
+
     def open(self, data: FetchData, uses_ids: bool, now_ms: int) -> tuple[FetchSession | None, list[FetchPartition]]:
         """The session of a request, if it has one, and the partitions it is about.
 
@@ -135,7 +145,7 @@ class FetchSessions:
         if not session.partitions:
             self._forget(session.session_id)
             return None, []
-        return session, [entry.asked for entry in session.partitions.values()]
+        return session, session.asked()
 
     def _create(self, data: FetchData, uses_ids: bool, now_ms: int) -> FetchSession | None:
         count = len(data.partitions)

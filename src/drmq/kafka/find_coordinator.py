@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from contextlib import suppress
 
+from drmq.broker.services.cluster_view import NO_LEADER
 from drmq.kafka.context import Context
-from drmq.kafka.views import NO_LEADER, partition_view
 from drmq.model import ApiError, ErrorCode, NodeId
 from drmq.model.names import CONSUMER_OFFSETS
 from drmq.wire.messages.find_coordinator import (
@@ -29,14 +29,14 @@ _TRANSACTION = 1
 def handle(
     context: Context, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    if request.key_type == _GROUP and CONSUMER_OFFSETS not in context.broker.metadata.committed_catalog.topics:
+    if request.key_type == _GROUP and CONSUMER_OFFSETS not in context.services.cluster.catalog.topics:
         return _create_and_answer(context, request)
     return _answer(context, request)
 
 
 async def _create_and_answer(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     with suppress(ApiError):
-        await context.broker.create_offsets_topic()
+        await context.services.topic_creation.create_internal(CONSUMER_OFFSETS)
     return _answer(context, request)
 
 
@@ -71,11 +71,11 @@ def _find(context: Context, key_type: int, key: str) -> FindCoordinatorResponseC
         )
     if not key:
         return FindCoordinatorResponseCoordinator(key, -1, "", -1, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-    broker = context.broker
-    topic = broker.metadata.committed_catalog.topics.get(CONSUMER_OFFSETS)
-    view = None if topic is None else partition_view(broker, topic, broker.groups.index_of(key))
+    cluster = context.services.cluster
+    topic = cluster.catalog.topics.get(CONSUMER_OFFSETS)
+    view = None if topic is None else cluster.partition(topic, context.broker.groups.index_of(key))
     if view is None or view.leader == NO_LEADER:
         text = "the coordinator of this group is being elected; try again"
         return FindCoordinatorResponseCoordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
-    leader = broker.metadata.committed_catalog.brokers[NodeId(view.leader)]
+    leader = cluster.catalog.brokers[NodeId(view.leader)]
     return FindCoordinatorResponseCoordinator(key, leader.node_id, leader.host, leader.port, ErrorCode.NONE, None)

@@ -6,7 +6,6 @@ import asyncio
 
 from drmq import groups
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask
 from drmq.model import ErrorCode
 from drmq.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -15,7 +14,7 @@ def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | a
     beat = groups.HeartbeatRequest(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id
     )
-    return ask(context, request.group_id, beat, groups.HeartbeatResponse, _response)
+    return context.services.groups.ask(request.group_id, beat, groups.HeartbeatResponse, _response)
 
 
 def _response(answer: groups.HeartbeatResponse | ErrorCode) -> HeartbeatResponse:

@@ -16,7 +16,7 @@ async def handle(context: Context, request: InitProducerIdRequest) -> InitProduc
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
-        producer_id = await context.broker.new_producer_id()
+        producer_id = await context.services.producer_ids.new()
     except ApiError:
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

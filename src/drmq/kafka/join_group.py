@@ -11,7 +11,6 @@ import asyncio
 
 from drmq import groups
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask
 from drmq.model import ErrorCode
 from drmq.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -36,12 +35,12 @@ def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | a
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         instance_id=request.group_instance_id,
-        client_id=context.client_id,
+        client_id=context.caller.client_id,
         client_host=context.client_host,
         member_id_required=version >= _MEMBER_ID_REQUIRED_FROM,
         supports_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
     )
-    return ask(context, request.group_id, join, groups.JoinGroupResponse, translate, may_wait=True)
+    return context.services.groups.ask(request.group_id, join, groups.JoinGroupResponse, translate, context.park)
 
 
 def _response(answer: groups.JoinGroupResponse, version: int) -> JoinGroupResponse:

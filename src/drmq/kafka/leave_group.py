@@ -11,7 +11,6 @@ import asyncio
 
 from drmq import groups
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask
 from drmq.model import ErrorCode
 from drmq.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
 
@@ -27,8 +26,8 @@ def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse |
     else:
         members = (groups.LeavingMember(request.member_id),)
     leave = groups.LeaveGroupRequest(request.group_id, members)
-    return ask(
-        context, request.group_id, leave, groups.LeaveGroupResponse, _list_response if has_list else _single_response
+    return context.services.groups.ask(
+        request.group_id, leave, groups.LeaveGroupResponse, _list_response if has_list else _single_response
     )
 
 

@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 
 from drmq import groups
-from drmq.broker import Broker, GroupShardCoordinator
+from drmq.broker.services.gate import Operation, on_group
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask_all
 from drmq.model import ErrorCode
 from drmq.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
 
 def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse | asyncio.Future[ListGroupsResponse]:
     question = groups.ListGroupsRequest(tuple(request.states_filter), tuple(request.types_filter))
-    questions = [(shard, question) for shard in _in_charge_of(context.broker)]
-    return ask_all(questions, groups.ListGroupsResponse, _merge)
 
+    def merge(answers: list[groups.ListGroupsResponse | ErrorCode]) -> ListGroupsResponse:
+        response = _merge(answers)
+        response.groups = [each for each in response.groups if context.may(on_group(Operation.DESCRIBE, each.group_id))]
+        return response
 
-def _in_charge_of(broker: Broker) -> list[GroupShardCoordinator]:
-    """The shards that nobody else lists: this node leads them, or did last, and cannot because its disk fails."""
-    leaders, node_id = broker.host.leaders, broker.node_id
-    return [
-        shard
-        for shard in broker.groups.shards.values()
-        if shard.log.leads or (found := leaders.get(shard.log.partition.group)) is None or found.leader == node_id
-    ]
+    return context.services.groups.ask_all(question, groups.ListGroupsResponse, merge)
 
 
 def _merge(answers: list[groups.ListGroupsResponse | ErrorCode]) -> ListGroupsResponse:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 
-from drmq.broker import Broker
+from drmq.broker.services.cluster_view import NO_LEADER, ClusterView
+from drmq.broker.services.gate import Operation, on_topic
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
 from drmq.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from drmq.kafka.views import NO_LEADER, controller_id, live_brokers, partition_view
 from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, TopicId
 from drmq.model.names import check_not_internal, check_topic_name
 from drmq.wire.messages.metadata import (
@@ -30,32 +30,32 @@ _NULL_NAME_FROM = 12
 
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
-    broker = context.broker
-    topics = broker.metadata.committed_catalog.topics
+    cluster = context.services.cluster
+    topics = cluster.catalog.topics
     wanted = request.topics
     if wanted is None or (context.version == 0 and not wanted):
-        return _response(broker, request, (describe(broker, topic) for topic in topics.values()))
+        seen = (topic for name, topic in topics.items() if context.may(on_topic(Operation.DESCRIBE, name)))
+        return _response(context, request, (describe(cluster, topic) for topic in seen))
     wanted = _distinct(wanted)
     missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in topics]
-    if missing and request.allow_auto_topic_creation and broker.options.auto_create_topics:
+    if missing and request.allow_auto_topic_creation and context.broker.options.auto_create_topics:
         return _create_and_answer(context, request, wanted, missing)
-    return _response(broker, request, (_find(context, entry) for entry in wanted))
+    return _response(context, request, (_find(context, entry) for entry in wanted))
 
 
 async def _create_and_answer(
     context: Context, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
-    broker = context.broker
     refusals: dict[str, ErrorCode] = {}
     for name in missing:
         try:
             check_topic_name(name)
             check_not_internal(name)
-            await broker.auto_create(name)
+            await context.services.topic_creation.auto_create(context.caller, name)
         except ApiError as error:
             refusals[name] = ErrorCode.LEADER_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
     return _response(
-        broker,
+        context,
         request,
         (
             MetadataResponseTopic(error_code=refusals[entry.name], name=entry.name)
@@ -72,7 +72,7 @@ def _distinct(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
 
 
 def _find(context: Context, entry: MetadataRequestTopic) -> MetadataResponseTopic:
-    catalog = context.broker.metadata.committed_catalog
+    catalog = context.services.cluster.catalog
     if entry.name is not None:
         topic = catalog.topics.get(entry.name)
         if topic is None:
@@ -83,14 +83,14 @@ def _find(context: Context, entry: MetadataRequestTopic) -> MetadataResponseTopi
             # v10 and v11 have ids, and no way to say that there is no name.
             no_name = None if context.version >= _NULL_NAME_FROM else ""
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, entry.topic_id)
-    return describe(context.broker, topic)
+    return describe(context.services.cluster, topic)
 
 
-def describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+def describe(cluster: ClusterView, topic: Topic) -> MetadataResponseTopic:
     """One topic as the protocol describes it."""
     partitions = []
     for index in range(topic.partition_count):
-        view = partition_view(broker, topic, index)
+        view = cluster.partition(topic, index)
         error = ErrorCode.LEADER_NOT_AVAILABLE if view.leader == NO_LEADER else ErrorCode.NONE
         partitions.append(
             MetadataResponsePartition(
@@ -100,7 +100,8 @@ def describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
     return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, partitions)
 
 
-def _response(broker: Broker, request: MetadataRequest, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
+def _response(context: Context, request: MetadataRequest, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
+    cluster = context.services.cluster
     described = list(topics)
     if request.include_topic_authorized_operations:
         for topic in described:
@@ -108,10 +109,10 @@ def _response(broker: Broker, request: MetadataRequest, topics: Iterable[Metadat
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     response = MetadataResponse(
         brokers=[
-            MetadataResponseBroker(each.node_id, each.host, each.port, each.rack) for each in live_brokers(broker)
+            MetadataResponseBroker(each.node_id, each.host, each.port, each.rack) for each in cluster.live_brokers()
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=controller_id(broker),
+        cluster_id=context.broker.cluster_id,
+        controller_id=cluster.controller_id(),
         topics=described,
     )
     if request.include_cluster_authorized_operations:

@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 
 from drmq import groups
+from drmq.broker.services.cluster_view import check_partition
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask
-from drmq.kafka.topics import check_partition, named_topic
 from drmq.model import ApiError, ErrorCode, LeaderEpoch, Offset
 from drmq.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -69,16 +68,14 @@ def handle(
         instance_id=request.group_instance_id,
         retention_ms=request.retention_time_ms if request.retention_time_ms >= 0 else None,
     )
-    return ask(context, request.group_id, commit, groups.OffsetCommitResponse, translate)
+    return context.services.groups.ask(request.group_id, commit, groups.OffsetCommitResponse, translate)
 
 
 def _to_commit(
     context: Context, topic: OffsetCommitRequestTopic, partition: OffsetCommitRequestPartition
 ) -> groups.OffsetToCommit:
     """What the group is to store. Raises `ApiError` for a partition or an offset that cannot be."""
-    known = named_topic(
-        context.broker.metadata.committed_catalog, topic.name, topic.topic_id, by_id=context.version >= _TOPIC_ID_FROM
-    )
+    known = context.services.cluster.named_topic(topic.name, topic.topic_id, by_id=context.version >= _TOPIC_ID_FROM)
     check_partition(known, partition.partition_index)
     if partition.committed_offset < groups.NO_OFFSET:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{partition.committed_offset} is no offset")

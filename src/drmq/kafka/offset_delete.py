@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from drmq import groups
+from drmq.broker.services.cluster_view import check_partition
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask
-from drmq.kafka.topics import check_partition, each_once
+from drmq.kafka.topics import each_once
 from drmq.model import ApiError, ErrorCode, TopicPartition
 from drmq.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -36,7 +36,7 @@ def handle(
             result = OffsetDeleteResponsePartition(partition.partition_index)
             answered.partitions.append(result)
             try:
-                check_partition(context.broker.metadata.committed_catalog.topic(name), partition.partition_index)
+                check_partition(context.services.cluster.catalog.topic(name), partition.partition_index)
             except ApiError as error:
                 result.error_code = error.code
             else:
@@ -53,4 +53,4 @@ def handle(
         return response
 
     delete = groups.OffsetDeleteRequest(request.group_id, tuple(partitions))
-    return ask(context, request.group_id, delete, groups.OffsetDeleteResponse, translate)
+    return context.services.groups.ask(request.group_id, delete, groups.OffsetDeleteResponse, translate)

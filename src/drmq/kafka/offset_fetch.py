@@ -17,7 +17,6 @@ from collections.abc import Iterable
 
 from drmq import groups
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask, ask_all
 from drmq.kafka.topics import each_once
 from drmq.model import NO_LEADER_EPOCH, NO_TOPIC_ID, ErrorCode, TopicId, TopicPartition
 from drmq.wire.messages.offset_fetch import (
@@ -55,8 +54,8 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
         merged = [fetch.response(answer) for fetch, answer in zip(fetches, answers, strict=True)]
         return OffsetFetchResponse(groups=merged)
 
-    questions = [(context.broker.groups.shard_of(fetch.group_id), fetch.question) for fetch in fetches]
-    return ask_all(questions, groups.OffsetFetchResponse, merge)
+    questions = [(fetch.group_id, fetch.question) for fetch in fetches]
+    return context.services.groups.ask_each(questions, groups.OffsetFetchResponse, merge)
 
 
 def group_ids(version: int, request: OffsetFetchRequest) -> list[str]:
@@ -97,7 +96,7 @@ def _handle_one(
     if asked is not None:
         partitions = tuple(TopicPartition(name, index) for name, indexes in asked.items() for index in indexes)
     question = groups.OffsetFetchRequest(request.group_id, partitions)
-    return ask(context, request.group_id, question, groups.OffsetFetchResponse, translate)
+    return context.services.groups.ask(request.group_id, question, groups.OffsetFetchResponse, translate)
 
 
 def _failed_topic(name: str, indexes: list[int], error: ErrorCode) -> OffsetFetchResponseTopic:
@@ -112,7 +111,7 @@ class _GroupFetch:
 
     def __init__(self, context: Context, group_id: str, topics: Iterable[OffsetFetchRequestGroupTopic] | None) -> None:
         self.group_id = group_id
-        self._catalog = context.broker.metadata.committed_catalog
+        self._catalog = context.services.cluster.catalog
         self._by_id = context.version >= _TOPIC_ID_FROM
         self._unknown: list[OffsetFetchResponseGroupTopic] = []
         partitions: list[TopicPartition] = []

@@ -6,22 +6,7 @@ place is the operation's number in the protocol.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-
-class Operation(IntEnum):
-    """The operations of Kafka's access control, with the protocol's numbers."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
+from drmq.broker.services.gate import Operation
 
 
 def _bits(*operations: Operation) -> int:

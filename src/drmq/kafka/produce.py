@@ -12,55 +12,65 @@ per version: zstd exists from v7 on.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from drmq.broker import Appended, Broker, Partition
-from drmq.kafka.leader_hints import MISDIRECTED, is_being_elected, with_hints
+from drmq.broker.services.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Appends
+from drmq.broker.services.gate import Permission
+from drmq.broker.services.reads import MISDIRECTED
+from drmq.kafka.exchange import Exchange
+from drmq.kafka.leader_hints import is_being_elected, with_hints
+from drmq.kafka.permissions import RULES
 from drmq.kafka.retired_produce import refuse
-from drmq.model import ApiError, ErrorCode, TopicId
+from drmq.model import ApiError, ErrorCode
 from drmq.records import Codec
-from drmq.wire import ProtocolError, RequestHeader
-from drmq.wire.produce import ProducePartition, ProduceResult, read_produce, write_produce_response
+from drmq.wire import ApiKey, ProtocolError, RequestHeader
+from drmq.wire.produce import ProduceData, ProducePartition, ProduceResult, read_produce, write_produce_response
+from drmq.wire.topics import Topic
 
 if TYPE_CHECKING:
-    from drmq.kafka.server import KafkaServer
-    from drmq.transport import Answer, Connection
+    from drmq.transport import Answer
 
 _VERSION_MAX = 13
-_TOPIC_ID_FROM = 13
+_VERSION_MIN = 3
 _ZSTD_FROM = 7
 _HINTS_FROM = 10
 _ELECTION_AWAITED_MS = 200
 _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK = 0x07
-
-_ACKS_NONE, _ACKS_LEADER, _ACKS_ALL = 0, 1, -1
+_RULE = RULES[ApiKey.PRODUCE]
 
 
 class PendingProduce:
     """One request whose batches are on their way to the disk."""
 
-    __slots__ = ("_answer", "_broker", "_correlation_id", "_is_misdirected", "_left", "_results", "_version")
+    __slots__ = (
+        "_answer",
+        "_broker",
+        "_correlation_id",
+        "_is_misdirected",
+        "_left",
+        "_results",
+        "_throttle_ms",
+        "_version",
+    )
 
-    def __init__(
-        self, broker: Broker, answer: Answer, version: int, correlation_id: int, results: list[ProduceResult]
-    ) -> None:
+    def __init__(self, broker: Broker, answer: Answer, exchange: Exchange, results: list[ProduceResult]) -> None:
         self._broker = broker
         self._answer = answer
-        self._version = version
-        self._correlation_id = correlation_id
+        self._version = exchange.header.api_version
+        self._correlation_id = exchange.header.correlation_id
+        self._throttle_ms = exchange.throttle_ms
         self._results = results
         self._left = 1
         """Batches whose fate is open, and one for the request itself while it is being carried out."""
         self._is_misdirected = False
         """Whether another node leads one of the partitions."""
 
-    def wait_for(self, partition: Partition, appended: Appended, index: int, acks: int) -> None:
+    def wait_for(self, appends: Appends, partition: Partition, appended: Appended, index: int, acks: int) -> None:
         self._left += 1
-        if acks == _ACKS_ALL:
-            partition.when_durable(appended.next_offset, lambda error: self.done(index, error))
-        else:
-            partition.when_written(appended.next_offset, lambda error: self.done(index, error))
+        appends.when_safe(partition, appended, acks, lambda error: self.done(index, error))
 
     def done(self, index: int, error: ErrorCode) -> None:
         """One batch is safe, or never will be; after the last one, answer."""
@@ -82,50 +92,79 @@ class PendingProduce:
         if self._is_misdirected:
             self._redirect(self._broker.clock.monotonic_ms() + _ELECTION_AWAITED_MS)
         else:
-            self._answer.send((write_produce_response(self._version, self._correlation_id, self._results),))
+            self._answer.send(
+                (
+                    write_produce_response(
+                        self._version, self._correlation_id, self._results, throttle_time_ms=self._throttle_ms
+                    ),
+                )
+            )
 
     def _redirect(self, until_ms: int) -> None:
         """Answer with the leaders' names. A leader that is handing over, or has just gone, is followed by the next
         within moments: a client that is told right away would only come back here, and be slower each time.
         """
-        broker = self._broker
+        broker, cluster = self._broker, self._broker.services.cluster
         left_ms = until_ms - broker.clock.monotonic_ms()
-        if left_ms > 0 and is_being_elected(broker, self._results):
+        if left_ms > 0 and is_being_elected(cluster, self._results):
             broker.host.call_at_news(left_ms / 1000, lambda: self._redirect(until_ms))
             return
-        results, endpoints = with_hints(broker, self._results)
-        answer = write_produce_response(self._version, self._correlation_id, results, node_endpoints=endpoints)
+        results, endpoints = with_hints(cluster, self._results)
+        answer = write_produce_response(
+            self._version,
+            self._correlation_id,
+            results,
+            throttle_time_ms=self._throttle_ms,
+            node_endpoints=endpoints,
+        )
         self._answer.send((answer,))
 
 
-def handle(server: KafkaServer, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
-    """Carry out a Produce request and see to its answer."""
+def parse(frame: memoryview, header: RequestHeader) -> ProduceData | None:
+    """What is to be appended where; None for a version that is only refused."""
     version = header.api_version
-    if version < 3:
-        refusal = refuse(frame, header)
+    if version < _VERSION_MIN:
+        return None
+    if version > _VERSION_MAX:
+        raise ProtocolError(f"Produce v{version} is not served, v{_VERSION_MIN} to v{_VERSION_MAX} are")
+    return read_produce(frame, header.body_position, version)
+
+
+def needs(exchange: Exchange) -> Iterable[Permission]:
+    """The permissions of a request: to write to each topic."""
+    data: ProduceData | None = exchange.request
+    return () if data is None else _RULE.needs(exchange.server.broker.services.cluster, data)
+
+
+def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
+    """Carry out a Produce request and see to its answer."""
+    server, connection, header = exchange.server, exchange.connection, exchange.header
+    assert connection is not None
+    data: ProduceData | None = exchange.request
+    if data is None:
+        refusal = refuse(exchange.frame, header)
         if refusal is not None:
             connection.open_answer().send((refusal,))
         return
-    if version > _VERSION_MAX:
-        raise ProtocolError(f"Produce v{version} is not served, v3 to v{_VERSION_MAX} are")
-    data = read_produce(frame, header.body_position, version)
+    version, appends = header.api_version, server.broker.services.appends
+    refused_topics = _refused_topics(exchange, data, refused) if refused else ()
     results: list[ProduceResult] = []
-    if data.acks == _ACKS_NONE:
+    if data.acks == ACKS_NONE:
         for entry in data.partitions:
             try:
-                _append(server, entry, version, _ACKS_NONE)
+                _append(appends, entry, version, ACKS_NONE, refused_topics)
             except ApiError as error:
                 connection.close(f"acks=0 to {entry.topic!r}-{entry.partition}: {error.code.name}: {error.message}")
                 return
         return
-    pending = PendingProduce(server.broker, connection.open_answer(), version, header.correlation_id, results)
-    if data.acks not in (_ACKS_LEADER, _ACKS_ALL):
+    pending = PendingProduce(server.broker, connection.open_answer(), exchange, results)
+    if data.acks not in (ACKS_LEADER, ACKS_ALL):
         for entry in data.partitions:
             results.append(ProduceResult(entry.topic, entry.partition, ErrorCode.INVALID_REQUIRED_ACKS))
     else:
         for index, entry in enumerate(data.partitions):
             try:
-                partition, appended = _append(server, entry, version, data.acks)
+                partition, appended = _append(appends, entry, version, data.acks, refused_topics)
             except ApiError as error:
                 results.append(ProduceResult(entry.topic, entry.partition, error.code, error_message=error.message))
                 pending.note(error.code)
@@ -140,23 +179,40 @@ def handle(server: KafkaServer, connection: Connection, header: RequestHeader, f
                     partition.start_offset,
                 )
             )
-            pending.wait_for(partition, appended, index, data.acks)
+            pending.wait_for(appends, partition, appended, index, data.acks)
     pending.finish_one()
 
 
-def _append(server: KafkaServer, entry: ProducePartition, version: int, acks: int) -> tuple[Partition, Appended]:
+def refuse_all(exchange: Exchange, refused: ApiError) -> None:
+    """Answer a request of which nothing is done."""
+    connection, header = exchange.connection, exchange.header
+    assert connection is not None
+    data: ProduceData | None = exchange.request
+    if data is None or data.acks == ACKS_NONE:
+        connection.close(f"Produce: {refused.code.name}: {refused.message}")
+        return
+    results = [
+        ProduceResult(entry.topic, entry.partition, refused.code, error_message=refused.message)
+        for entry in data.partitions
+    ]
+    connection.open_answer().send((write_produce_response(header.api_version, header.correlation_id, results),))
+
+
+def _refused_topics(exchange: Exchange, data: ProduceData, refused: frozenset[Permission]) -> set[Topic]:
+    cluster = exchange.server.broker.services.cluster
+    return {entry.topic for entry in data.partitions if _RULE.each(cluster, entry) in refused}
+
+
+def _append(
+    appends: Appends, entry: ProducePartition, version: int, acks: int, refused: Collection[Topic]
+) -> tuple[Partition, Appended]:
     topic, index, records = entry
-    table = server.broker.partitions
-    if version >= _TOPIC_ID_FROM:
-        partition = table.by_id(TopicId(topic), index)  # type: ignore[arg-type]  # an id from this version on
-    else:
-        partition = table.by_name(topic, index)  # type: ignore[arg-type]  # a name up to this version
-    if not records:
-        raise ApiError(ErrorCode.INVALID_RECORD, "there is no batch for this partition")
-    if version < _ZSTD_FROM and _codec(records) == Codec.ZSTD:
+    if refused and topic in refused:
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not write to this topic")
+    partition = appends.find(topic, index)
+    if version < _ZSTD_FROM and records and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
-    now_ms = server.broker.clock.wall_ms()
-    return partition, partition.append(records, now_ms, wants_written=acks == _ACKS_LEADER, wants_all=acks == _ACKS_ALL)
+    return partition, appends.append(partition, records, acks)
 
 
 def _codec(records: memoryview) -> int:

@@ -10,7 +10,6 @@ import asyncio
 
 from drmq import groups
 from drmq.kafka.context import Context
-from drmq.kafka.group_requests import ask
 from drmq.model import ErrorCode
 from drmq.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -25,7 +24,7 @@ def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | a
         protocol_name=request.protocol_name,
         assignments=tuple(groups.MemberAssignment(each.member_id, each.assignment) for each in request.assignments),
     )
-    return ask(context, request.group_id, sync, groups.SyncGroupResponse, _response, may_wait=True)
+    return context.services.groups.ask(request.group_id, sync, groups.SyncGroupResponse, _response, context.park)
 
 
 def _response(answer: groups.SyncGroupResponse | ErrorCode) -> SyncGroupResponse:

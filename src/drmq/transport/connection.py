@@ -61,6 +61,7 @@ class Pause(IntEnum):
     DISK = 16
     SHUTDOWN = 32
     ORDER = 64
+    THROTTLE = 128
 
 
 class FrameHandler(Protocol):

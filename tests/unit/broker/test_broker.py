@@ -56,7 +56,7 @@ def test_where_a_partition_starts_is_known_without_the_file_that_says_it() -> No
         topic_id = harness.create_topic("t").topic_id
         harness.produce("t", 0, [b"x"] * 4)
         harness.produce("t", 0, [b"y"] * 4)
-        harness.run(harness.broker.delete_records(harness.partition("t"), Offset(4)))
+        harness.run(harness.broker.services.lookups.delete_records(harness.partition("t"), Offset(4)))
         harness.run(harness.broker.maintain())
         harness.settle()
         assert harness.partition("t").log.start_offset == 4
@@ -107,7 +107,9 @@ def test_clients_do_not_wait_for_replicas_that_are_being_made() -> None:
         creating = harness.loop.create_task(harness.broker.topics.create("new", harness.broker.new_topic_id(), 20, {}))
         harness.settle()
         found = harness.run(
-            asyncio.wait_for(harness.broker.offset_at_time(harness.partition("old"), 0), PATIENCE_S / 2)
+            asyncio.wait_for(
+                harness.broker.services.lookups.offset_at_time(harness.partition("old"), 0), PATIENCE_S / 2
+            )
         )
         assert found is not None
         assert found[0] == 0

@@ -86,7 +86,9 @@ def test_the_leader_is_asked_to_hand_over_and_waited_for(harness: Harness, monke
     topic = add_topic(harness, "t", [2, 3])
     announce(harness, "t", 3, [2, 3])
     asked: list[tuple[GroupId, int]] = []
-    monkeypatch.setattr(harness.broker, "elect", lambda group, node_id: asked.append((group, node_id)))
+    monkeypatch.setattr(
+        harness.broker.services.elections, "_elect", lambda group, node_id: asked.append((group, node_id))
+    )
     answer = harness.send(ElectLeadersRequest(0, [ElectLeadersRequestTopic("t", [0])], 60_000))
     assert asked == [(GroupId(topic.topic_id, 0), 2)]
     assert not answer.done()
@@ -101,7 +103,7 @@ def test_the_wait_ends_with_the_time_that_was_given(harness: Harness, monkeypatc
     add_topic(harness, "t", [2, 3])
     announce(harness, "t", 3, [2, 3])
     asked: list[int] = []
-    monkeypatch.setattr(harness.broker, "elect", lambda group, node_id: asked.append(node_id))
+    monkeypatch.setattr(harness.broker.services.elections, "_elect", lambda group, node_id: asked.append(node_id))
     code, text = outcome(harness, "t")
     assert code == ErrorCode.REQUEST_TIMED_OUT
     assert "may still come to lead" in text

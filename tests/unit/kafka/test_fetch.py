@@ -105,7 +105,7 @@ def test_only_offsets_outside_the_log_are_out_of_range(
 def test_an_offset_below_the_start_is_out_of_range(harness: Harness, line: KafkaHarness) -> None:
     harness.produce("t", values=[b"a"])
     harness.produce("t", values=[b"b"])
-    harness.run(harness.broker.delete_records(harness.partition("t"), Offset(1)))
+    harness.run(harness.broker.services.lookups.delete_records(harness.partition("t"), Offset(1)))
     answered = line.ask(request(harness, 0), 12).responses[0].partitions[0]
     assert (answered.error_code, answered.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
 

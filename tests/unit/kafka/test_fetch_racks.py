@@ -115,7 +115,7 @@ def test_what_a_follower_has_not_reached_is_not_out_of_range(harness: Harness, l
 
 
 def test_what_a_follower_has_no_more_is_the_leaders_to_answer(harness: Harness, line: KafkaHarness) -> None:
-    harness.run(harness.broker.delete_records(harness.partition("t"), Offset(1)))
+    harness.run(harness.broker.services.lookups.delete_records(harness.partition("t"), Offset(1)))
     follow(harness)
     assert fetched(harness, line, HERE, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetched(harness, line, HERE, 1).error_code == 0

@@ -10,6 +10,7 @@ import pytest
 
 from drmq.broker import Broker, ClusterOptions
 from drmq.broker.cluster.membership import OutcomeOpen
+from drmq.broker.services.caller import Caller
 from drmq.model import ApiError, ErrorCode
 from drmq.model.names import CLUSTER_METADATA
 from drmq.wire import ApiKey, read_request_header, write_request, write_response
@@ -41,9 +42,9 @@ class Elsewhere:
         harness.broker.cluster = ClusterOptions(peer_port=10_000)
         monkeypatch.setattr(Broker, "is_controller", property(lambda broker: self.is_here))
         monkeypatch.setattr(type(harness.broker.metadata), "is_controller", property(lambda metadata: self.is_here))
-        monkeypatch.setattr(harness.broker, "forward", self.forward)
+        monkeypatch.setattr(harness.broker.services.router, "forward", self.forward)
 
-    async def forward(self, frame: memoryview) -> memoryview:
+    async def forward(self, caller: Caller, frame: memoryview) -> memoryview:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -119,12 +120,12 @@ def test_what_any_node_knows_is_answered_here(harness: Harness, elsewhere: Elsew
 
 
 def test_what_any_node_can_do_is_not_taken_from_other_nodes(harness: Harness) -> None:
-    server = KafkaHarness(harness).server
+    router = KafkaHarness(harness).server.broker.services.router
     about_metadata = DescribeQuorumRequest([DescribeQuorumRequestTopic(CLUSTER_METADATA, [])])
-    assert harness.run(server.serve_forwarded(memoryview(_frame(about_metadata))))
+    assert harness.run(router.serve_forwarded(None, memoryview(_frame(about_metadata))))
     about_others = DescribeQuorumRequest([DescribeQuorumRequestTopic("t", [])])
     with pytest.raises(ApiError, match="is not passed on"):
-        harness.run(server.serve_forwarded(memoryview(_frame(about_others))))
+        harness.run(router.serve_forwarded(None, memoryview(_frame(about_others))))
 
 
 def _frame(request: DescribeQuorumRequest) -> bytes:

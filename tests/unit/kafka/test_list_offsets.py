@@ -89,7 +89,7 @@ def test_an_empty_log_has_no_times(harness: Harness) -> None:
 
 
 def test_the_start_moves_with_deleted_records(filled: Harness) -> None:
-    filled.run(filled.broker.delete_records(filled.partition("t"), Offset(1)))
+    filled.run(filled.broker.services.lookups.delete_records(filled.partition("t"), Offset(1)))
     assert ask(filled, -2) == (0, 1, -1)
     assert ask(filled, 100)[1] == 1
 
@@ -137,10 +137,10 @@ def test_the_epoch_of_what_is_local_and_of_what_is_nowhere(led_by_four: Harness)
 
 
 def test_a_log_that_begins_inside_an_epoch(led_by_four: Harness) -> None:
-    led_by_four.run(led_by_four.broker.delete_records(led_by_four.partition("t"), Offset(3)))
+    led_by_four.run(led_by_four.broker.services.lookups.delete_records(led_by_four.partition("t"), Offset(3)))
     assert place(led_by_four, -2) == (3, 2)
     assert place(led_by_four, 0) == (3, 2)
-    led_by_four.run(led_by_four.broker.delete_records(led_by_four.partition("t"), Offset(4)))
+    led_by_four.run(led_by_four.broker.services.lookups.delete_records(led_by_four.partition("t"), Offset(4)))
     assert place(led_by_four, -2) == (4, 3)
 
 
@@ -168,5 +168,5 @@ def test_where_there_is_no_batch_the_present_leader_writes_the_first(harness: Ha
     assert place(harness, -3) == (-1, -1)
     harness.append("t", a_batch([b"x"] * 2))
     next_leader(harness)
-    harness.run(harness.broker.delete_records(harness.partition("t"), Offset(2)))
+    harness.run(harness.broker.services.lookups.delete_records(harness.partition("t"), Offset(2)))
     assert place(harness, -2) == (2, 3)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drmq import groups
-from drmq.kafka import server as server_module
+from drmq.broker.services import reads as reads_module
 from drmq.kafka.fetch_sessions import ALL_PARTITIONS_MAX, PARTITIONS_MAX, FetchSessions
-from drmq.kafka.group_requests import ask
 from drmq.model import ApiError, ErrorCode
 from drmq.wire.fetch import FetchData, FetchPartition
 from drmq.wire.messages.fetch import FetchRequest, FetchRequestForgottenTopic, FetchRequestPartition, FetchRequestTopic
@@ -84,7 +83,7 @@ def test_slow_readers_can_take_only_so_much(harness: Harness, line: KafkaHarness
 def test_only_so_many_partitions_are_waited_for(
     harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "_PARKED_PARTITIONS_MAX", 5)
+    monkeypatch.setattr(reads_module, "_PARKED_PARTITIONS_MAX", 5)
     for _ in range(2):
         line.send(a_fetch(0, 1), VERSION)
     assert line.answered() == 0
@@ -169,10 +168,10 @@ def test_a_bug_in_one_answer_of_a_group_is_that_request_s_alone(harness: Harness
 
     async def go() -> object:
         request = groups.OffsetFetchRequest("readers", None)
-        context = harness._context(1, "test")
+        ask = harness.broker.services.groups.ask
         commit = groups.OffsetCommitRequest("readers", (groups.OffsetToCommit("t", 0, 1),))  # type: ignore[arg-type]
-        first = ask(context, "readers", commit, groups.OffsetCommitResponse, translate)
-        second = ask(context, "readers", request, groups.OffsetFetchResponse, lambda answer: answer)
+        first = ask("readers", commit, groups.OffsetCommitResponse, translate)
+        second = ask("readers", request, groups.OffsetFetchResponse, lambda answer: answer)
         with pytest.raises(AssertionError):
             await first  # type: ignore[misc]
         return await second  # type: ignore[misc]

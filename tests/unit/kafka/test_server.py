@@ -160,7 +160,7 @@ def test_full_queues_pause_the_producer(harness: Harness, line: KafkaHarness, mo
     """Past the limit of bytes that wait for the disk a connection is not read, and later it is again."""
     queue = SimpleNamespace(queued_bytes=1 << 40, run=harness.broker.writer.run)
     with monkeypatch.context() as patched:
-        patched.setattr(harness.broker, "writer", queue)
+        patched.setattr(harness.broker.services.appends, "_writer", queue)
         line.send_frame((0).to_bytes(2, "big") + (3).to_bytes(2, "big") + b"\0\0\0\1" + b"\xff\xff" + _EMPTY_PRODUCE)
         assert line.paper.paused
     harness.advance(10)

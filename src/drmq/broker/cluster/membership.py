@@ -89,6 +89,8 @@ class Request(IntEnum):
     REPLICA_LOST = 7
     COORDINATE = 8
     REGISTER_FOR = 9
+    APPEND = 10
+    READ = 11
 
 
 class Membership:

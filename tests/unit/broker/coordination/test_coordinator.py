@@ -143,7 +143,7 @@ class Scene:
             return [InternalTopic(TOPIC, self.counters, lambda: 1, is_readable=False)]
 
         self.harness = Harness(files, internal_topics=topics)
-        self.harness.run(self.harness.broker.auto_create(TOPIC))
+        self.harness.run(self.harness.broker.services.topic_creation.create_internal(TOPIC))
         self.harness.settle()
 
     @property

@@ -254,7 +254,7 @@ def test_deleted_records_are_gone_at_once_and_freed_as_far_as_batches_allow(harn
     harness.produce("orders", values=[b"a", b"b"])
     harness.produce("orders", values=[b"c", b"d", b"e"])
     partition = harness.partition("orders")
-    assert harness.run(harness.broker.delete_records(partition, Offset(3))) == 3
+    assert harness.run(harness.broker.services.lookups.delete_records(partition, Offset(3))) == 3
     assert partition.start_offset == 3
 
     def freed() -> Offset:
@@ -269,12 +269,12 @@ def test_deleted_records_stay_deleted_over_restarts(harness: Harness, files: Fak
     harness.create_topic("orders")
     harness.produce("orders", values=[b"a", b"b"])
     harness.produce("orders", values=[b"c", b"d", b"e"])
-    harness.run(harness.broker.delete_records(harness.partition("orders"), Offset(3)))
+    harness.run(harness.broker.services.lookups.delete_records(harness.partition("orders"), Offset(3)))
     harness.crash()
     with Harness(files.after_power_cut(3)) as again:
         assert again.partition("orders").start_offset == 3
         assert again.partition("orders").high_watermark == 5
-        again.run(again.broker.delete_records(again.partition("orders"), Offset(5)))
+        again.run(again.broker.services.lookups.delete_records(again.partition("orders"), Offset(5)))
         again.settle()
         assert again.partition("orders").start_offset == 5
         assert again.produce("orders") == 5

@@ -101,7 +101,7 @@ def test_a_retry_is_recognised_after_a_restart(harness: Harness, files: FakeFile
 def test_a_retry_is_recognised_although_its_record_was_deleted(harness: Harness, files: FakeFiles) -> None:
     harness.create_topic("orders")
     harness.append("orders", a_batch(producer_id=7, epoch=0, sequence=0))
-    harness.run(harness.broker.delete_records(harness.partition("orders"), Offset(1)))
+    harness.run(harness.broker.services.lookups.delete_records(harness.partition("orders"), Offset(1)))
     harness.crash()
     with Harness(files.after_power_cut(1)) as again:
         assert again.partition("orders").start_offset == 1

@@ -607,7 +607,7 @@ def test_the_newest_time_is_that_of_committed_records() -> None:
     desk.work()
     assert (partition.high_watermark, partition.log.end_offset) == (2, 3)
     with Harness() as harness:
-        assert harness.run(harness.broker.max_time(partition)) == (0, 1_000)
+        assert harness.run(harness.broker.services.lookups.max_time(partition)) == (0, 1_000)
 
 
 def test_a_new_leader_counts_anew_on_how_many_replicas_a_batch_is() -> None:

@@ -216,10 +216,10 @@ def test_a_name_can_be_used_again_at_once(harness: Harness) -> None:
 
 
 def test_producer_ids_are_never_given_out_twice(harness: Harness, files: FakeFiles) -> None:
-    before = [harness.run(harness.broker.new_producer_id()) for _ in range(3)]
+    before = [harness.run(harness.broker.services.producer_ids.new()) for _ in range(3)]
     harness.crash()
     with Harness(files.after_power_cut(1)) as again:
-        after = [again.run(again.broker.new_producer_id()) for _ in range(3)]
+        after = [again.run(again.broker.services.producer_ids.new()) for _ in range(3)]
     assert len({*before, *after}) == 6
 
 
@@ -233,7 +233,7 @@ def test_validation_makes_no_files(harness: Harness, files: FakeFiles) -> None:
 def test_a_metadata_log_that_cannot_be_written_takes_back_what_it_lost(harness: Harness, files: FakeFiles) -> None:
     """The catalog goes back to what the log holds, so clients see no topic and no setting that a restart would undo."""
     kept = harness.create_topic("kept", 1, **{"retention.ms": "1000"})
-    given = harness.run(harness.broker.new_producer_id())
+    given = harness.run(harness.broker.services.producer_ids.new())
     files.fail("write", errno.ENOSPC, path_part="__cluster_metadata/0/0", fail_count=1_000)
     for attempt in (
         lambda: harness.create_topic("orders"),
@@ -251,6 +251,6 @@ def test_a_metadata_log_that_cannot_be_written_takes_back_what_it_lost(harness: 
     assert harness.produce("kept") == 0
     files.forget_faults()
     harness.advance(3_000)
-    assert harness.run(harness.broker.new_producer_id()) != given
+    assert harness.run(harness.broker.services.producer_ids.new()) != given
     harness.create_topic("orders")
     assert harness.produce("orders") == 0

@@ -332,7 +332,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "a leader that was replaced says where the log ends",
-            symbol="list_offsets:_find",
+            symbol="Lookups._find",
             right='await durable(partition.confirm_leadership, "the end of the log")',
             wrong="",
         ),
@@ -379,7 +379,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "a follower shows what is not committed",
-            symbol="ParkedFetch._read_one",
+            symbol="Read._read_one",
             right="visible = partition.high_watermark",
             wrong="visible = partition.high_watermark if partition.is_leader else partition.log.flushed_offset",
         ),

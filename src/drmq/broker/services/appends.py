@@ -1,0 +1,67 @@
+"""Appending batches to partitions that this node leads, and hearing when they are safe.
+
+The hot path of producing. A batch is appended at once, in the order of the calls, and the caller hears by a callback
+when it is as safe as was asked for (`acks`): no task, no future per batch. For a partition that another node may lead
+there is `Router.append`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from drmq.broker.clock import Clock
+from drmq.broker.options import BrokerOptions
+from drmq.broker.partitions.partition import Appended, Partition
+from drmq.broker.partitions.partition_table import PartitionTable
+from drmq.model import ApiError, ErrorCode, TopicId
+from drmq.storage import Writer
+
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+ACKS_ALL: Final = -1
+
+
+class Appends:
+    """Appends for clients. Lives on the event loop."""
+
+    def __init__(self, partitions: PartitionTable, writer: Writer, clock: Clock, options: BrokerOptions) -> None:
+        self._partitions = partitions
+        self._writer = writer
+        self._clock = clock
+        self._options = options
+
+    def find(self, topic: str | bytes, index: int) -> Partition:
+        """The partition on this node, by the topic's name or id. Raises `ApiError`."""
+        if isinstance(topic, str):
+            return self._partitions.by_name(topic, index)
+        return self._partitions.by_id(TopicId(topic), index)
+
+    def append(self, partition: Partition, batch: memoryview | None, acks: int) -> Appended:
+        """Check a batch, give it offsets and propose it. Raises `ApiError` with nothing changed.
+
+        The batch is changed in place and must not be touched by the caller again.
+        """
+        if not batch:
+            raise ApiError(ErrorCode.INVALID_RECORD, "there is no batch for this partition")
+        return partition.append(
+            batch, self._clock.wall_ms(), wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL
+        )
+
+    def when_safe(self, partition: Partition, appended: Appended, acks: int, done: Callable[[ErrorCode], None]) -> None:
+        """Call `done` once the batch is as safe as `acks` says, or never will be."""
+        if acks == ACKS_ALL:
+            partition.when_durable(appended.next_offset, done)
+        else:
+            partition.when_written(appended.next_offset, done)
+
+    def is_flooded(self, share: int = 1) -> bool:
+        """Whether more than one part in `share` of what may wait does so: for the disk, or for followers.
+
+        A door that finds so with 1 takes nothing more from its producers until it does not with 2.
+        """
+        options = self._options
+        return (
+            self._writer.queued_bytes > options.queued_bytes_max // share
+            or self._partitions.uncommitted_bytes > options.uncommitted_bytes_max // share
+        )

@@ -1,0 +1,84 @@
+"""Letting the preferred replica of a partition lead, the one that comes first in its assignment.
+
+The leader hands over once the other has everything, so nothing is lost and clients find the new leader by themselves.
+An unclean election, which would let a replica lead that lacks committed records, does not exist. A partition without a
+leader gets one by itself as soon as a majority of its replicas is up, and never before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from drmq.broker.replication.group_host import GroupHost
+from drmq.broker.services.cluster_view import NO_LEADER, ClusterView, check_partition
+from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicPartition
+
+_ASK_AGAIN_S = 1.0
+"""A leader that is busy with something else does not hand over; it is asked again."""
+
+
+class Elections:
+    """Elections that a client asks for. Any node serves them."""
+
+    def __init__(self, cluster: ClusterView, host: GroupHost, elect: Callable[[GroupId, NodeId], None]) -> None:
+        self._cluster = cluster
+        self._host = host
+        self._elect = elect
+
+    async def prefer(self, place: TopicPartition, deadline: float) -> None:
+        """Have the preferred replica lead, by `deadline` in the loop's time. Raises `ApiError`."""
+        topic = self._cluster.catalog.topic(place.topic)
+        check_partition(topic, place.partition)
+        view = self._cluster.partition(topic, place.partition)
+        preferred = topic.partitions[place.partition].replicas[0]
+        if view.leader == preferred:
+            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"node {preferred} leads {place} already")
+        if view.leader == NO_LEADER:
+            raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, _why_leaderless(place, view.replicas))
+        if preferred not in view.in_sync:
+            state = "down" if preferred in view.offline else "not in sync"
+            raise ApiError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"node {preferred}, which should lead {place}, is {state}; node {view.leader} goes on leading",
+            )
+        await self._hand_over(GroupId(topic.topic_id, place.partition), place, preferred, deadline)
+
+    async def _hand_over(self, group: GroupId, place: TopicPartition, preferred: NodeId, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        ask_at = loop.time()
+        while True:
+            notice = self._host.leaders.get(group)
+            if notice is not None and notice.leader == preferred:
+                return
+            now = loop.time()
+            if now >= ask_at:
+                self._elect(group, preferred)
+                ask_at = now + _ASK_AGAIN_S
+            if now >= deadline:
+                raise ApiError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"node {preferred} was asked to lead {place} and does not yet; it may still come to lead",
+                )
+            await self._host.next_leader_news(min(deadline, ask_at) - now)
+
+    async def refuse_unclean(self, place: TopicPartition, deadline: float) -> None:
+        """Say why there is no unclean election of this partition. Raises `ApiError`, always."""
+        topic = self._cluster.catalog.topic(place.topic)
+        check_partition(topic, place.partition)
+        view = self._cluster.partition(topic, place.partition)
+        if view.leader != NO_LEADER:
+            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"node {view.leader} leads {place}")
+        reason = _why_leaderless(place, view.replicas)
+        raise ApiError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"there is no unclean election, since it would lose committed records: {reason}",
+        )
+
+
+def _why_leaderless(place: TopicPartition, replicas: list[int]) -> str:
+    majority = len(replicas) // 2 + 1
+    return (
+        f"{place} has no leader at the moment and gets one by itself once {majority} of its replicas "
+        f"({', '.join(map(str, replicas))}) are up"
+    )

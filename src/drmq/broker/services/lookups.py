@@ -1,0 +1,169 @@
+"""Questions about a partition that need a look into its log: offsets by time, ends of epochs, where the log starts.
+
+Only a leader that knows what is committed answers. What may have to wait for the disk runs on the pool for clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from drmq.broker.durability import durable
+from drmq.broker.partitions.partition import Partition
+from drmq.broker.partitions.partition_table import PartitionTable
+from drmq.model import NO_LEADER_EPOCH, ApiError, ErrorCode, LeaderEpoch, Offset
+from drmq.model.names import check_not_internal
+from drmq.records import find_timestamp
+
+T = TypeVar("T")
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+"""Timestamps that are questions: the end, the start, the record with the largest timestamp, the start of what is on
+local disk, the end of what is in remote storage."""
+HIGH_WATERMARK = Offset(-1)
+"""As the offset of `move_start`: everything there is."""
+_NOTHING = (Offset(-1), -1)
+_NO_END = (NO_LEADER_EPOCH, Offset(-1))
+
+
+class Blocking(Protocol):
+    """Runs something for a client that may wait for the disk."""
+
+    def __call__(self, function: Callable[[], T]) -> Awaitable[T]: ...
+
+
+def check_leader_epoch(partition: Partition, epoch: int) -> None:
+    """Raise `ApiError` if the client's leader epoch is older or newer than ours (KIP-320); -1 is no belief."""
+    if epoch < 0 or epoch == partition.leader_epoch:
+        return
+    if epoch < partition.leader_epoch:
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
+    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} has not begun")
+
+
+class Lookups:
+    """Looks into the logs of partitions that this node leads."""
+
+    def __init__(self, partitions: PartitionTable, blocking: Blocking, decompressed_bytes_max: int) -> None:
+        self._partitions = partitions
+        self._blocking = blocking
+        self._decompressed_bytes_max = decompressed_bytes_max
+
+    # ---- offsets by time ------------------------------------------------------------------------
+
+    async def find_offset(
+        self, topic: str, index: int, timestamp: int, current_leader_epoch: int = NO_LEADER_EPOCH
+    ) -> tuple[Offset, int, LeaderEpoch]:
+        """Offset, time and epoch of what a timestamp, or one of the questions, asks for; -1 each for nothing.
+
+        With an offset goes the epoch of the leader that wrote the batch there, not of the one that answers: a reader
+        that begins at that offset has it checked after every change of leaders (KIP-320), and would not notice, with a
+        larger one, that its place in the log was written anew. Where no batch is yet, the leader that answers will
+        write it. Raises `ApiError`, and what storage and records raise.
+        """
+        partition = self._partitions.by_name(topic, index)
+        check_leader_epoch(partition, current_leader_epoch)
+        partition.check_readable()
+        offset, found_ms = await self._find(partition, timestamp)
+        return offset, found_ms, await self._epoch_at(partition, timestamp, offset)
+
+    async def _find(self, partition: Partition, timestamp: int) -> tuple[Offset, int]:
+        if timestamp == LATEST:
+            # Everything that was acknowledged before the question came is below the answer.
+            await durable(partition.confirm_leadership, "the end of the log")
+            return partition.high_watermark, -1
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return partition.start_offset, -1
+        if timestamp == LATEST_TIERED:
+            return _NOTHING
+        if timestamp == MAX_TIMESTAMP:
+            return await self.max_time(partition) or _NOTHING
+        if timestamp < 0:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} is neither a time nor a known question")
+        return await self.offset_at_time(partition, timestamp) or _NOTHING
+
+    async def _epoch_at(self, partition: Partition, timestamp: int, offset: Offset) -> LeaderEpoch:
+        """Who wrote what is at the offset that was found, if any was."""
+        if offset < 0:
+            return NO_LEADER_EPOCH
+        log = partition.log
+        if timestamp == LATEST or offset >= log.end_offset:
+            return partition.leader_epoch
+        # The epochs of sealed segments may have to be read from their index files. Where retention is quicker, what was
+        # found is gone: the answer is -1 then, and the reader hears of it when it fetches.
+        return await self._blocking(lambda: log.epoch_at(offset))
+
+    async def offset_at_time(self, partition: Partition, timestamp: int) -> tuple[Offset, int] | None:
+        """Offset and time of the first visible record that is not older than `timestamp`."""
+        searched, up_to, start = partition.log, partition.high_watermark, partition.start_offset
+
+        def search() -> tuple[Offset, int] | None:
+            batch = searched.batch_at_time(timestamp, up_to)
+            if batch is None:
+                return None
+            found = find_timestamp(batch.data, timestamp, self._decompressed_bytes_max)
+            if found is None or found[0] >= start:
+                return found
+            return start, found[1]
+
+        return await self._blocking(search)
+
+    async def max_time(self, partition: Partition) -> tuple[Offset, int] | None:
+        """Offset and time of the newest record by timestamp."""
+        searched, up_to = partition.log, partition.high_watermark
+
+        def search() -> tuple[Offset, int] | None:
+            latest = searched.latest_time(up_to)
+            if latest.base_offset < 0:
+                return None
+            batch = searched.batch_at_time(latest.timestamp, up_to)
+            if batch is None:
+                return None
+            return find_timestamp(batch.data, latest.timestamp, self._decompressed_bytes_max)
+
+        return await self._blocking(search)
+
+    # ---- epochs ---------------------------------------------------------------------------------
+
+    async def end_of_epoch(
+        self, topic: str, index: int, epoch: LeaderEpoch, current_leader_epoch: int = NO_LEADER_EPOCH
+    ) -> tuple[LeaderEpoch, Offset]:
+        """The epoch, or the last before it that the log knows, and where it ended; -1 each for one that has not begun.
+
+        The epoch under way ends, for a reader, at the high watermark.
+        """
+        partition = self._partitions.by_name(topic, index)
+        partition.check_readable()
+        check_leader_epoch(partition, current_leader_epoch)
+        if epoch < 0 or epoch > partition.leader_epoch:
+            return _NO_END
+        visible = partition.high_watermark
+        if epoch == partition.leader_epoch:
+            return epoch, visible
+        # The epochs of sealed segments may have to be read from their index files.
+        found, end_offset = await self._blocking(lambda: partition.log.end_of_epoch(epoch))
+        return found, min(end_offset, visible)
+
+    # ---- the start of a log ---------------------------------------------------------------------
+
+    async def move_start(self, topic: str, index: int, before: int) -> Offset:
+        """Remove the records below `before`, or all for `HIGH_WATERMARK`; where the partition starts then.
+
+        An offset below the start changes nothing and is no error. Raises `ApiError`.
+        """
+        check_not_internal(topic)
+        partition = self._partitions.by_name(topic, index)
+        partition.check_serving()
+        visible = partition.high_watermark
+        if before == HIGH_WATERMARK:
+            before = visible
+        if not 0 <= before <= visible:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is not within 0 to {visible}")
+        if before <= partition.start_offset:
+            return partition.start_offset
+        return await self.delete_records(partition, Offset(before))
+
+    async def delete_records(self, partition: Partition, before: Offset) -> Offset:
+        """Remove the records below `before` on all replicas; the new start of the log. Raises `ApiError`."""
+        await durable(lambda done: partition.trim(before, done), f"the deletion of records of {partition!r}")
+        return partition.start_offset

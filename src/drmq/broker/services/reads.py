@@ -1,0 +1,397 @@
+"""Reading from partitions on this node, now or when there is something to read.
+
+The hot path of consuming. A partition's result is one read of the log, whole batches as they were stored; the read
+comes from the page cache on the event loop, and from a thread when the cache does not have it. A `Read` that finds
+less than it wants parks: it watches its partitions and is woken when enough has become visible, or when its time is up.
+Nothing polls and no thread waits.
+
+Rules that clients notice: an offset inside a batch gets the whole batch; the first batch is read whole even if it
+exceeds every limit, or the consumer could never get past it; an offset between the high watermark and the log's end is
+not out of range, there is just nothing to see yet.
+
+A client that says its rack reads near it (KIP-392): the leader names a replica there that keeps up, and the client
+goes on with that one. A follower shows what it knows to be committed. It may be a little behind, so an offset that it
+has not reached is not out of range there; what it does not have any more, or cannot vouch for, is the leader's to
+answer. Just after its start a follower has not heard yet what is committed, and says nothing about any offset: a client
+waits for that, or is told OFFSET_NOT_AVAILABLE and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from drmq.broker.partitions.partition import Partition
+from drmq.broker.services.lookups import check_leader_epoch
+from drmq.model import ApiError, ErrorCode, Offset, TopicId
+from drmq.storage import LogCorrupt, OffsetOutOfRange, StorageError
+
+if TYPE_CHECKING:
+    from drmq.broker.broker import Broker
+
+Buffer = bytes | bytearray | memoryview
+
+log = logging.getLogger("drmq.broker")
+
+NO_REPLICA = -1
+UNKNOWN = -1
+"""A high watermark, and a mark of a partition that has none to tell."""
+MISDIRECTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""Codes after which a client looks for another leader."""
+_PARKED_PARTITIONS_MAX = 500_000
+"""Partitions that all parked reads together may name; past it a read is answered with what there is."""
+
+
+class NotCached(Exception):
+    """A read would have to wait for the disk."""
+
+
+class Wanted(Protocol):
+    """One partition of a read. A door may hand in its own class."""
+
+    @property
+    def topic(self) -> str | bytes:
+        """Its name, or its id."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def current_leader_epoch(self) -> int:
+        """Which the client believes to be under way; -1 for no belief."""
+
+    @property
+    def fetch_offset(self) -> int: ...
+
+    @property
+    def max_bytes(self) -> int: ...
+
+
+class WantedPartition(NamedTuple):
+    """The plain form of `Wanted`."""
+
+    topic: str | bytes
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+
+
+class ReadLimits(NamedTuple):
+    """How long a read may wait, and for what."""
+
+    max_wait_ms: int = 0
+    min_bytes: int = 1
+    rack: str = ""
+    """Where the reader is; empty where it does not say."""
+
+
+AT_ONCE = ReadLimits()
+
+
+class ReadResult(NamedTuple):
+    """What one partition has to offer."""
+
+    error: ErrorCode
+    high_watermark: int = UNKNOWN
+    start_offset: int = UNKNOWN
+    data: Buffer = b""
+    """Whole batches."""
+    nearer_replica: int = NO_REPLICA
+
+
+class Reader(Protocol):
+    """Whoever waits for a read. Called on the event loop, but for `room`."""
+
+    def room(self) -> int:
+        """How many bytes the reader takes now. Called on any thread."""
+
+    def on_parked(self, read: Read) -> None:
+        """The read waits. `drop` ends it without a result."""
+
+    def on_unparked(self, read: Read) -> None:
+        """The read waits no longer."""
+
+    def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
+        """The results in the order of what was wanted, and whether another node leads one of the partitions."""
+
+    def on_bug(self, error: BaseException) -> None:
+        """The read failed in a way that nobody foresaw."""
+
+
+class Reads:
+    """What all reads of a node share."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.parked_partitions = 0
+        """Partitions that parked reads name."""
+
+    def start(self, reader: Reader, wanted: Sequence[Wanted], limits: ReadLimits) -> None:
+        """Read now, or park. `reader` hears of it."""
+        Read(self, reader, wanted, limits).start()
+
+    async def read(
+        self, wanted: Sequence[Wanted], limits: ReadLimits = AT_ONCE, max_bytes: int | None = None
+    ) -> list[ReadResult]:
+        """The results, once there are some, for whoever waits in a coroutine."""
+        reader = _Waiting(self.broker.options.fetch_bytes_max if max_bytes is None else max_bytes)
+        self.start(reader, wanted, limits)
+        try:
+            return await reader.results
+        finally:
+            if reader.parked is not None:
+                reader.parked.drop()
+
+    def on_storage_error(self, partition: Partition, error: StorageError) -> None:
+        """A read found damage. May be called on any thread."""
+        log.error("%r: %s", partition, error, extra={"repeat_key": f"damage in {partition!r}"})
+        self.broker.host.call_on_loop(partition.on_damage)
+
+
+class _Waiting:
+    """A reader in a coroutine. Implements `Reader`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.results: asyncio.Future[list[ReadResult]] = asyncio.get_running_loop().create_future()
+        self.parked: Read | None = None
+        self._bytes_max = bytes_max
+
+    def room(self) -> int:
+        return self._bytes_max
+
+    def on_parked(self, read: Read) -> None:
+        self.parked = read
+
+    def on_unparked(self, read: Read) -> None:
+        self.parked = None
+
+    def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
+        if not self.results.done():
+            self.results.set_result(results)
+
+    def on_bug(self, error: BaseException) -> None:
+        if not self.results.done():
+            self.results.set_exception(error)
+
+
+class Read:
+    """One read from its beginning to its results. Implements `partition.ProgressWatcher`."""
+
+    __slots__ = (
+        "_entries",
+        "_is_misdirected",
+        "_limits",
+        "_marks",
+        "_missing_bytes",
+        "_reader",
+        "_reads",
+        "_timer",
+        "_wanted",
+    )
+
+    def __init__(self, reads: Reads, reader: Reader, wanted: Sequence[Wanted], limits: ReadLimits) -> None:
+        self._reads = reads
+        self._reader = reader
+        self._wanted = wanted
+        self._limits = limits
+        self._entries: list[tuple[Wanted, Partition | ApiError]] = []
+        self._marks: dict[Partition, int] = {}
+        self._missing_bytes = 0
+        self._is_misdirected = False
+        """Whether another node leads one of the partitions."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Answer at once if there is enough, an error, or no time to wait; else park."""
+        table = self._reads.broker.partitions
+        for entry in self._wanted:
+            topic = entry.topic
+            try:
+                if isinstance(topic, str):
+                    partition = table.by_name(topic, entry.partition)
+                else:
+                    partition = table.by_id(TopicId(topic), entry.partition)
+                check_leader_epoch(partition, entry.current_leader_epoch)
+                if not self._may_read(partition):
+                    partition.check_serving()
+            except ApiError as error:
+                self._entries.append((entry, error))
+            else:
+                self._entries.append((entry, partition))
+        try:
+            results, size, urgent = self._read(cached_only=True)
+        except NotCached:
+            self._read_from_disk()
+            return
+        wait_ms, min_bytes, _ = self._limits
+        if urgent or size >= min_bytes or not self._entries or wait_ms <= 0 or not self._may_park():
+            self._reader.on_results(results, self._is_misdirected)
+            return
+        self._park(min_bytes - size, wait_ms)
+
+    # ---- waiting --------------------------------------------------------------------------------
+
+    def _may_park(self) -> bool:
+        """Whether there is room for one more read that waits, of so many partitions."""
+        return self._reads.parked_partitions + len(self._entries) <= _PARKED_PARTITIONS_MAX
+
+    def _park(self, missing_bytes: int, wait_ms: int) -> None:
+        self._missing_bytes = missing_bytes
+        for _, partition in self._entries:
+            if isinstance(partition, Partition):
+                is_known = partition.is_leader or partition.knows_high_watermark
+                self._marks[partition] = partition.committed_bytes if is_known else UNKNOWN
+                partition.watch(self)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
+        self._reads.parked_partitions += len(self._entries)
+        self._reader.on_parked(self)
+
+    def on_progress(self, partition: Partition) -> None:
+        """More of a partition is visible, or it is gone."""
+        mark = self._marks.get(partition)
+        if mark is None:
+            return
+        if mark == UNKNOWN and partition.knows_high_watermark:
+            # How many bytes that made visible was not counted: they were in the log before this node began.
+            self.finish()
+            return
+        self._missing_bytes -= partition.committed_bytes - mark
+        self._marks[partition] = partition.committed_bytes
+        if self._missing_bytes <= 0 or partition.failure is not None or not self._may_read(partition):
+            self.finish()
+
+    def finish(self) -> None:
+        """Stop waiting and answer with what there is."""
+        self.drop()
+        try:
+            results, _, _ = self._read(cached_only=True)
+            self._reader.on_results(results, self._is_misdirected)
+        except NotCached:
+            self._read_from_disk()
+        except Exception as error:  # noqa: BLE001  # called by a timer, or among others that wait for the same disk
+            self._reader.on_bug(error)
+
+    def drop(self) -> None:
+        """Stop waiting."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        for partition in self._marks:
+            partition.unwatch(self)
+        self._marks.clear()
+        self._reads.parked_partitions -= len(self._entries)
+        self._reader.on_unparked(self)
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def _read(self, *, cached_only: bool) -> tuple[list[ReadResult], int, bool]:
+        """Results, their size in bytes, and whether one of them sends the client elsewhere. May run on any thread."""
+        left = self._reader.room()
+        results: list[ReadResult] = []
+        total = 0
+        urgent = False
+        for entry, partition in self._entries:
+            if isinstance(partition, ApiError):
+                result = ReadResult(partition.code)
+            else:
+                result = self._read_one(entry, partition, left, cached_only)
+            size = len(result.data)
+            left -= size
+            total += size
+            code = result.error
+            if code is ErrorCode.OFFSET_NOT_AVAILABLE:
+                # It is about to be: worth a wait.
+                pass
+            elif code is not ErrorCode.NONE:
+                urgent = True
+                self._is_misdirected = self._is_misdirected or code in MISDIRECTED
+            elif result.nearer_replica != NO_REPLICA:
+                urgent = True
+            results.append(result)
+        return results, total, urgent
+
+    def _read_one(self, entry: Wanted, partition: Partition, left: int, cached_only: bool) -> ReadResult:
+        visible = partition.high_watermark
+        offset = Offset(entry.fetch_offset)
+        if partition.is_closed:
+            return _failed(_gone(entry), partition)
+        if not self._may_read(partition):
+            code = ErrorCode.KAFKA_STORAGE_ERROR if partition.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return _failed(code, partition)
+        data: Buffer = b""
+        nearer = NO_REPLICA
+        try:
+            if not partition.is_leader:
+                if offset < partition.start_offset:
+                    return _failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
+                if not partition.knows_high_watermark:
+                    return ReadResult(ErrorCode.OFFSET_NOT_AVAILABLE)
+            elif not partition.start_offset <= offset <= partition.next_offset:
+                raise OffsetOutOfRange(offset, partition.start_offset, partition.next_offset)
+            elif self._limits.rack:
+                nearer = self._nearer_replica(partition)
+            if nearer == NO_REPLICA and left > 0 and offset < visible:
+                found = partition.log.read(offset, min(left, entry.max_bytes), visible, cached_only)
+                if found is None:
+                    raise NotCached
+                data = found
+        except OffsetOutOfRange:
+            # A follower may have removed it meanwhile, or not have it yet: only the leader knows that it is not there.
+            code = ErrorCode.OFFSET_OUT_OF_RANGE if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return _failed(code, partition)
+        except LogCorrupt as error:
+            self._reads.on_storage_error(partition, error)
+            return _failed(ErrorCode.KAFKA_STORAGE_ERROR, partition)
+        except StorageError:
+            # The log was closed under us: its topic has just been deleted.
+            return _failed(_gone(entry), partition)
+        return ReadResult(ErrorCode.NONE, visible, partition.start_offset, data, nearer)
+
+    def _may_read(self, partition: Partition) -> bool:
+        """Whether this replica may answer: the leader, or for a client of its rack a follower that hears its leader."""
+        if partition.may_read:
+            return True
+        rack = self._reads.broker.cluster.rack
+        return (
+            rack is not None
+            and self._limits.rack == rack
+            and partition.failure is None
+            and partition.leader is not None
+            and not partition.is_leader
+        )
+
+    def _nearer_replica(self, partition: Partition) -> int:
+        """A replica in the client's rack, where the leader is in another one and the replica keeps up."""
+        broker, rack = self._reads.broker, self._limits.rack
+        if rack == broker.cluster.rack:
+            return NO_REPLICA
+        near = broker.services.cluster.replica_in_rack(rack, partition.in_sync, partition.index)
+        return NO_REPLICA if near is None else near
+
+    def _read_from_disk(self) -> None:
+        """The page cache does not have it: read on a thread, and answer from there."""
+        future = asyncio.ensure_future(self._reads.broker.blocking(lambda: self._read(cached_only=False)))
+        future.add_done_callback(self._on_read)
+
+    def _on_read(self, future: asyncio.Future[tuple[list[ReadResult], int, bool]]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            # No answer would leave the client waiting for its own time-out.
+            self._reader.on_bug(error)
+            return
+        self._reader.on_results(future.result()[0], self._is_misdirected)
+
+
+def _gone(entry: Wanted) -> ErrorCode:
+    """What a client hears of a topic that was deleted under its request."""
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(entry.topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def _failed(code: ErrorCode, partition: Partition) -> ReadResult:
+    return ReadResult(code, partition.high_watermark, partition.start_offset)

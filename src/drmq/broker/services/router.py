@@ -1,0 +1,342 @@
+"""The router: from any node to the leader of any partition, the coordinator of any group, and the controller.
+
+It finds the node by what leaders have announced, and acts here or asks that node over the peer network. Leaders change
+while one is asked, so there is one retry policy (`Router.retry`):
+
+- what was refused because of who leads, and has changed nothing, is tried again after a short pause, until the
+  deadline;
+- what was sent and not answered (`OutcomeOpen`) may have been done. It is tried again only where doing it twice is
+  the same as doing it once: reads, and appends of idempotent producers;
+- any other refusal is final.
+
+What acts for a client carries its `Caller`, and passes the gate of the node that carries it out. Nodes of the first
+peer protocol version understand neither callers nor routed appends and reads; `carries_caller` says which form a node
+gets. On receipt both forms are understood.
+
+Appends and reads where only the leader answers (Produce, Fetch) do not come through here: see `appends` and `reads`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from struct import Struct, error
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from drmq.broker.cluster.membership import Buffer, OutcomeOpen, Request
+from drmq.broker.services.appends import ACKS_ALL, Appends
+from drmq.broker.services.caller import Caller, unknown_caller, unwrap, wrap
+from drmq.broker.services.cluster_view import check_partition
+from drmq.broker.services.gate import Gate, Operation, on_topic, refusal, single
+from drmq.broker.services.reads import ReadResult, Reads, WantedPartition
+from drmq.catalog import Topic
+from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId, Offset, TopicId
+from drmq.model.names import CONSUMER_OFFSETS
+from drmq.records import HEADER_SIZE, read_header
+from drmq.transport.peers import NO_LEADER
+
+if TYPE_CHECKING:
+    from drmq.broker.broker import Broker
+
+log = logging.getLogger("drmq.broker")
+
+T = TypeVar("T")
+
+CALLERS_FROM: Final = 2
+"""The first version of the peer protocol in which requests for clients carry their caller."""
+REQUEST_TIMEOUT_S: Final = 30.0
+"""How long another node is waited for, where the caller gives no deadline of its own."""
+RETRY_PAUSE_S: Final = 0.05
+"""Between two attempts. Most elections take a second."""
+RETRIED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Refusals of the moment. What was refused with one of these was not done."""
+
+_APPEND = Struct(">16sii")
+_APPENDED = Struct(">hq")
+_READ = Struct(">16siqi")
+_RESULT = Struct(">qq")
+
+ClientHandler = Callable[[Caller | None, memoryview], Awaitable[Sequence[Buffer]]]
+"""Carries out what another node asks for a client; the caller is None from a node of the first version."""
+
+
+class _Place(NamedTuple):
+    """A partition of a topic that is in the catalog."""
+
+    topic: Topic
+    group: GroupId
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}-{self.group.partition}"
+
+
+class Router:
+    """Reaches leaders, coordinators and the controller. Lives on the event loop."""
+
+    def __init__(self, broker: Broker, gate: Callable[[], Gate], appends: Appends, reads: Reads) -> None:
+        self._broker = broker
+        self._gate = gate
+        self._appends = appends
+        self._reads = reads
+        self.serve_forwarded: ClientHandler
+        """Carries out a client's request, as it came, that another node has passed on; set by the Kafka door."""
+
+    # ---- the retry policy -----------------------------------------------------------------------
+
+    async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float, *, may_repeat: bool = False) -> T:
+        """Attempt it until it succeeds or fails for good; no attempt begins after `timeout_s`. Raises `ApiError`.
+
+        `may_repeat` says that it can be done twice without harm.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            try:
+                return await attempt()
+            except ApiError as refused:
+                is_open = isinstance(refused, OutcomeOpen)
+                if not (may_repeat if is_open else refused.code in RETRIED):
+                    raise
+                if loop.time() + RETRY_PAUSE_S >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    # ---- partitions -----------------------------------------------------------------------------
+
+    async def append(
+        self, caller: Caller, topic: str, index: int, batch: Buffer, *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Offset:
+        """Append a batch to a partition, wherever it is led; its first offset, once a majority has it.
+
+        Raises `ApiError`. It is an `OutcomeOpen` where the batch may be in the log, or come to be.
+        """
+        place = self._place(topic, index)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        data = bytes(batch)
+        is_idempotent = len(data) >= HEADER_SIZE and read_header(data).producer_id >= 0
+
+        async def attempt() -> Offset:
+            left_s = self._left_s(deadline)
+            leader = self._leader_of(place)
+            if leader == self._broker.node_id:
+                return await self._append(caller, place, bytearray(data), left_s)
+            head = _APPEND.pack(*place.group, round(left_s * 1000))
+            answer = await self._ask(leader, Request.APPEND, caller, head + data, left_s)
+            code, offset = _APPENDED.unpack(answer)
+            if code != ErrorCode.NONE:
+                raise _open_append(place, ErrorCode(code))
+            return Offset(offset)
+
+        return await self.retry(attempt, timeout_s, may_repeat=is_idempotent)
+
+    async def read(
+        self,
+        caller: Caller,
+        topic: str,
+        index: int,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> ReadResult:
+        """Whole batches from the one that contains `offset`, of a partition that is led anywhere. Raises `ApiError`."""
+        place = self._place(topic, index)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+
+        async def attempt() -> ReadResult:
+            left_s = self._left_s(deadline)
+            leader = self._leader_of(place)
+            if leader == self._broker.node_id:
+                return await self._read(caller, place, offset, max_bytes)
+            body = _READ.pack(*place.group, offset, max_bytes)
+            answer = memoryview(await self._ask(leader, Request.READ, caller, body, left_s))
+            high_watermark, start_offset = _RESULT.unpack_from(answer)
+            return ReadResult(ErrorCode.NONE, high_watermark, start_offset, answer[_RESULT.size :])
+
+        return await self.retry(attempt, timeout_s, may_repeat=True)
+
+    def _left_s(self, deadline: float) -> float:
+        left_s = deadline - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the deadline has passed")
+        return left_s
+
+    def _place(self, topic: str, index: int) -> _Place:
+        known = self._broker.metadata.committed_catalog.topic(topic)
+        check_partition(known, index)
+        return _Place(known, GroupId(known.topic_id, index))
+
+    def _leader_of(self, place: _Place) -> NodeId:
+        notice = self._broker.host.leaders.get(place.group)
+        if notice is None or not self._broker.services.cluster.may_lead(notice):
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{place} has no leader at the moment")
+        return notice.leader
+
+    async def _ask(self, node_id: NodeId, kind: Request, caller: Caller, body: bytes, timeout_s: float) -> bytes:
+        if not self.carries_caller(node_id):
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"node {node_id} runs an older version, which takes no {kind.name} from other nodes; upgrade it",
+            )
+        try:
+            return await self._broker.membership.ask(
+                node_id, kind, wrap(caller, body), timeout_s, ErrorCode.LEADER_NOT_AVAILABLE
+            )
+        except OutcomeOpen as unanswered:
+            raise OutcomeOpen(ErrorCode.REQUEST_TIMED_OUT, unanswered.message) from unanswered
+
+    # ---- at the leader --------------------------------------------------------------------------
+
+    async def _append(self, caller: Caller, place: _Place, batch: bytearray, timeout_s: float) -> Offset:
+        """Append here. Raises `ApiError`, which is an `OutcomeOpen` once the batch is in the log."""
+        self._admit(caller, Request.APPEND, Operation.WRITE, place, len(batch))
+        partition = self._appends.find(place.group.topic_id, place.group.partition)
+        appended = self._appends.append(partition, memoryview(batch), ACKS_ALL)
+        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self._appends.when_safe(
+            partition, appended, ACKS_ALL, lambda code: None if done.done() else done.set_result(code)
+        )
+        try:
+            code = await asyncio.wait_for(done, timeout_s)
+        except TimeoutError:
+            code = ErrorCode.REQUEST_TIMED_OUT
+        if code is not ErrorCode.NONE:
+            raise _open_append(place, code)
+        return appended.base_offset
+
+    async def _read(self, caller: Caller, place: _Place, offset: Offset, max_bytes: int) -> ReadResult:
+        self._admit(caller, Request.READ, Operation.READ, place, 0)
+        wanted = WantedPartition(place.group.topic_id, place.group.partition, offset, max_bytes)
+        [result] = await self._reads.read([wanted], max_bytes=max_bytes)
+        if result.error is not ErrorCode.NONE:
+            raise ApiError(result.error, f"{place} was not read from offset {offset}: {result.error.name}")
+        return result
+
+    def _admit(self, caller: Caller, kind: Request, operation: Operation, place: _Place, cost_bytes: int) -> None:
+        needed = on_topic(operation, place.topic.name)
+        admission = self._gate().admit(caller, kind.name, cost_bytes, single, needed)
+        if needed in admission.refused:
+            raise refusal(caller, needed)
+
+    async def serve_append(self, caller: Caller | None, payload: memoryview) -> Sequence[Buffer]:
+        """Append a batch for a client of another node."""
+        topic_id, index, timeout_ms = _unpack(_APPEND, payload)
+        batch = bytearray(payload[_APPEND.size :])
+        try:
+            place = self._place_by_id(TopicId(topic_id), index)
+            offset = await self._append(caller or unknown_caller(), place, batch, timeout_ms / 1000)
+        except OutcomeOpen as failed:
+            # Told in the answer: a refusal would say that nothing was changed.
+            return (_APPENDED.pack(failed.code, -1),)
+        return (_APPENDED.pack(ErrorCode.NONE, offset),)
+
+    async def serve_read(self, caller: Caller | None, payload: memoryview) -> Sequence[Buffer]:
+        """Read for a client of another node."""
+        topic_id, index, offset, max_bytes = _unpack(_READ, payload)
+        place = self._place_by_id(TopicId(topic_id), index)
+        result = await self._read(caller or unknown_caller(), place, Offset(offset), max_bytes)
+        return (_RESULT.pack(result.high_watermark, result.start_offset), result.data)
+
+    def _place_by_id(self, topic_id: TopicId, index: int) -> _Place:
+        known = self._broker.metadata.committed_catalog.topic_by_id(topic_id)
+        check_partition(known, index)
+        return _Place(known, GroupId(topic_id, index))
+
+    # ---- coordinators ---------------------------------------------------------------------------
+
+    async def ask_coordinator(self, caller: Caller, group_id: str, frame: Buffer) -> memoryview:
+        """Have the coordinator of a group, on another node, carry out a client's request. Raises `ApiError`."""
+        broker = self._broker
+        offsets = broker.catalog.topics.get(CONSUMER_OFFSETS)
+        group = None if offsets is None else GroupId(offsets.topic_id, broker.groups.index_of(group_id))
+        notice = None if group is None else broker.host.leaders.get(group)
+        if notice is None or notice.leader in (broker.node_id, NO_LEADER):
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no other node coordinates group {group_id}")
+        answer = await broker.membership.ask(
+            notice.leader,
+            Request.COORDINATE,
+            self._for_client(notice.leader, caller, frame),
+            REQUEST_TIMEOUT_S,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        )
+        return memoryview(answer)
+
+    async def _serve_coordinate(self, caller: Caller | None, frame: memoryview) -> Sequence[Buffer]:
+        return await self.serve_forwarded(caller, frame)
+
+    # ---- the controller -------------------------------------------------------------------------
+
+    async def forward(self, caller: Caller, frame: Buffer) -> memoryview:
+        """Have the controller carry out a client's request; its answer, once this node knows what it knows."""
+        answer = await self.ask_controller(Request.FORWARD, caller, frame)
+        await self.caught_up(Offset(int.from_bytes(answer[:8], "big")))
+        return memoryview(answer)[8:]
+
+    async def ask_controller(self, kind: Request, caller: Caller, request: Buffer) -> bytes:
+        """Ask the controller, on another node, for a client. Raises `ApiError`."""
+        controller = self._broker.metadata.controller
+        payload = (request,) if controller is None else self._for_client(controller, caller, request)
+        return await self._broker.membership.ask_controller(kind, payload, REQUEST_TIMEOUT_S)
+
+    async def _serve_forward(self, caller: Caller | None, frame: memoryview) -> Sequence[Buffer]:
+        metadata = self._broker.metadata
+        metadata.check_controller()
+        answer = await self.serve_forwarded(caller, frame)
+        return (metadata.next_offset.to_bytes(8, "big"), *answer)
+
+    async def caught_up(self, offset: Offset) -> None:
+        """Wait until this node has applied the metadata log up to `offset`; a while at most."""
+        for _ in range(500):
+            if self._broker.metadata.applied_offset >= offset:
+                return
+            await asyncio.sleep(0.004)
+
+    # ---- requests for clients, between nodes ----------------------------------------------------
+
+    def carries_caller(self, node_id: NodeId) -> bool:
+        """Whether a node understands requests that carry their caller."""
+        version_of = getattr(self._broker.network, "protocol_version", None)
+        return version_of is not None and (version_of(node_id) or 1) >= CALLERS_FROM
+
+    def _for_client(self, node_id: NodeId, caller: Caller, request: Buffer) -> tuple[Buffer, ...]:
+        return wrap(caller, request) if self.carries_caller(node_id) else (request,)
+
+    def client_requests(self) -> dict[Request, ClientHandler]:
+        """What other nodes ask for their clients. Each of these passes the gate of this node."""
+        return {
+            Request.FORWARD: self._serve_forward,
+            Request.COORDINATE: self._serve_coordinate,
+            Request.APPEND: self.serve_append,
+            Request.READ: self.serve_read,
+        }
+
+
+def serving(handler: ClientHandler) -> Callable[[NodeId, memoryview], Awaitable[Sequence[Buffer]]]:
+    """The handler of a request that another node sends for a client: takes the caller off first."""
+
+    def serve(peer: NodeId, payload: memoryview) -> Awaitable[Sequence[Buffer]]:
+        return handler(*unwrap(payload))
+
+    return serve
+
+
+def _open_append(place: _Place, code: ErrorCode) -> OutcomeOpen:
+    return OutcomeOpen(code, f"a batch for {place} was appended, and is not known to be safe: {code.name}")
+
+
+def _unpack(layout: Struct, payload: memoryview) -> tuple[Any, ...]:
+    try:
+        return layout.unpack_from(payload)
+    except error as problem:
+        raise DrmqError(f"a request of {len(payload)} bytes: {problem}") from problem

@@ -1,0 +1,51 @@
+"""The set of services that every door uses, built once for a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drmq.broker.cluster.membership import Request
+from drmq.broker.services.appends import Appends
+from drmq.broker.services.cluster_view import ClusterView
+from drmq.broker.services.elections import Elections
+from drmq.broker.services.gate import OPEN, Gate
+from drmq.broker.services.groups import GroupService
+from drmq.broker.services.lookups import Lookups
+from drmq.broker.services.producer_ids import ProducerIds
+from drmq.broker.services.reads import Reads
+from drmq.broker.services.router import ClientHandler, Router
+from drmq.broker.services.topic_creation import TopicCreation
+
+if TYPE_CHECKING:
+    from drmq.broker.broker import Broker
+
+
+class Services:
+    """What doors call, and the gate before it. Owned by the broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.gate: Gate = OPEN
+        """Checks every request. May be replaced before the first door opens."""
+        self.cluster = ClusterView(broker)
+        self.topics = broker.topics
+        self.groups = GroupService(broker.groups, broker.host, broker.node_id)
+        self.appends = Appends(broker.partitions, broker.writer, broker.clock, broker.options)
+        self.reads = Reads(broker)
+        self.lookups = Lookups(broker.partitions, broker.blocking, broker.options.decompressed_bytes_max)
+        self.elections = Elections(self.cluster, broker.host, broker.elect)
+        self.producer_ids = ProducerIds(broker.metadata, broker.membership)
+        self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
+        self.topic_creation = TopicCreation(
+            broker.node_id,
+            broker.metadata,
+            broker.topics,
+            broker.internal_topics,
+            broker.options,
+            self.router,
+            lambda: self.gate,
+            broker.new_topic_id,
+        )
+
+    def client_requests(self) -> dict[Request, ClientHandler]:
+        """What other nodes ask for their clients; each of these passes the gate."""
+        return {**self.router.client_requests(), Request.AUTO_CREATE: self.topic_creation.serve}

@@ -1,0 +1,173 @@
+"""What each API needs permission for, in one table.
+
+A request needs permissions as a whole (a group, the cluster), or one for each entry of a list (topics, groups,
+resources); an entry without its permission is refused by itself and the others are carried out. The rules are those of
+Apache Kafka. Where Kafka accepts one of two permissions (CREATE on the topic or on the cluster), the narrower one is
+named here, and the check may take the wider for it.
+
+Requests for everything there is (Metadata without names) need none: their handlers leave out what the caller may not
+see (`Context.may`).
+
+Not here, and what it costs: OffsetFetch asks for the group, and not for each topic in it as well, so who may describe
+a group sees how far it has read any topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from drmq.broker.services.cluster_view import ClusterView
+from drmq.broker.services.gate import Operation, Permission, ResourceType, on_cluster, on_group, on_topic
+from drmq.kafka.config_resources import ResourceType as ConfigResourceType
+from drmq.wire import ApiKey
+
+Each = Callable[[ClusterView, Any], Permission | None]
+Whole = Callable[[Any], Iterable[Permission]]
+
+
+def _none(request: Any) -> Iterable[Permission]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the requests of one API need."""
+
+    whole: Whole = _none
+    """Permissions without which nothing of the request is done."""
+    lists: tuple[str, ...] = ()
+    """The lists of the request whose entries need a permission each."""
+    each: Each = lambda view, entry: None
+    """The permission of an entry; None for one that nothing is known of, such as an unknown id."""
+
+    def needs(self, view: ClusterView, request: Any) -> Iterator[Permission]:
+        """All permissions that a request needs."""
+        yield from self.whole(request)
+        for entry in self._entries(request):
+            permission = self.each(view, entry)
+            if permission is not None:
+                yield permission
+
+    def split(self, view: ClusterView, request: Any, refused: frozenset[Permission]) -> tuple[Any, Any]:
+        """The request with the entries that are allowed, and with those that are not; None where there are none.
+
+        A request that is refused as a whole is in the second place.
+        """
+        if any(permission in refused for permission in self.whole(request)):
+            return None, request
+        kept, dropped = {}, {}
+        for name in self.lists:
+            entries = getattr(request, name) or ()
+            kept[name] = [entry for entry in entries if self.each(view, entry) not in refused]
+            dropped[name] = [entry for entry in entries if self.each(view, entry) in refused]
+        if not any(dropped.values()):
+            return request, None
+        return (replace(request, **kept) if any(kept.values()) else None), replace(request, **dropped)
+
+    def refused_whole(self, request: Any, refused: frozenset[Permission]) -> Permission | None:
+        """The permission for which a request is refused as a whole, if it is."""
+        return next((permission for permission in self.whole(request) if permission in refused), None)
+
+    def _entries(self, request: Any) -> Iterator[Any]:
+        for name in self.lists:
+            yield from getattr(request, name) or ()
+
+
+# ---- the words of the table -------------------------------------------------------------------------
+
+
+def _topics(operation: Operation, name: str = "name", lists: tuple[str, ...] = ("topics",)) -> Rule:
+    """A permission for each topic, which an entry gives by name, or by id, or which it is."""
+
+    def each(view: ClusterView, entry: Any) -> Permission | None:
+        topic = entry if isinstance(entry, str) else getattr(entry, name)
+        known = view.name_of(topic or getattr(entry, "topic_id", b""))
+        return None if known is None else on_topic(operation, known)
+
+    return Rule(lists=lists, each=each)
+
+
+def _group(operation: Operation) -> Rule:
+    return Rule(whole=lambda request: (on_group(operation, request.group_id),))
+
+
+def _groups(operation: Operation, name: str) -> Rule:
+    return Rule(lists=(name,), each=lambda view, entry: on_group(operation, entry))
+
+
+def _cluster(operation: Operation) -> Rule:
+    return Rule(whole=lambda request: (on_cluster(operation),))
+
+
+def _resources(operation: Operation) -> Rule:
+    """A permission for each resource that has settings: a topic, or the cluster for all others."""
+
+    def each(view: ClusterView, entry: Any) -> Permission:
+        if entry.resource_type == ConfigResourceType.TOPIC:
+            return on_topic(operation, entry.resource_name)
+        return on_cluster(operation)
+
+    return Rule(lists=("resources",), each=each)
+
+
+def _coordinators(request: Any) -> Iterable[Permission]:
+    return () if request.coordinator_keys else (_of_key(request.key_type, request.key),)
+
+
+def _of_key(key_type: int, key: str) -> Permission:
+    return Permission(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID if key_type == 1 else ResourceType.GROUP, key)
+
+
+def _producer(request: Any) -> Iterable[Permission]:
+    if request.transactional_id is None:
+        return (on_cluster(Operation.IDEMPOTENT_WRITE),)
+    return (Permission(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id),)
+
+
+def _offset_fetch_groups(request: Any) -> Iterable[Permission]:
+    return () if request.groups else (on_group(Operation.DESCRIBE, request.group_id),)
+
+
+RULES: Final[dict[ApiKey, Rule]] = {
+    ApiKey.PRODUCE: _topics(Operation.WRITE, "topic", lists=("partitions",)),
+    ApiKey.FETCH: _topics(Operation.READ, "topic", lists=("partitions",)),
+    ApiKey.LIST_OFFSETS: _topics(Operation.DESCRIBE),
+    ApiKey.METADATA: _topics(Operation.DESCRIBE),
+    ApiKey.OFFSET_COMMIT: replace(_topics(Operation.READ), whole=_group(Operation.READ).whole),
+    ApiKey.OFFSET_FETCH: Rule(
+        _offset_fetch_groups, ("groups",), lambda view, entry: on_group(Operation.DESCRIBE, entry.group_id)
+    ),
+    ApiKey.FIND_COORDINATOR: Rule(
+        _coordinators, ("coordinator_keys",), lambda view, entry: on_group(Operation.DESCRIBE, entry)
+    ),
+    ApiKey.JOIN_GROUP: _group(Operation.READ),
+    ApiKey.HEARTBEAT: _group(Operation.READ),
+    ApiKey.LEAVE_GROUP: _group(Operation.READ),
+    ApiKey.SYNC_GROUP: _group(Operation.READ),
+    ApiKey.DESCRIBE_GROUPS: _groups(Operation.DESCRIBE, "groups"),
+    ApiKey.LIST_GROUPS: Rule(),
+    ApiKey.API_VERSIONS: Rule(),
+    ApiKey.CREATE_TOPICS: _topics(Operation.CREATE),
+    ApiKey.DELETE_TOPICS: _topics(Operation.DELETE, lists=("topics", "topic_names")),
+    ApiKey.DELETE_RECORDS: _topics(Operation.DELETE),
+    ApiKey.INIT_PRODUCER_ID: Rule(_producer),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _topics(Operation.DESCRIBE, "topic"),
+    ApiKey.DESCRIBE_CONFIGS: _resources(Operation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CONFIGS: _resources(Operation.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_LOG_DIRS: _cluster(Operation.DESCRIBE),
+    ApiKey.CREATE_PARTITIONS: _topics(Operation.ALTER),
+    ApiKey.DELETE_GROUPS: _groups(Operation.DELETE, "groups_names"),
+    ApiKey.ELECT_LEADERS: _cluster(Operation.ALTER),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _resources(Operation.ALTER_CONFIGS),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _cluster(Operation.ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _cluster(Operation.DESCRIBE),
+    ApiKey.OFFSET_DELETE: replace(_topics(Operation.READ), whole=_group(Operation.DELETE).whole),
+    ApiKey.DESCRIBE_QUORUM: _cluster(Operation.DESCRIBE),
+    ApiKey.DESCRIBE_CLUSTER: _cluster(Operation.DESCRIBE),
+    ApiKey.UNREGISTER_BROKER: _cluster(Operation.ALTER),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _topics(Operation.DESCRIBE),
+    ApiKey.ADD_RAFT_VOTER: _cluster(Operation.ALTER),
+    ApiKey.REMOVE_RAFT_VOTER: _cluster(Operation.ALTER),
+}

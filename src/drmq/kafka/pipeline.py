@@ -1,0 +1,294 @@
+"""The one way of a request to its handler: parse, authenticate, authorise, throttle, handle.
+
+Whatever comes from a client, and whatever another node passes on for a client, goes through `Pipeline._pass`, and no
+handler is called from anywhere else. The gate has the three stages in between (`broker/services/gate.py`); what a
+request needs permission for is in `permissions`, how a refusal is said in `refusals`.
+
+There are three ways to parse and to carry out a request, one for each kind of API (`Way`): Produce and Fetch have their
+own, all others share that of messages. A message is carried out here, or passed on to the controller or to the
+coordinator of its group where another node must do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from drmq.broker.services.caller import ANONYMOUS, Caller, unknown_caller
+from drmq.broker.services.gate import Permission, refusal
+from drmq.kafka import describe_quorum, fetch, offset_fetch, produce
+from drmq.kafka.context import Context
+from drmq.kafka.exchange import Exchange
+from drmq.kafka.permissions import RULES
+from drmq.kafka.refusals import merge, refuse, refuse_whole
+from drmq.model import ApiError, ErrorCode
+from drmq.transport import Connection
+from drmq.transport.connection import Buffer
+from drmq.wire import (
+    APIS,
+    ApiKey,
+    ProtocolError,
+    RequestHeader,
+    read_request,
+    read_request_header,
+    read_response,
+    write_request,
+    write_response,
+)
+from drmq.wire.messages.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from drmq.kafka.server import KafkaServer
+
+log = logging.getLogger("drmq.kafka")
+
+Handler = Callable[[Context, Any], Any]
+
+LISTENER: Final = "KAFKA"
+_CONTROLLER_WAIT_S = 5.0
+"""How long a request for the controller waits for one to be elected. Most elections take a second."""
+_COORDINATOR_WAIT_S = 10.0
+_NAMES: Final = {key: api.key.name for key, api in APIS.items()}
+_FORWARDED: Final = {
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+}
+"""APIs that only the controller can carry out."""
+
+
+class Relayed(NamedTuple):
+    """An answer that another node has written."""
+
+    answer: memoryview
+
+
+class Way(NamedTuple):
+    """How the requests of some APIs are parsed and carried out."""
+
+    parse: Callable[[memoryview, RequestHeader], Any]
+    needs: Callable[[Exchange], Iterable[Permission]]
+    """The permissions that a request needs."""
+    handle: Callable[[Exchange, frozenset[Permission]], Any]
+    """Carries a request out, but for what is refused. None where the answer is sent by a callback."""
+    refuse: Callable[[Exchange, ApiError], Any]
+    """Answers a request that is refused as a whole."""
+
+
+def _is_for_controller(api_key: int, request: Any) -> bool:
+    """Whether a request is passed on to the controller, wherever it arrives."""
+    if api_key == ApiKey.DESCRIBE_QUORUM:
+        return describe_quorum.is_about_metadata(request)
+    return api_key in _FORWARDED
+
+
+class Pipeline:
+    """Takes requests from frames to handlers, for one server."""
+
+    def __init__(self, server: KafkaServer) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._services = server.broker.services
+        self._callers: dict[Connection, Caller] = {}
+        self._handlers: dict[int, Handler] = {}
+        self._message = Way(_parse_message, self._message_needs, self._handle_message, _refuse_message)
+        self._ways: dict[int, Way] = {
+            ApiKey.PRODUCE: Way(produce.parse, produce.needs, produce.handle, produce.refuse_all),
+            ApiKey.FETCH: Way(fetch.parse, fetch.needs, fetch.handle, fetch.refuse_all),
+        }
+
+    # ---- the stages -----------------------------------------------------------------------------
+
+    def take(self, connection: Connection, frame: memoryview) -> tuple[Exchange, Any]:
+        """Carry out a client's request; its answer, or what will be it, and None where it is sent by a callback.
+
+        Raises `ProtocolError` for a frame that is no request.
+        """
+        header = read_request_header(frame)
+        way = self._ways.get(header.api_key, self._message)
+        request = way.parse(frame, header)
+        caller = self._caller_of(connection, header)
+        exchange = Exchange(self._server, connection, header, frame, request, caller, _NAMES[header.api_key])
+        return exchange, self._pass(way, exchange, len(frame))
+
+    async def serve_forwarded(self, caller: Caller | None, frame: memoryview) -> Sequence[Buffer]:
+        """Carry out a request that a client has sent to another node. Raises `ApiError`."""
+        header = read_request_header(frame)
+        request = read_request(frame, header) if header.api_key in APIS else None
+        is_for_coordinator = header.api_key == ApiKey.OFFSET_FETCH
+        if request is None or not (is_for_coordinator or _is_for_controller(header.api_key, request)):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not passed on")
+        caller = caller or unknown_caller(header.client_id or "")
+        exchange = Exchange(self._server, None, header, frame, request, caller, _NAMES[header.api_key])
+        # What it costs was counted where the client is.
+        response = await _result(self._pass(self._message, exchange, 0))
+        if is_for_coordinator and offset_fetch.is_elsewhere(response):
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "another node coordinates this group")
+        return (write_response(header.api_key, header.api_version, header.correlation_id, response),)
+
+    def _pass(self, way: Way, exchange: Exchange, cost_bytes: int) -> Any:
+        """Authenticate, authorise, throttle, handle: the only way to a handler."""
+        try:
+            admission = self._services.gate.admit(exchange.caller, exchange.api, cost_bytes, way.needs, exchange)
+        except ApiError as refused:
+            return way.refuse(exchange, refused)
+        if admission.throttle_ms:
+            exchange.throttle(admission.throttle_ms)
+        return way.handle(exchange, admission.refused)
+
+    def _caller_of(self, connection: Connection, header: RequestHeader) -> Caller:
+        client_id = header.client_id or ""
+        caller = self._callers.get(connection)
+        if caller is None or caller.client_id != client_id:
+            caller = Caller(ANONYMOUS, client_id, connection.peer.rpartition(":")[0], LISTENER)
+            self._callers[connection] = caller
+            connection.client_id = client_id or connection.client_id
+        return caller
+
+    def on_close(self, connection: Connection) -> None:
+        self._callers.pop(connection, None)
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    def _message_needs(self, exchange: Exchange) -> Iterable[Permission]:
+        return RULES[ApiKey(exchange.header.api_key)].needs(self._services.cluster, exchange.request)
+
+    def _handle_message(self, exchange: Exchange, refused: frozenset[Permission]) -> Any:
+        if not refused:
+            return self._carry_out(exchange)
+        header, view = exchange.header, self._services.cluster
+        key, version = header.api_key, header.api_version
+        rule = RULES[ApiKey(key)]
+        lacking = rule.refused_whole(exchange.request, refused)
+        if lacking is not None:
+            return _refuse_message(exchange, refusal(exchange.caller, lacking))
+        exchange.request, dropped = rule.split(view, exchange.request, refused)
+
+        def code_of(entry: Any) -> ErrorCode:
+            needed = rule.each(view, entry)
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED if needed is None else needed.refusal
+
+        refusals = refuse(key, version, dropped, code_of)
+        if exchange.request is None:
+            return refusals
+        # It may be passed on to a node that has no gate.
+        request = write_request(key, version, header.correlation_id, header.client_id, exchange.request)
+        exchange.frame = memoryview(request)[4:]
+        return self._merged(exchange, refusals)
+
+    async def _merged(self, exchange: Exchange, refusals: Any) -> Any:
+        response = await _result(self._carry_out(exchange))
+        if isinstance(response, Relayed):
+            header = exchange.header
+            _, response = read_response(header.api_key, header.api_version, response.answer[4:])
+        return merge(response, refusals)
+
+    def _carry_out(self, exchange: Exchange) -> Any:
+        """Have the request handled, here or where it must be."""
+        api_key, is_passed_on = exchange.header.api_key, exchange.connection is None
+        if not is_passed_on and self._passes_on and _is_for_controller(api_key, exchange.request):
+            return self._forward(exchange)
+        if not is_passed_on and api_key == ApiKey.OFFSET_FETCH and not self._broker.is_alone:
+            return self._fetch_offsets(exchange)
+        return self._handle_here(exchange)
+
+    def _handle_here(self, exchange: Exchange) -> Any:
+        context = Context(
+            self._broker,
+            exchange.connection,
+            _version(exchange.header),
+            exchange.caller,
+            exchange.api,
+            exchange.parked.append,
+        )
+        return self._handler(exchange.header.api_key)(context, exchange.request)
+
+    def _handler(self, api_key: int) -> Handler:
+        """The API's `handle`; its module is imported when the API is first asked for."""
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            module = import_module(f"drmq.kafka.{ApiKey(api_key).name.lower()}")
+            handler = self._handlers[api_key] = module.handle
+        return handler
+
+    # ---- what another node must do --------------------------------------------------------------
+
+    @property
+    def _passes_on(self) -> bool:
+        """Whether another node is the controller, or will be."""
+        return not self._broker.is_controller and not self._broker.is_alone
+
+    async def _forward(self, exchange: Exchange) -> object:
+        """Have the controller answer, which may be a new one soon. If none does, say so in the words of this API."""
+        router = self._services.router
+
+        async def attempt() -> object:
+            if self._broker.is_controller:
+                return await _result(self._handle_here(exchange))
+            return Relayed(await router.forward(exchange.caller, exchange.frame))
+
+        try:
+            return await router.retry(attempt, _CONTROLLER_WAIT_S)
+        except ApiError as error:
+            log.info("%s was not passed on to the controller: %s", exchange.api, error.message)
+            return await _result(self._handle_here(exchange))
+
+    async def _fetch_offsets(self, exchange: Exchange) -> object:
+        """Answer for the coordinator of a group, wherever that is.
+
+        NOT_COORDINATOR would be right too. But librdkafka (its issue 5586) does not ask again after that answer to an
+        OffsetFetch: its consumer would stand still until it is closed.
+        """
+        router = self._services.router
+        group_ids = offset_fetch.group_ids(exchange.header.api_version, exchange.request)
+        response: Any = None
+
+        async def attempt() -> object:
+            nonlocal response
+            response = await _result(self._handle_here(exchange))
+            if len(group_ids) != 1 or not offset_fetch.is_elsewhere(response):
+                return response
+            return Relayed(await router.ask_coordinator(exchange.caller, group_ids[0], exchange.frame))
+
+        try:
+            return await router.retry(attempt, _COORDINATOR_WAIT_S, may_repeat=True)
+        except ApiError as error:
+            log.debug("OFFSET_FETCH of group %s was not passed on: %s", group_ids[0], error.message)
+            return response
+
+
+def _parse_message(frame: memoryview, header: RequestHeader) -> Any:
+    api = APIS.get(header.api_key)
+    if api is None:
+        raise ProtocolError(f"api key {header.api_key} is not served")
+    if api.serves(header.api_version):
+        return read_request(frame, header)
+    if header.api_key == ApiKey.API_VERSIONS:
+        # A client from the future: it is told, in the oldest layout, what it may ask.
+        return ApiVersionsRequest()
+    raise ProtocolError(
+        f"{api.key.name} v{header.api_version} is not served, v{api.version_min} to v{api.version_max} are"
+    )
+
+
+def _version(header: RequestHeader) -> int:
+    """The version that a handler is told; -1 for one of ApiVersions that is newer than ours."""
+    return header.api_version if APIS[header.api_key].serves(header.api_version) else -1
+
+
+def _refuse_message(exchange: Exchange, refused: ApiError) -> Any:
+    header = exchange.header
+    return refuse_whole(header.api_key, header.api_version, exchange.request, refused.code, refused.message)
+
+
+async def _result(response: Any) -> Any:
+    return await response if isinstance(response, Awaitable) or asyncio.isfuture(response) else response

@@ -1,0 +1,123 @@
+"""Answers to what the gate has refused, in the words of each API, made from the request and the response's schema.
+
+An API that answers by entry (topics, groups, resources) gets an entry for each that was refused, with what names it in
+the request and the error. Where an entry has no error of its own its partitions have. An API with one error code for
+the whole gets that. Produce and Fetch, which have no message classes here, make their refusals themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+from drmq.model import ErrorCode
+from drmq.wire import APIS, ApiKey
+from drmq.wire.fields import SPEC_KEY, FieldSpec
+
+ERROR_CODE, ERROR_MESSAGE = "error_code", "error_message"
+
+_LISTS: Final[dict[ApiKey, dict[str, str]]] = {
+    ApiKey.LIST_OFFSETS: {"topics": "topics"},
+    ApiKey.METADATA: {"topics": "topics"},
+    ApiKey.OFFSET_COMMIT: {"topics": "topics"},
+    ApiKey.OFFSET_FETCH: {"topics": "topics", "groups": "groups"},
+    ApiKey.FIND_COORDINATOR: {"coordinator_keys": "coordinators"},
+    ApiKey.DESCRIBE_GROUPS: {"groups": "groups"},
+    ApiKey.CREATE_TOPICS: {"topics": "topics"},
+    ApiKey.DELETE_TOPICS: {"topics": "responses", "topic_names": "responses"},
+    ApiKey.DELETE_RECORDS: {"topics": "topics"},
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": "topics"},
+    ApiKey.DESCRIBE_CONFIGS: {"resources": "results"},
+    ApiKey.ALTER_CONFIGS: {"resources": "responses"},
+    ApiKey.CREATE_PARTITIONS: {"topics": "results"},
+    ApiKey.DELETE_GROUPS: {"groups_names": "results"},
+    ApiKey.ELECT_LEADERS: {"topic_partitions": "replica_election_results"},
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": "responses"},
+    ApiKey.OFFSET_DELETE: {"topics": "topics"},
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": "topics"},
+}
+"""Of each API that answers by entry: the lists of the request, and the list of the response that answers each."""
+_PARTITION_LISTS: Final = ("partitions", "partition_indexes")
+_KEYS: Final = ("key", "group_id", "name", "partition_index", "partition_id")
+"""The field that names an entry which is a text or a number in the request."""
+
+
+def refuse(
+    api_key: int, version: int, request: Any, code_of: Callable[[Any], ErrorCode], message: str | None = None
+) -> Any:
+    """A response that refuses every entry of a request, each with its code."""
+    response = APIS[api_key].response()
+    for asked, answered in _LISTS.get(ApiKey(api_key), {}).items():
+        entry_class = _element_of(type(response), answered, version)
+        if entry_class is None:
+            continue
+        refused = [
+            _refuse_entry(entry, entry_class, code_of(entry), message) for entry in getattr(request, asked) or ()
+        ]
+        getattr(response, answered).extend(refused)
+    return response
+
+
+def refuse_whole(api_key: int, version: int, request: Any, code: ErrorCode, message: str | None = None) -> Any:
+    """A response that refuses a request as a whole, also in each of its entries."""
+    response = refuse(api_key, version, request, lambda entry: code, message)
+    if api_key == ApiKey.DESCRIBE_LOG_DIRS:
+        # Before v3 only a directory has an error.
+        response.results = [_element_of(type(response), "results", version)(code)]  # type: ignore[misc]
+    _put_error(response, code, message)
+    return response
+
+
+def merge(response: Any, refusal: Any) -> Any:
+    """A response with what was refused in it as well."""
+    for field in dataclasses.fields(refusal):
+        refused = getattr(refusal, field.name)
+        if isinstance(refused, list) and refused:
+            getattr(response, field.name).extend(refused)
+    return response
+
+
+def _refuse_entry(entry: Any, entry_class: type, code: ErrorCode, message: str | None) -> Any:
+    made = entry_class()
+    names = {field.name for field in dataclasses.fields(entry_class)}
+    if not dataclasses.is_dataclass(entry):
+        # A text that names a group or a topic, or the number of a partition.
+        key = next(key for key in _KEYS if key in names)
+        setattr(made, key, entry)
+    else:
+        for field in dataclasses.fields(entry):
+            value = getattr(entry, field.name)
+            if field.name in names and not isinstance(value, list) and value is not None:
+                setattr(made, field.name, value)
+    if not _put_error(made, code, message):
+        _refuse_partitions(entry, made, code, message)
+    return made
+
+
+def _refuse_partitions(entry: Any, made: Any, code: ErrorCode, message: str | None) -> None:
+    for field in dataclasses.fields(made):
+        spec = field.metadata[SPEC_KEY]
+        if spec.kind == "array" and spec.element.struct is not None:
+            asked = next(getattr(entry, name) for name in _PARTITION_LISTS if hasattr(entry, name))
+            refused = [_refuse_entry(each, spec.element.struct, code, message) for each in asked]
+            setattr(made, field.name, refused)
+
+
+def _put_error(made: Any, code: ErrorCode, message: str | None) -> bool:
+    if not hasattr(made, ERROR_CODE):
+        return False
+    made.error_code = code
+    if hasattr(made, ERROR_MESSAGE):
+        made.error_message = message
+    return True
+
+
+def _element_of(cls: type, name: str, version: int) -> type | None:
+    """The class of a list's entries; None where the version does not have the list."""
+    for field in dataclasses.fields(cls):
+        spec: FieldSpec = field.metadata[SPEC_KEY]
+        if field.name == name and version in spec.versions:
+            assert spec.element is not None
+            return spec.element.struct
+    return None
