@@ -1,4 +1,4 @@
-# The way in. `make` lists what there is; every target sets up what it needs in .venv by itself.
+# `make` lists the targets. Every target sets up what it needs in .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,12 +8,20 @@ SPARK_READY := $(VENV)/.spark-ready
 SOURCES := src tests bench demo chaos fuzz
 WORKERS ?= 2
 
-.DEFAULT_GOAL := help
-.PHONY: help demo run test check unit conformance e2e spark-test soak chaos simulate bench spark-bench fuzz lint types format docs \
-  lock clean tools
+# `make other-pythons` runs OTHER_TESTS on each of these that can be run, in a virtual environment of its own.
+OTHER_PYTHONS ?= python3.12 python3.13
+OTHER_TESTS := $(addprefix tests/unit/,records wire raft catalog groups columnar transport) \
+  $(addprefix tests/unit/storage/,test_segment_log.py test_log_contract.py test_ledger.py test_snapshots.py) \
+  tests/scripts tests/e2e/test_embedded.py $(addprefix tests/e2e/test_up_down.py::,test_up_serves_and_down_stops \
+  test_up_after_a_crash_goes_on_with_the_same_data_and_port) \
+  --ignore tests/unit/raft/test_mutants.py --ignore tests/unit/raft/test_random_cluster.py
 
-help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 20
+.DEFAULT_GOAL := help
+.PHONY: help demo run test check unit conformance e2e spark-test other-pythons soak chaos simulate bench spark-bench fuzz lint \
+  types format docs lock clean tools
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
 
 $(READY): requirements/dev.txt pyproject.toml hatch_build.py src/drmq/columnar/_decoder.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -31,20 +39,31 @@ $(SPARK_READY): $(READY) requirements/spark.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/spark.txt
 	@touch $@
 
-demo: $(SPARK_READY) ## the main job end to end on real data: groups, then a Spark query; kill -9, nothing lost
+demo: $(SPARK_READY) ## the main use case on real data: consumer groups, then a Spark query, with a killed leader
 	@$(BIN)/python -m demo
 	@$(BIN)/python -m demo.spark
 
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
 
-test: $(SPARK_READY) tools ## everything that protects the promises (about fifteen minutes)
+test: $(SPARK_READY) tools ## all tests (about fifteen minutes)
 	@$(MAKE) --no-print-directory lint types
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/spark
 	@$(MAKE) --no-print-directory spark-test
+	@$(MAKE) --no-print-directory other-pythons
 
 spark-test: $(SPARK_READY) ## the Spark data source, in one shared local session (about five minutes)
 	@$(BIN)/python -m pytest -q tests/spark
+
+# A name on the PATH may be a shim that does not run, so each interpreter is tried.
+other-pythons: ## a short set of tests on Python 3.12 and 3.13, where they can be run (OTHER_PYTHONS="python3.14")
+	@for python in $(OTHER_PYTHONS); do \
+	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) \
+	    || { echo "$$python cannot be run: the tests on it are skipped"; continue; }; \
+	  $(MAKE) --no-print-directory PYTHON=$$python VENV=.venv-$$version .venv-$$version/.ready || exit 1; \
+	  echo "Python $$version:"; \
+	  .venv-$$version/bin/python -m pytest -q -n $(WORKERS) --dist worksteal $(OTHER_TESTS) || exit 1; \
+	done
 
 check: $(READY) ## fast: lint, types, layers, unit tests and scenario scripts
 	@$(MAKE) --no-print-directory lint types
@@ -58,7 +77,7 @@ lint: $(READY)
 types: $(READY)
 	@$(BIN)/mypy
 
-format: $(READY) ## let ruff format the code
+format: $(READY) ## format the code with ruff
 	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
 	@$(BIN)/ruff format $(SOURCES)
 
@@ -71,29 +90,29 @@ conformance: $(READY) tools ## unmodified Kafka clients against a real broker, o
 e2e: $(READY) tools ## real processes: kill -9, full disk, limits, command line
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/e2e
 
-soak: $(READY) ## the crash tests for much longer (MINUTES=10)
+soak: $(READY) ## run the crash tests for longer (MINUTES=10)
 	@DRMQ_SOAK_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -q -s tests/e2e/test_crash.py --timeout 0
 
-chaos: $(READY) tools ## a cluster under failures: every scenario, then mixtures (MINUTES=10 SEED=1 NODES=5)
+chaos: $(READY) tools ## a cluster under failures: every scenario, then random combinations (MINUTES=10 SEED=1 NODES=5)
 	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0) --nodes $(or $(NODES),3)
 
-simulate: $(READY) ## simulated clusters through thousands of accidents (SEEDS=1000 FROM=0 NODES=3 SIM_MINUTES=2)
+simulate: $(READY) ## simulated clusters with injected faults (SEEDS=1000 FROM=0 NODES=3 SIM_MINUTES=2)
 	@$(BIN)/drmq simulate --seed $(or $(FROM),0) --seeds $(or $(SEEDS),1000) --nodes $(or $(NODES),3) \
 	  --minutes $(or $(SIM_MINUTES),2) --workers $(WORKERS)
 
 fuzz: $(READY) ## feed random bytes to every parser and to the port (COUNT=200000)
 	@for target in fuzz/fuzz_*.py; do echo "== $$target"; $(BIN)/python $$target --count $(or $(COUNT),200000) || exit 1; done
 
-bench: $(READY) ## speed and memory beside a bare limit, Redis, NATS and, if it can be had, Kafka
+bench: $(READY) ## speed and memory compared with a baseline, Redis, NATS and, if available, Kafka
 	@$(BIN)/python -m bench $(BENCH)
 
-spark-bench: $(SPARK_READY) ## Spark over topics beside ready-made batches and a plain consumer
+spark-bench: $(SPARK_READY) ## Spark over topics compared with prepared batches and a plain consumer
 	@$(BIN)/python -m bench.spark $(BENCH)
 
-docs: $(READY) ## write the generated parts of docs/reference again
+docs: $(READY) ## regenerate the generated parts of docs/reference
 	@$(BIN)/python -m drmq.server.docs
 
-lock: $(READY) ## pin dependencies anew in requirements
+lock: $(READY) ## pin the dependencies in requirements again
 	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header --no-emit-options \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev --extra bench \
 	  -o requirements/dev.txt pyproject.toml
@@ -101,8 +120,8 @@ lock: $(READY) ## pin dependencies anew in requirements
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra spark -c requirements/dev.txt \
 	  -o requirements/spark.txt pyproject.toml
 
-# Two tools of the tests do not come from PyPI: kcat, a client, and strace, which makes system calls fail.
-# As root on Debian they are installed; elsewhere their tests are skipped with a reason that names the package.
+# Two test tools do not come from PyPI: kcat, a Kafka client, and strace, which makes system calls fail.
+# As root on Debian they are installed. Elsewhere their tests are skipped, and the reason names the package.
 tools:
 	@for tool in kcat strace; do \
 	  command -v $$tool >/dev/null 2>&1 \
@@ -111,5 +130,5 @@ tools:
 	    || echo "$$tool is not installed (Debian package $$tool): its tests will be skipped"; \
 	done
 
-clean: ## remove .venv and everything generated
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/drmq/columnar/*.so
+clean: ## remove virtual environments and everything generated
+	@rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/drmq/columnar/*.so

@@ -185,6 +185,21 @@ def test_files_of_the_project_exist(page: Path) -> None:
             assert (ROOT / code).exists() or code == "bench/.cache", code
 
 
+# ---- language ----------------------------------------------------------------------------------------
+
+PLAIN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", DOCS / "glossary.md"]
+PLAIN += sorted((DOCS / "guide").glob("*.md"))
+DIALECT = re.compile(r"\b(whoever|whomever|nobody|somebody|how-manieth|anew|amounts? to|at the door)\b", re.IGNORECASE)
+"""Words that style guides of technical documentation avoid: machines are not persons, and established terms exist."""
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=name_of)
+def test_plain_english(page: Path) -> None:
+    """The pages that users read first do without the words that once made them hard to read."""
+    found = [match[0] for match in DIALECT.finditer(FENCE.sub("", page.read_text()))]
+    assert not found, "say which component it is, or use the established term"
+
+
 # ---- commands and code -------------------------------------------------------------------------------
 
 

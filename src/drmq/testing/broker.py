@@ -14,6 +14,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -83,7 +84,9 @@ class Broker:
         """Stop in order and remove what was temporary."""
         if self._thread is not None:
             if self._loop is not None and self._stop is not None and self._thread.is_alive():
-                self._loop.call_soon_threadsafe(self._stop.set)
+                # After a failure the loop may be closed while its thread still exists.
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
             self._thread = None
         if self._temporary is not None:
