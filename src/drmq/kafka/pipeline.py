@@ -257,7 +257,8 @@ class Pipeline:
             response = await _result(self._handle_here(exchange))
             if len(group_ids) != 1 or not offset_fetch.is_elsewhere(response):
                 return response
-            return Relayed(await router.ask_coordinator(exchange.caller, group_ids[0], exchange.frame))
+            topic, index = self._services.groups.coordinator_of(group_ids[0])
+            return Relayed(await router.ask_coordinator(exchange.caller, topic, index, exchange.frame))
 
         try:
             return await router.retry(attempt, _COORDINATOR_WAIT_S, may_repeat=True)

@@ -345,7 +345,7 @@ class Coordinator(Generic[M, Q, A, R]):
     def _respond(self, ticket: int, response: object) -> None:
         respond = self._waiting.pop(ticket, None)
         if respond is not None:
-            respond(response)
+            self._call(respond, response)
 
     def _refuse_all(self, error: ApiError) -> None:
         """Refuse what is queued and what waits for an answer."""
@@ -358,7 +358,14 @@ class Coordinator(Generic[M, Q, A, R]):
     def _refuse_waiting(self, error: ApiError) -> None:
         waiting, self._waiting = self._waiting, {}
         for respond in waiting.values():
-            respond(error)
+            self._call(respond, error)
+
+    def _call(self, respond: Respond, response: object) -> None:
+        """Answers of many requests leave together: a bug in one callback must not cost the others theirs."""
+        try:
+            respond(response)
+        except Exception:
+            log.exception("an answer of the coordinator of %r was not taken", self.log.partition)
 
     def _on_bug(self, ticket: int | None, error: Exception) -> None:
         log.error("a request to the coordinator of %r failed on a bug", self.log.partition, exc_info=error)

@@ -15,6 +15,7 @@ from drmq.broker.coordination.consumer_groups import ConsumerGroups, GroupShardC
 from drmq.broker.replication.group_host import GroupHost
 from drmq.groups import GroupRequest, GroupResponse
 from drmq.model import ErrorCode, NodeId
+from drmq.model.names import CONSUMER_OFFSETS
 
 G = TypeVar("G", bound=GroupResponse)
 R = TypeVar("R")
@@ -41,6 +42,10 @@ class GroupService:
         self._coordinator = coordinator
         self._host = host
         self._node_id = node_id
+
+    def coordinator_of(self, group_id: str) -> tuple[str, int]:
+        """The internal topic and the partition on which a group is coordinated."""
+        return CONSUMER_OFFSETS, self._coordinator.index_of(group_id)
 
     def ask(
         self,
@@ -123,7 +128,10 @@ def _ask_shards(
 
     def respond_to(index: int) -> Callable[[GroupResponse | ErrorCode], None]:
         def respond(answer: GroupResponse | ErrorCode) -> None:
-            assert isinstance(answer, (answered_by, ErrorCode)), answer
+            if not isinstance(answer, (answered_by, ErrorCode)):
+                if not future.done():
+                    future.set_exception(AssertionError(answer))
+                return
             answers[index] = answer
             if len(answers) == len(questions) and not future.done():
                 future.set_result(merge([answers[each] for each in range(len(questions))]))

@@ -32,7 +32,6 @@ from drmq.broker.services.gate import Gate, Operation, on_topic, refusal, single
 from drmq.broker.services.reads import ReadResult, Reads, WantedPartition
 from drmq.catalog import Topic
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId, Offset, TopicId
-from drmq.model.names import CONSUMER_OFFSETS
 from drmq.records import HEADER_SIZE, read_header
 from drmq.transport.peers import NO_LEADER
 
@@ -255,14 +254,16 @@ class Router:
 
     # ---- coordinators ---------------------------------------------------------------------------
 
-    async def ask_coordinator(self, caller: Caller, group_id: str, frame: Buffer) -> memoryview:
-        """Have the coordinator of a group, on another node, carry out a client's request. Raises `ApiError`."""
+    async def ask_coordinator(self, caller: Caller, topic: str, index: int, frame: Buffer) -> memoryview:
+        """Send a client's request to the coordinator on a partition of an internal topic, on another node.
+
+        Returns its answer. Raises `ApiError`.
+        """
         broker = self._broker
-        offsets = broker.catalog.topics.get(CONSUMER_OFFSETS)
-        group = None if offsets is None else GroupId(offsets.topic_id, broker.groups.index_of(group_id))
-        notice = None if group is None else broker.host.leaders.get(group)
+        known = broker.metadata.committed_catalog.topics.get(topic)
+        notice = None if known is None else broker.host.leaders.get(GroupId(known.topic_id, index))
         if notice is None or notice.leader in (broker.node_id, NO_LEADER):
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no other node coordinates group {group_id}")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no other node is the coordinator on {topic}-{index}")
         answer = await broker.membership.ask(
             notice.leader,
             Request.COORDINATE,

@@ -298,7 +298,10 @@ def test_a_coordinator_is_asked_with_the_caller(room: Room, version: int) -> Non
     frame = bytes(write_request(ApiKey.OFFSET_FETCH, 9, 1, "till", request))[4:]
     router = room.router(asker)
     answer = room.run(
-        asker, router.retry(lambda: router.ask_coordinator(ALICE, group_id, frame), PATIENCE_S, may_repeat=True)
+        asker,
+        router.retry(
+            lambda: router.ask_coordinator(ALICE, CONSUMER_OFFSETS, index, frame), PATIENCE_S, may_repeat=True
+        ),
     )
     _, response = read_response(ApiKey.OFFSET_FETCH, 9, bytes(answer)[4:])
     assert [(group.group_id, group.error_code) for group in response.groups] == [(group_id, 0)]
