@@ -1,4 +1,4 @@
-"""Metadata of Kafka's protocol, asked over a plain socket: who leads, and who is in sync.
+"""Metadata of Kafka's protocol, requested over a plain socket: leaders and in-sync replicas.
 
 An administrative client takes seconds to notice that a node is gone, and keeps what it knew.
 Measurements of failover and start want to know what a node says at this moment.

@@ -51,7 +51,7 @@ class Lifecycle:
 def measure(
     system: DrmqSystem, *, through_bytes: int, sealed_bytes: int, start_count: int, on_step: Callable[[str], None]
 ) -> Lifecycle:
-    """Go through the whole life once; an error ends it early and is kept."""
+    """Run the whole lifecycle once. An error ends it early and is recorded."""
     out = Lifecycle()
     shape = Workload("lifecycle", 1024, Batching.RAW, PARTITION_COUNT, through_bytes, seconds_max=PHASE_SECONDS_MAX)
     try:

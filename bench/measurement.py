@@ -69,7 +69,7 @@ class Phase:
 
     @property
     def bound(self) -> str:
-        """Who was busy: `client`, `broker`, `both`, or neither, which leaves the disk or waiting."""
+        """What was busy: `client`, `broker`, `both`, or neither, which leaves the disk or waiting."""
         is_broker = self.server_cores >= BROKER_BUSY_CORES
         is_client = self.client_cores >= CLIENT_BUSY_CORES
         if is_broker and is_client:

@@ -36,7 +36,7 @@ class BenchError(Exception):
 
 
 def free_port() -> int:
-    """A port on loopback that nobody used a moment ago."""
+    """A free port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

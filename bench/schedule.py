@@ -16,7 +16,7 @@ from bench.workloads import Workload
 def run_all(
     systems: list[System], workloads: list[Workload], repeat_count: int, on_step: Callable[[str], None]
 ) -> list[Cell]:
-    """Measure every workload on every system `repeat_count` times; `on_step` hears before each."""
+    """Measure every workload on every system `repeat_count` times; `on_step` is called before each."""
     cells = [Cell(workload, system) for workload in workloads for system in systems]
     for repetition in range(repeat_count):
         for workload in workloads:

@@ -47,7 +47,7 @@ SIZES = {"100B": 100, "1KB": 1024}
 BYTES_PER_TOPIC = 600_000_000
 BYTES_PER_TOPIC_QUICK = 100_000_000
 CONSUMED_ROWS_MAX = 500_000
-"""A plain consumer needs no warm-up and no plan, so fewer rows tell its speed as well, and sooner."""
+"""A plain consumer needs no warm-up and no plan, so fewer rows show its speed as well, and sooner."""
 
 BYTES_WRITTEN = 60_000_000
 MEMORY_BYTES = 5_000_000_000
@@ -130,7 +130,7 @@ class Bench:
         return total
 
     def fill(self, topic: str, record_size: int, total_bytes: int) -> int:
-        """A topic of so many bytes; its number of records."""
+        """Create a topic of this size in bytes. Returns its number of records."""
         create_topic(self.port, topic, PARTITIONS)
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "linger.ms": 20, "batch.size": 1 << 20, "enable.idempotence": True}
@@ -287,7 +287,7 @@ READY_SCHEMA = (
 
 
 def ready_batch(count: int, record_size: int) -> Any:
-    """A batch of so many rows, in the shape of a topic."""
+    """A batch with this number of rows, with the columns of a topic."""
     import pyarrow as pa
 
     columns = {

@@ -10,21 +10,21 @@
     python -m chaos control             power cuts on NATS, whose outcome is known: does it see them?
     python -m chaos --nodes 5           all of it with five nodes; with 1 what makes sense on a single one
 
-**The idea.** Whether a cluster keeps its promises shows only while things go wrong, and only to someone who knows what
-was promised. So `support.cluster_load` keeps producers, readers and a consumer group busy and notes every send,
-answer, read and commit; a scenario (`scenarios`) lets processes die, stand still, lose each other or their disks;
-and in the end everything is compared: what clients were told, what is there, and the files of all replicas byte by
-byte. Meanwhile `support.answers` asks every node about everything: a wrong answer that no client happened to stumble on
-is one all the same. Of a failed run also what the consumers' library said last is kept, in `clients.log`.
+**The idea.** The guarantees of a cluster are tested only while failures happen, and only if all promises are recorded.
+`support.cluster_load` therefore keeps producers, readers and a consumer group busy and records every send, response,
+read and commit. A scenario (`scenarios`) kills or pauses processes, cuts links, or damages disks. At the end everything
+is compared: what clients received, what is stored, and the files of all replicas byte by byte. Meanwhile
+`support.answers` sends every node every kind of request: a wrong response is an error even if no client happened to
+receive it. After a failed run, the last log lines of the consumers' library are kept in `clients.log`.
 
-**What a run counts for.** Every producer must have had acknowledgements before a failure, and where a majority is left
-also during it; after the heal every client must work again. A run without that fails as invalid. A scenario whose tool
-is missing on this machine is reported as not run, never as passed. The same seed makes the same choices, but real
-processes do not take turns: it repeats a schedule, not an execution. For that there is the simulator.
+**When a run counts.** Every producer must have had acknowledgements before a failure, and during it if a majority is
+left; after the failure every client must work again. A run without that fails as invalid. A scenario whose tool is
+missing on this machine is reported as not run, never as passed. The same seed makes the same choices, but real
+processes run concurrently: it repeats a schedule, not an execution. For that there is the simulator.
 
-**What SIGKILL cannot show.** It loses nothing that was handed to the kernel, so a missing fsync goes unnoticed. The
-scenarios K1 put each node on a disk image and go back to what was synced (`support.power`), where the machine
-allows it; the tests on `drmq.testing.FakeFiles` and the simulator cut the power at every step.
+**What SIGKILL cannot show.** It loses nothing that was passed to the kernel, so a missing fsync is not detected. The
+scenarios K1 put each node on a disk image and revert to what was synced (`support.power`), if the machine allows it;
+the tests on `drmq.testing.FakeFiles` and the simulator cut the power at every step.
 """
 
 import sys

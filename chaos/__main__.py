@@ -29,7 +29,7 @@ from support.small_disk import SmallDisk, try_small_disk
 
 ACKS_MIN = 1_000
 CLIENT_LOGS = "clients.log"
-"""Beside the nodes' logs of a failed run: what the consumers' library said last."""
+"""A file next to the nodes' logs of a failed run: the last log lines of the consumers' library."""
 MIXTURE_S = 120.0
 
 
@@ -58,7 +58,7 @@ TOOLS: dict[str, Callable[[], Tool]] = {
     "small-disk": try_small_disk,
     "clock": try_clock,
 }
-"""By the word that scenarios use in `needs`; what networks can do is theirs to tell."""
+"""By the word that scenarios use in `needs`; features of networks are reported by the networks themselves."""
 
 
 def make_network(nodes: int, seed: int, kind: str, needs: Set[str]) -> SwitchNetwork | ProxyNetwork:

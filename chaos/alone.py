@@ -1,8 +1,8 @@
-"""A cluster of one: F4, K4, K5, K7 and K9 where nobody can stand in for the node.
+"""A cluster of one node: F4, K4, K5, K7 and K9 where no other node can take over.
 
-While it is ill nothing is acknowledged; what is damaged is refused, named and left as it is, since there is no other
-copy; and when the illness is over, nothing is missing. Failures that end well by themselves are the same with any
-number of nodes, and are not here.
+While the node has a fault, nothing is acknowledged. Damaged data is refused, named and left unchanged, since there is
+no other copy. When the fault is over, nothing is missing. Failures that end by themselves are the same with any number
+of nodes, and are not here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.raw_client import RawClient, RequestFailed
 
 
 def paused(run: Run) -> None:
-    """The only node stands still: nothing is acknowledged until it goes on, and nothing is lost."""
+    """The only node is paused: nothing is acknowledged until it is resumed, and nothing is lost."""
     (node_id,) = run.cluster.ids
     for _ in range(3):
         run.pause(node_id)
@@ -31,7 +31,7 @@ def paused(run: Run) -> None:
 
 
 def failed_sync(run: Run) -> None:
-    """A sync fails on the only node: it must not acknowledge what it did not store, and is well after a restart."""
+    """A sync fails on the only node: it must not acknowledge what it did not store, and works again after a restart."""
     (node_id,) = run.cluster.ids
     fails_a_sync(run, node_id)
     run.wait(2, 4)
@@ -39,7 +39,7 @@ def failed_sync(run: Run) -> None:
 
 
 def disk_full(run: Run) -> None:
-    """The only disk is full, at a start too: nothing is acknowledged, readers are served, and it goes on with space."""
+    """The only disk is full, also at a start: nothing is acknowledged, readers are served, until there is space."""
     (node_id,) = run.cluster.ids
     node = run.cluster[node_id]
     run.cluster.create_topic(ASIDE, 1, {"retention.ms": "-1"})
@@ -62,7 +62,7 @@ def disk_full(run: Run) -> None:
     run.wait(3, 6)
     empty(run, node_id)
     if not node.running:
-        run.say(f"node {node_id} has ended on the full disk")
+        run.say(f"node {node_id} has exited on the full disk")
         run.start(node_id)
     run.whole()
 
@@ -78,7 +78,7 @@ def records_damaged(run: Run) -> None:
         if number % 2:
             run.kill(node_id)
         else:
-            run.say(f"stop {node_id} in order")
+            run.say(f"stop {node_id} cleanly")
             node.terminate()
         spot = damage_records(run, place, node_id, kind, is_sealed=number >= 2)
         said_before = len(node.log_text())
@@ -96,17 +96,17 @@ def records_damaged(run: Run) -> None:
             read_damaged(run, place, node_id, spot)
         run.kill(node_id)
         assert not spot.is_sound, f"{spot.text}: the only copy was changed"
-        run.say("the bit is turned back")
+        run.say("the bit is flipped back")
         spot.put_right()
         run.start(node_id)
         run.whole()
 
 
 def promises_damaged(run: Run) -> None:
-    """Votes, identity or metadata are flipped, cut or empty: the only node does not start, and says why."""
+    """Votes, identity or metadata are flipped, truncated or empty: the only node does not start, and says why."""
     run.expected += [" CRITICAL "]
     (node_id,) = run.cluster.ids
-    run.say(f"stop {node_id} in order")
+    run.say(f"stop {node_id} cleanly")
     run.cluster[node_id].terminate()
     refuses_whatever_is_damaged(run, node_id)
     run.start(node_id)

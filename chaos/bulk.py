@@ -1,9 +1,9 @@
-"""Much to write while something is slow, and how much of it nodes keep in memory: for F10 and K6.
+"""Writes a lot while something is slow, and measures how much nodes keep in memory: for F10 and K6.
 
-The load that every scenario runs under is small: a leader that kept all of it for a slow follower would hardly grow.
-So more is written than a node's buffers may hold, and the memory is looked at all the while: of all nodes, since a slow
-leader may be replaced. The bounds are those of the options, and `MARGIN_BYTES` for what a process takes besides:
-requests that are being read, arenas of the allocator that are not given back.
+The load of every scenario is small: a leader that kept all of it for a slow follower would hardly grow. Here more is
+written than a node's buffers may hold, and the memory of all nodes is measured meanwhile, since a slow leader may be
+replaced. The limits are those of the options, plus `MARGIN_BYTES` for other memory of a process: requests that are
+being read, and arenas of the allocator that are not returned.
 """
 
 from __future__ import annotations

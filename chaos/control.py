@@ -177,11 +177,11 @@ class NatsRun:
         return set(found.values())
 
     async def _reader(self, stream: Any) -> Any:
-        """A consumer. The servers may still be electing whoever makes it."""
+        """A consumer. The servers may still be electing the leader that creates it."""
         from nats.errors import Error
         from nats.js.api import AckPolicy, ConsumerConfig
 
-        # With the default policy the server stops at a thousand messages that nobody has acknowledged.
+        # With the default policy the server stops at a thousand messages that are not acknowledged.
         config = ConsumerConfig(ack_policy=AckPolicy.NONE)
         deadline = time.monotonic() + READY_WITHIN_S
         while True:

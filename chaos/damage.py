@@ -1,8 +1,8 @@
-"""Files that are damaged, on one node at a time: K7 (records), K8 (what can be made again), K9 (what was promised).
+"""Damaged files, on one node at a time: K7 (records), K8 (derived files), K9 (promises).
 
-One node's files are a minority: nobody may notice but that node. It must find out, name the file, and neither serve
-what is wrong nor vote on it. A damaged replica is made anew from the others, by itself; a node that has lost its
-identity or its metadata gets an empty disk from the scenario, as from an operator.
+The files of one node are a minority, so only that node may be affected. It must detect the damage, name the file, and
+neither serve the damaged data nor vote with it. A damaged replica is rebuilt from the others automatically; a node that
+has lost its identity or its metadata gets an empty disk from the scenario, as from an operator.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Spot(NamedTuple):
                 return True
             return all(isinstance(batch, FoundBatch) and batch.crc_ok for batch in read_batches(self.path))
         except FileNotFoundError:
-            # It may go at any moment: the copy is made anew.
+            # It may disappear at any moment: the copy is being replaced.
             return True
 
     def put_right(self) -> None:
@@ -143,7 +143,7 @@ def records_of_a_stopped_node(run: Run) -> None:
             run.kill(node_id)
             empty_journal(node.data_dir)
         else:
-            run.say(f"stop {node_id} in order")
+            run.say(f"stop {node_id} cleanly")
             node.terminate()
         spot = damage_records(run, place, node_id, kind, is_sealed=number >= 2)
         said_before = len(node.log_text())
@@ -156,15 +156,15 @@ def records_of_a_stopped_node(run: Run) -> None:
 def records_of_a_running_node(run: Run) -> None:
     """A bit of a segment is flipped under a running node: it is found when it is read.
 
-    Of what the node has not written in this life: what it wrote itself it trusts while the kernel has it in
-    memory, and the kernel may read ahead and have it again from a disk that has changed it.
+    Only in data that the current process has not written: a process trusts what it wrote itself as long as the kernel
+    has it in memory, and the kernel may read ahead and get it again from a disk that has changed it.
     """
     run.expected += ["is stopped"]
     for number, kind in enumerate(RECORD_KINDS):
         place = run.place()
         node_id = run.leader(place) if number % 2 else run.follower(place)
         enough_batches(run, place, node_id)
-        run.say(f"restart {node_id} in order")
+        run.say(f"restart {node_id} cleanly")
         run.cluster[node_id].terminate()
         sizes = {path: path.stat().st_size for path in log_directory(run, place, node_id).glob("*.log")}
         run.start(node_id)
@@ -189,7 +189,7 @@ def enough_batches(run: Run, place: Place, node_id: int) -> None:
 
 
 def noticed(run: Run, place: Place, node_id: int, spot: Spot, said_before: int) -> None:
-    """The node has found the damage or finds it when asked; then it makes its replica anew from the others."""
+    """The node has found the damage or finds it on a read; then it rebuilds its replica from the others."""
 
     def said() -> str:
         return run.cluster[node_id].log_text()[said_before:]
@@ -208,7 +208,7 @@ def noticed(run: Run, place: Place, node_id: int, spot: Spot, said_before: int) 
 
 
 def read_damaged(run: Run, place: Place, node_id: int, spot: Spot) -> None:
-    """Have the node lead, and ask for what is damaged: it must refuse, and never send it."""
+    """Make the node the leader, and read the damaged record: it must refuse, and never send it."""
     if not run.is_alone:
         run.lead(place, node_id)
     with RawClient(run.cluster[node_id].bootstrap) as client:
@@ -234,9 +234,9 @@ def hints_damaged(run: Run) -> None:
             place = run.place()
             node_id = run.leader(place) if is_leader else run.follower(place)
             run.served()
-            run.say(f"stop {node_id} in order")
+            run.say(f"stop {node_id} cleanly")
             run.cluster[node_id].terminate()
-            # Stopped in order, a node has written them all.
+            # After a clean shutdown, a node has written all of them.
             hints = [
                 path
                 for directory in run.cluster[node_id].data_dir.glob("topics/*/*")
@@ -265,7 +265,7 @@ def promises_damaged(run: Run) -> None:
     empty_journal(node.data_dir)
     refuses_whatever_is_damaged(run, node_id)
     for damage in (flip_first_record, clear):
-        # Here the node starts, and must not be given its sound files back: by now they are an older copy.
+        # Here the node starts, and must not get its intact files back: by now they are an older copy.
         path = log_directory(run, place, node_id) / "ledger"
         damage(path, run.chance)
         run.say(f"{damage.__name__}: {path.relative_to(node.data_dir)} of node {node_id}")
@@ -274,7 +274,7 @@ def promises_damaged(run: Run) -> None:
         eventually(named, what=f"{path} is named")
         run.whole()
         run.kill(node_id)
-    # The last one is not put right: what it has promised is forgotten, so it comes back as somebody else.
+    # The last one is not repaired: its promises are lost, so the node comes back as a new member.
     flip_first_record(node.data_dir / _METADATA / "ledger", run.chance)
     refuses(run, node_id, node.data_dir / _METADATA / "ledger")
     run.say(f"wipe {node_id}")
@@ -313,7 +313,7 @@ def flip_first_record(path: Path, chance: random.Random) -> None:
 
 
 def cut_first_record(path: Path, chance: random.Random) -> None:
-    """Of a ledger. Further back it has zeros, kept for bad times, that nobody misses."""
+    """Of a ledger. Further back it has preallocated zeros, whose damage is not noticed."""
     os.truncate(path, chance.choice(FIRST_RECORD_AT))
 
 
@@ -337,7 +337,7 @@ def snapshots_damaged(run: Run) -> None:
     for damage in (flip_anywhere, cut, clear):
         node_id = run.cluster.controller() if run.chance.random() < 0.5 else run.follower()
         run.served()
-        run.say(f"stop {node_id} in order")
+        run.say(f"stop {node_id} cleanly")
         run.cluster[node_id].terminate()
         found = [
             sorted(directory.glob("state-*.snapshot"))[-1]
@@ -354,17 +354,17 @@ def snapshots_damaged(run: Run) -> None:
 
 
 def old_disk(run: Run) -> None:
-    """A node gets an old copy of its disk back, and the only other node that knows what came since dies.
+    """A node gets an old copy of its disk back, and the only other node that knows the later records dies.
 
-    The copy has forgotten what it acknowledged. With the node that stood still meanwhile it is a majority that knows
-    nothing of it: if the two elect a leader, that is lost.
+    The copy does not have what the node acknowledged. Together with the node that was paused meanwhile it is a majority
+    that does not have it either: if the two elect a leader, those records are lost.
     """
     ids = run.cluster.ids
     half = len(ids) // 2
     first, *rest = run.chance.sample(ids, len(ids))
     behind, others = rest[:half], rest[half:]
     node = run.cluster[first]
-    run.say(f"stop {first} in order, and copy its disk")
+    run.say(f"stop {first} cleanly, and copy its disk")
     node.terminate()
     old = node.data_dir.with_name(f"{node.data_dir.name}.old")
     shutil.copytree(node.data_dir, old)

@@ -11,7 +11,7 @@ from support.polling import eventually
 from support.raw_client import RawClient, RequestFailed
 
 ASIDE = "aside"
-"""A topic that nobody else writes to: what is tried there is not part of what is judged."""
+"""A topic that no other client writes to: records in it are not part of the final checks."""
 READ = "read-aside"
 """Another, whose leader keeps its space."""
 READS = 40
@@ -42,8 +42,8 @@ def power_cut_on_all(run: Run) -> None:
 def lying_disk(run: Run) -> None:
     """The disk of one node says "synced" and stores nothing for a while; then the power goes. The others have it all.
 
-    The node has forgotten what it has acknowledged, and maybe a vote. Were the others gone too, that would be lost: the
-    guide says so. They are not, so nothing is, and the node takes part again.
+    The node has lost what it has acknowledged, and maybe a vote. If the others were gone too, that would be lost: the
+    guide says so. They are not, so nothing is lost, and the node takes part again.
     """
     for _ in range(2):
         place = run.place()
@@ -62,7 +62,7 @@ def lying_disk(run: Run) -> None:
 
 
 def swapped_majorities_and_power(run: Run) -> None:
-    """As F12, and the third node loses its power: a majority of one with memory and two that stood still."""
+    """As F12, and the third node loses its power: a majority of one with memory and two that were paused."""
     one, two, three, four, five = run.chance.sample(run.cluster.ids, 5)
     run.pause(one, two)
     run.served()
@@ -106,7 +106,7 @@ def slow_disk(run: Run) -> None:
             run.lead(place, node_id)
         bulk.write(run, bulk.SLOW_DISK_BYTES_MAX if leads else bulk.SLOW_FOLLOWER_BYTES_MAX)
         run.served()
-        run.say(f"node {node_id} is quick again")
+        run.say(f"node {node_id} is fast again")
         node.wrapper = []
         node.terminate(60)
         node.start()
@@ -114,7 +114,7 @@ def slow_disk(run: Run) -> None:
 
 
 def failed_sync(run: Run) -> None:
-    """A sync fails on one node: it must not acknowledge what it did not store, and is well after a restart."""
+    """A sync fails on one node: it must not acknowledge what it did not store, and works again after a restart."""
     node_id = run.leader()
     fails_a_sync(run, node_id)
     run.served()
@@ -124,7 +124,7 @@ def failed_sync(run: Run) -> None:
 
 
 def gets_a_sound_disk(run: Run, node_id: int) -> None:
-    """Start a node anew, on a disk that does not fail any more."""
+    """Restart a node on a disk that no longer fails."""
     node = run.cluster[node_id]
     node.wrapper = []
     if node.running:
@@ -134,7 +134,7 @@ def gets_a_sound_disk(run: Run, node_id: int) -> None:
 
 
 def fails_a_sync(run: Run, node_id: int) -> None:
-    """Start a node anew, on a disk that fails after a while, and wait until it has."""
+    """Restart a node on a disk that fails after a while, and wait until it has."""
     run.expected += ["refuses appends", "is stopped", " CRITICAL "]
     node = run.cluster[node_id]
     node.terminate()
@@ -147,7 +147,7 @@ def fails_a_sync(run: Run, node_id: int) -> None:
 
 
 def disk_full_on_follower(run: Run) -> None:
-    """The disk of a node that follows is full: nobody waits for it, and it catches up when there is space."""
+    """The disk of a follower is full: nothing waits for it, and it catches up when there is space."""
     node_id = run.follower()
     fill(run, node_id)
     with run.gap():
@@ -159,7 +159,7 @@ def disk_full_on_follower(run: Run) -> None:
 
 
 def disk_full_on_leader(run: Run) -> None:
-    """The disk of a leader is full: its partitions are served all the same, and it is well when there is space."""
+    """The disk of a leader is full: its partitions are served nevertheless, and it works again when there is space."""
     place = run.place()
     node_id = run.leader(place)
     with run.gap(place):
@@ -172,7 +172,7 @@ def disk_full_on_leader(run: Run) -> None:
 
 
 def disk_full_on_majority(run: Run) -> None:
-    """The disks of most nodes are full: nothing is acknowledged, readers are served, and all goes on with space."""
+    """The disks of most nodes are full: nothing is acknowledged, readers are served, until there is space."""
     cluster = run.cluster
     victims = run.chance.sample(cluster.ids, len(cluster.ids) // 2 + 1)
     spared = run.chance.choice([node_id for node_id in cluster.ids if node_id not in victims])
@@ -200,9 +200,9 @@ def disk_full_on_majority(run: Run) -> None:
         served.append(is_read(run, READ))
         run.wait(0.05, 0.2)
     run.say(f"{sum(served)} of {READS} readings from a leader that has space")
-    # A leader with space has no reason to go, and serves what is committed. Who becomes leader only now may not know
-    # how far its predecessor had come, and cannot learn it while no majority stores what comes before its first
-    # entry: until there is space it refuses readers too, as every leader does at first. So that is told and not judged.
+    # A leader with space has no reason to step down, and serves what is committed. A newly elected leader may not know
+    # the last committed offset, and cannot learn it while no majority stores its first entry: until there is space it
+    # refuses readers too, as every leader does at first. That is therefore reported and not checked.
     assert all(served) or _term(run, READ) > term, f"a leader with space refused {served.count(False)} readings"
     run.say(f"reading from the full disks {'works' if is_read(run, ASIDE) else 'does not work at the moment'}")
     run.load.look_at_commits()
@@ -240,7 +240,7 @@ def started_on_a_full_disk(run: Run) -> None:
     run.wait(2, 4)
     empty(run, node_id)
     if not run.cluster[node_id].running:
-        run.say(f"node {node_id} has ended on the full disk")
+        run.say(f"node {node_id} has exited on the full disk")
         run.start(node_id)
     run.whole()
 

@@ -85,7 +85,7 @@ def read_offsets(bootstrap: str) -> set[int]:
 
 
 def measure_failover(times: int, seed: int = 1) -> int:
-    """Kill the leader so many times, and print the figures."""
+    """Kill the leader a number of times, and print the figures."""
     samples: list[float] = []
     with tempfile.TemporaryDirectory() as directory, ClusterProcesses(Path(directory), 3) as cluster:
         cluster.create_topic(TOPIC)

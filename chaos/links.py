@@ -55,11 +55,11 @@ def leader_isolated_briefly(run: Run) -> None:
 
 
 def leader_vanished(run: Run) -> None:
-    """The leader loses everyone, clients too."""
+    """The leader loses all connections, also those of clients."""
     place = run.place()
     leader = run.leader(place)
     with run.gap(place):
-        run.say(f"cut node {leader} off from everyone")
+        run.say(f"cut node {leader} off from all nodes and clients")
         run.network.isolate(leader, from_clients=True)
         run.served()
     run.wait(0, 4)
@@ -80,7 +80,7 @@ def follower_isolated(run: Run) -> None:
 
 
 def all_apart(run: Run) -> None:
-    """No node reaches any other: nobody may acknowledge anything."""
+    """No node reaches any other: nothing may be acknowledged."""
     run.say("cut every link between nodes")
     for node_id in run.cluster.ids:
         run.network.isolate(node_id)
@@ -102,7 +102,7 @@ def split_three_two(run: Run) -> None:
 
 
 def ring(run: Run) -> None:
-    """Five nodes, each of which reaches only its two neighbours: everyone sees a majority, and another one."""
+    """Five nodes, each of which reaches only its two neighbours: each node sees a majority, but a different one."""
     ids = run.cluster.ids
     run.say("each node reaches its two neighbours only")
     for position, node_id in enumerate(ids):
@@ -114,9 +114,9 @@ def ring(run: Run) -> None:
 
 
 def deaf_leader(run: Run) -> None:
-    """The leader is heard and hears nothing: it must step down, although its followers hear it."""
+    """The leader can send but receives nothing: it must step down, although its followers hear from it."""
     leader = run.leader()
-    run.say(f"node {leader} hears no other node")
+    run.say(f"node {leader} receives from no other node")
     with run.gap():
         for other in run.others(leader):
             run.network.cut(other, leader)
@@ -127,9 +127,9 @@ def deaf_leader(run: Run) -> None:
 
 
 def mute_leader(run: Run) -> None:
-    """The leader hears and is not heard."""
+    """The leader can receive, but what it sends is lost."""
     leader = run.leader()
-    run.say(f"no other node hears node {leader}")
+    run.say(f"no other node receives from node {leader}")
     with run.gap():
         for other in run.others(leader):
             run.network.cut(leader, other)
@@ -140,9 +140,9 @@ def mute_leader(run: Run) -> None:
 
 
 def deaf_follower(run: Run) -> None:
-    """A follower that hears nothing must not depose a leader that all others hear."""
+    """A follower that receives nothing must not depose a leader that all others hear from."""
     follower = run.follower()
-    run.say(f"node {follower} hears no other node")
+    run.say(f"node {follower} receives from no other node")
     with run.gap():
         for other in run.others(follower):
             run.network.cut(other, follower)
@@ -204,7 +204,7 @@ def flapping(run: Run) -> None:
 
 
 def slow_link(run: Run) -> None:
-    """A follower behind 100 kB/s: nobody waits for it, nor keeps in memory what it lacks, and it catches up."""
+    """A follower behind 100 kB/s: no node waits for it or keeps in memory what it lacks, and it catches up."""
     bulk.create(run)
     follower = run.chance.choice(run.others(run.cluster.leader_of(bulk.TOPIC)))
     run.say(f"100 kB/s to node {follower}")

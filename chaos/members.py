@@ -70,7 +70,7 @@ def join(run: Run) -> int:
 
 
 def leave(run: Run, node_id: int) -> None:
-    """Take a node out in order; what it had goes to the others."""
+    """Remove a node cleanly; its replicas move to the others."""
     run.whole()
     run.say(f"node {node_id} leaves")
     run.cluster.remove(node_id)

@@ -1,4 +1,4 @@
-"""Processes that die, also right before a step that makes something durable, restart or stand still: F1 to F4, F12."""
+"""Processes that die, also right before a step that makes something durable, restart or pause: F1 to F4, F12."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OFFSETS = "__consumer_offsets"
 STEPS = "fsync,fdatasync,rename,renameat,renameat2"
 """The system calls that make something durable."""
 FIRST_STEPS = 12
-"""So many are tried one by one, since most are different while a node starts."""
+"""How many steps are tried one by one, since most are different while a node starts."""
 LATER_STEPS = 6
-"""And so many of those that come under load, as the seed has it."""
+"""How many later steps, under load, are tried; the seed chooses them."""
 LATER_STEP_MAX = 200
 _STEP_WITHIN_S = 40.0
 
@@ -34,7 +34,7 @@ def leader_killed(run: Run) -> None:
 
 
 def follower_killed(run: Run) -> None:
-    """A node that only follows dies and comes back."""
+    """A follower dies and restarts."""
     for _ in range(2):
         follower = run.follower()
         with run.gap(Place(SMALL, 0)):
@@ -46,7 +46,7 @@ def follower_killed(run: Run) -> None:
 
 
 def coordinator_killed(run: Run) -> None:
-    """The node that looks after consumer groups dies."""
+    """The coordinator of consumer groups dies."""
     for _ in range(2):
         node_id = run.cluster.leader_of(OFFSETS, run.chance.randrange(4))
         run.kill(node_id)
@@ -56,7 +56,7 @@ def coordinator_killed(run: Run) -> None:
 
 
 def controller_killed(run: Run) -> None:
-    """The node that keeps the metadata dies."""
+    """The controller dies."""
     for _ in range(2):
         node_id = run.cluster.controller()
         run.kill(node_id)
@@ -120,7 +120,7 @@ def killed_at_a_step(run: Run) -> None:
             eventually(node.exit_status, lambda status: status is not None, timeout_s=_STEP_WITHIN_S, what="its death")
             deaths += 1
         except AssertionError:
-            # A step that is not reached kills nobody, and proves nothing.
+            # A step that is not reached kills no process, and proves nothing.
             run.say(f"step {step} was not reached")
             run.kill(node_id)
         node.wrapper = []
@@ -138,9 +138,9 @@ def killed_at_a_step(run: Run) -> None:
 
 
 def rolling_restart(run: Run) -> None:
-    """Every node is stopped in order and started again; no client may hear of an error."""
+    """Every node is stopped cleanly and restarted; no client may receive an error."""
     for node_id in run.cluster.ids:
-        run.say(f"stop {node_id} in order")
+        run.say(f"stop {node_id} cleanly")
         with run.gap():
             assert run.cluster[node_id].terminate() == 0
         run.start(node_id)
@@ -155,7 +155,7 @@ def restarted_all_the_time(run: Run) -> None:
         if run.chance.random() < 0.5:
             run.kill(node_id)
         else:
-            run.say(f"stop {node_id} in order")
+            run.say(f"stop {node_id} cleanly")
             run.cluster[node_id].terminate()
         run.start(node_id)
         run.cluster[node_id].wait_ready()
@@ -164,7 +164,7 @@ def restarted_all_the_time(run: Run) -> None:
 
 
 def leader_paused(run: Run) -> None:
-    """The leader stands still long enough to be replaced, and goes on as if nothing had been."""
+    """The leader is paused long enough to be replaced, and continues as if nothing had happened."""
     for _ in range(2):
         place = run.place()
         leader = run.leader(place)
@@ -188,7 +188,7 @@ def leader_paused_briefly(run: Run) -> None:
 
 
 def follower_paused(run: Run) -> None:
-    """A node that only follows stands still, and catches up."""
+    """A follower is paused, and catches up."""
     follower = run.follower()
     run.pause(follower)
     run.served()
@@ -198,7 +198,7 @@ def follower_paused(run: Run) -> None:
 
 
 def swapped_majorities(run: Run) -> None:
-    """Five nodes: two stand still, a third dies and comes back; then these two go on and the last two stand still.
+    """Five nodes: two are paused, a third dies and restarts; then these two are resumed and the last two are paused.
 
     The majority before and the one after share only the node that died: what it has forgotten is lost.
     """

@@ -1,9 +1,8 @@
-"""A cluster under load with what a scenario can do to it, and what a scenario is.
+"""A cluster under load with the faults that a scenario can inject, and the definition of a scenario.
 
-`Run` is what every scenario is given: who leads, who follows, and the failures by name. A scenario ends with every
-process running, every link open and every disk in order; whether all is well then is judged by `support.cluster_load`.
-Where a majority is left while something is wrong, the scenario waits until every producer is served meanwhile: that is
-part of what is tested.
+`Run` is passed to every scenario: leaders, followers, and the faults by name. A scenario ends with every process
+running, every link open and every disk repaired; `support.cluster_load` then checks the cluster. If a majority is left
+during a fault, the scenario waits until every producer is served meanwhile: that is part of the test.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ class Run:
     clocks: dict[int, ShiftedClock] = field(default_factory=dict)
     """By node, where clocks can be set."""
     expected: list[str] = field(default_factory=list)
-    """Words of log lines that are alarms elsewhere and belong to what this scenario does."""
+    """Words of log lines that are alarms elsewhere but are expected in this scenario."""
     gaps: list[float] = field(default_factory=list)
     """The longest time without an acknowledgement around each failure, in seconds."""
 
-    # ---- who ------------------------------------------------------------------------------------
+    # ---- nodes -----------------------------------------------------------------------------------
 
     def place(self) -> Place:
         return self.chance.choice(self.load.places)
@@ -59,7 +58,7 @@ class Run:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is one node only, which nobody can stand in for."""
+        """Whether there is only one node, so that no other can take over."""
         return len(self.cluster.ids) == 1
 
     def follower(self, place: Place | None = None) -> int:
@@ -72,7 +71,7 @@ class Run:
     def others(self, node_id: int) -> list[int]:
         return [other for other in self.cluster.ids if other != node_id]
 
-    # ---- what -----------------------------------------------------------------------------------
+    # ---- faults ----------------------------------------------------------------------------------
 
     def kill(self, *node_ids: int) -> None:
         self.say(f"kill -9 {_nodes(node_ids)}")
@@ -118,12 +117,12 @@ class Run:
         self.load.look_at_commits()
 
     def silent(self, settle_s: float = 3.0, watch_s: float = 3.0) -> None:
-        """Nobody is acknowledged anything: there is no majority, or nobody at all."""
+        """Nothing is acknowledged: there is no majority, or no node at all."""
         time.sleep(settle_s)
         before = self.load.history.acked_count
         time.sleep(watch_s)
         more = self.load.history.acked_count - before
-        assert more == 0, f"{more} acknowledgements, and nobody could give them"
+        assert more == 0, f"{more} acknowledgements without a majority"
 
     # ---- where partitions are -------------------------------------------------------------------
 
@@ -187,7 +186,7 @@ class Scenario(NamedTuple):
     """Why it fails, where that is known and not yet put right. It runs all the same, and must not pass unnoticed."""
 
     def fits(self, nodes: int) -> bool:
-        """Whether a cluster of so many nodes is one for it."""
+        """Whether the scenario fits a cluster of this size."""
         return nodes == self.nodes if self.is_exact else nodes >= self.nodes
 
     @property

@@ -89,7 +89,7 @@ def whole_transfer(run: Run, receiver: int) -> int:
 
 
 def stop_transfer(run: Run, receiver: int, bytes_max: int) -> None:
-    """A node loses its disk, and the snapshot that it is sent stops after so many bytes."""
+    """A node loses its disk, and the snapshot that is sent to it stops after `bytes_max` bytes."""
     wipe(run, receiver)
     limit = run.network.counts()[0] + bytes_max
     run.say(f"the snapshot for node {receiver} stops after {bytes_max} bytes")
@@ -141,7 +141,7 @@ def write_and_trim(run: Run, producers: int, *, is_new: bool = True) -> None:
 
 
 def is_copied(run: Run) -> None:
-    """What is left of the partition is there, whoever leads it."""
+    """What is left of the partition can be read, whichever node leads it."""
 
     def kept() -> list[bytes]:
         with RawClient(run.cluster[run.cluster.leader_of(TRIMMED)].bootstrap) as client:

@@ -1,4 +1,4 @@
-"""Clocks that are wrong: F15. Nobody decides anything by the time of day, so nobody may notice."""
+"""Wrong clocks: F15. No decision depends on the time of day, so a wrong clock may have no effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clocks_of_all_nodes(run: Run) -> None:
     write_expiring(run)
     for shift_s in (HOUR_S + 60, -HOUR_S, DAY_S, -DAY_S):
         shifted(run, run.cluster.ids, shift_s)
-    run.say("every node has another time")
+    run.say("every node has a different time")
 
     def act() -> None:
         for number, node_id in enumerate(run.cluster.ids):
@@ -50,7 +50,7 @@ def clocks_of_all_nodes(run: Run) -> None:
 
 
 def started_with_a_wrong_clock(run: Run) -> None:
-    """A node dies and starts in another year; then it is set right."""
+    """A node dies and starts in another year; then its clock is corrected."""
     write_expiring(run)
     for shift_s in (400 * DAY_S, -400 * DAY_S):
         node_id = run.leader()
@@ -101,10 +101,10 @@ def set_right(run: Run) -> None:
 
 
 def without_election(run: Run, act: Callable[[], None]) -> None:
-    """Nobody may be elected meanwhile: no leader's term changes.
+    """No election may happen meanwhile: no leader's term changes.
 
-    On a busy machine a node may not get its turn for longer than an election timeout. That is chance, and does not
-    happen every time; an election that a clock has caused does.
+    On a busy machine a process may not run for longer than an election timeout. That is chance, and does not happen
+    every time; an election that a clock has caused does.
     """
     for _ in range(ATTEMPTS):
         before = epochs(run)

@@ -45,7 +45,7 @@ class Scale:
 
     flight_count: int
     late_before_end: int
-    """So many flights before the last one, those of January come again."""
+    """How many flights before the last one the flights of January are repeated."""
     rows_per_batch: int
     ahead_max: int
     """How far the flights may be ahead of the query: a replay in a hurry, and still something like a stream."""
@@ -79,7 +79,7 @@ class Outcome:
     """Records in the topic of results: after a crash some may be there twice."""
     lag: int
     killed_at: int
-    """So many flights were through when the leader was killed."""
+    """How many flights were processed when the leader was killed."""
 
     @property
     def wrong(self) -> list[tuple[str, str]]:

@@ -145,7 +145,7 @@ def make_case(rng: random.Random) -> tuple[bytes, dict[str, Any]]:
 
 
 class Expecting:
-    """A builder that is told to expect so many bytes, instead of about as many as the log has."""
+    """A builder that expects this number of bytes, instead of about as many as the log has."""
 
     bytes_expected = 0
     builder: type[Builder]

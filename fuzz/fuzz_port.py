@@ -1,4 +1,4 @@
-"""Fuzz the port of a live broker: whatever comes in, it goes on serving, and does not grow.
+"""Fuzz the port of a live broker: whatever it receives, it keeps serving, and its memory does not grow.
 
     python fuzz/fuzz_port.py [--count 20000] [--seed 0] [--bootstrap HOST:PORT --pid PID]
 

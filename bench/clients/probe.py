@@ -58,7 +58,7 @@ class Acknowledgements:
                 self._change.notify()
 
     def answer(self) -> None:
-        """Answer questions until told to end. The thread of this is the only one that waits."""
+        """Answer requests until asked to stop. Only this thread waits."""
         for line in sys.stdin:
             word, _, rest = line.strip().partition(" ")
             if word == "end":
@@ -106,7 +106,7 @@ def longest_gap(times: list[float], begin_at: float, end_at: float) -> float:
 
 
 def begin() -> tuple[ProbeTask, Acknowledgements]:
-    """The task of the command line, and something to tell about acknowledgements."""
+    """The task of the command line, and the reporting of acknowledgements."""
     task = ProbeTask(**json.loads(sys.argv[1]))
     acknowledgements = Acknowledgements()
     threading.Thread(target=acknowledgements.answer, daemon=True).start()

@@ -45,7 +45,7 @@ def is_accepted(connection: socket.socket, request: bytes) -> bool:
 
 
 def run(task: ProbeTask, acknowledgements: Acknowledgements) -> None:
-    """Write until told to end."""
+    """Write until asked to stop."""
     values = make_payloads(task.record_size, 1)
     request = produce_request(task.topic, 0, record_batch(values, int(time.time() * 1000)))
     ports = itertools.cycle(task.ports)

@@ -30,7 +30,7 @@ class System(ABC):
     name: str
     """As in `--only`; systems that share it are variants of one program."""
     variant: str = ""
-    """What tells it from its siblings, for the table."""
+    """What distinguishes it from similar systems, for the table."""
     fsyncs_before_ack: bool = True
     """Whether an acknowledged record is on disk."""
 

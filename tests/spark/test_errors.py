@@ -51,16 +51,16 @@ def failure(action: Callable[[], Any]) -> str:
     [
         ({"startingOffsets": '{"TOPIC":{"0":1'}, '`startingOffsets` is \'{"TOPIC":{"0":1\': not JSON'),
         ({"startingOffsets": '{"TOPIC":{"0":999}}'}, "which has offsets from 0 to 5. Choose one of these"),
-        ({"startingOffsets": '{"TOPIC":{"1":0}}'}, "name every partition"),
+        ({"startingOffsets": '{"TOPIC":{"1":0}}'}, "It must contain every partition"),
         ({"subscribe": "nowhere"}, "Topic `nowhere` does not exist"),
-        ({"assign": '{"TOPIC":[0]}', "subscribe": "TOPIC"}, "`subscribe` and `assign` cannot be combined; keep one"),
-        ({"assign": '{"TOPIC":[7]}'}, "`assign` names partition 7"),
+        ({"assign": '{"TOPIC":[0]}', "subscribe": "TOPIC"}, "`subscribe` and `assign` cannot be combined. Keep one"),
+        ({"assign": '{"TOPIC":[7]}'}, "`assign` contains partition 7"),
         (NOWHERE, "Cannot connect to 127.0.0.1:1: Connection refused. Is a broker running there? `kafka.bootstrap"),
         ({"timeoutMs": "9" * 15}, "allowed are milliseconds from 1 to 86400000"),
         ({"maxRecordsPerPartition": "-1"}, "`maxRecordsPerPartition` is '-1': allowed is a whole number above 0"),
-        ({"valueFormat": "json", "valueSchema": "a interval"}, "`valueSchema` has interval, which cannot be read"),
-        ({"valueFormat": "json", "valueSchema": "a int, m array<struct<x: map<string, int>>>"}, "has map<string,int>"),
-        ({"valueFormat": "json", "valueSchema": "a varchar(3)"}, "`valueSchema` has varchar(3)"),
+        ({"valueFormat": "json", "valueSchema": "a interval"}, "`valueSchema` contains interval, which cannot be read"),
+        ({"valueFormat": "json", "valueSchema": "a int, m array<struct<x: map<string, int>>>"}, "contains map<string,"),
+        ({"valueFormat": "json", "valueSchema": "a varchar(3)"}, "`valueSchema` contains varchar(3)"),
         ({"filter": "value = 3"}, "`value` is not one of topic, partition, offset, timestamp, key"),
     ],
 )
@@ -76,11 +76,11 @@ def test_a_batch_that_cannot_be_read(topics: Topics, options: dict[str, str], wo
     ("options", "words"),
     [
         ({"maxOffsetsPerTrigger": "-1"}, "`maxOffsetsPerTrigger` is '-1': allowed is a whole number above 0"),
-        ({"maxOfsetsPerTrigger": "5"}, "perhaps `maxOffsetsPerTrigger` is meant"),
+        ({"maxOfsetsPerTrigger": "5"}, "perhaps you meant `maxOffsetsPerTrigger`"),
         ({"endingOffsets": "latest"}, "applies to batches only; a stream has no end"),
         ({"subscribe": "nowhere"}, "Topic `nowhere` does not exist"),
         (NOWHERE, "Cannot connect to 127.0.0.1:1"),
-        ({"valueFormat": "json", "valueSchema": "m map<string, int>"}, "`valueSchema` has map<string,int>"),
+        ({"valueFormat": "json", "valueSchema": "m map<string, int>"}, "`valueSchema` contains map<string,int>"),
     ],
 )
 def test_a_stream_that_cannot_start(
@@ -107,11 +107,11 @@ HEADERS = "array(named_struct('key', cast(null AS string), 'value', cast('x' AS 
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
-        (["'a' AS value", "77 AS partition"], {}, "`drmq topic describe TOPIC` shows which partitions there are"),
-        (["'a' AS value", "-1 AS partition"], {}, "A row has -1 in the column `partition`. Null leaves the choice"),
+        (["'a' AS value", "77 AS partition"], {}, "`drmq topic describe TOPIC` lists its partitions"),
+        (["'a' AS value", "-1 AS partition"], {}, "A row has -1 in the column `partition`. Use null"),
         (["'a' AS value", HEADERS], {}, "A row has a header without a name"),
         (["repeat('a', 2000000) AS value"], {}, "`kafka.message.max.bytes` (1000000 if it is not set)"),
-        (["'a' AS value"], {"topic": "a b"}, "Names of topics are letters, digits"),
+        (["'a' AS value"], {"topic": "a b"}, "Topic names consist of letters, digits"),
         (["'a' AS value"], NOWHERE, "Is there a broker at 127.0.0.1:1, and does the topic exist?"),
         (["1 AS n"], {}, "The DataFrame has no column `value`, only n."),
     ],

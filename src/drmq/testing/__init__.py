@@ -1,7 +1,7 @@
-"""For tests, ours and yours: a real broker in the process, and fake worlds to run one in.
+"""Test support, for this project and for its users: real brokers in the process, and simulated environments for them.
 
-`Broker` is a real node in a thread, `cluster(nodes=3)` several of them, with faults to order. `FakeFiles` is a disk
-in memory on which the power can be cut.
+`Broker` is a real node in a thread, and `cluster(nodes=3)` starts several, with methods that inject faults. `FakeFiles`
+is a disk in memory whose power can be cut.
 """
 
 from __future__ import annotations

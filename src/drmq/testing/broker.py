@@ -1,11 +1,11 @@
-"""A real broker inside a test: own thread, own event loop, free port, gone at the end.
+"""A real broker inside a test, with its own thread, event loop and free port, removed at the end.
 
     with drmq.testing.Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the same broker that `drmq server` runs, in memory by default, so that a test leaves nothing
-behind. With `storage="disk"` it keeps its data in a temporary directory that is removed afterwards;
-with `data_dir` in a directory of the test's own, which stays, and which a second `Broker` can open.
+It is the same broker that `drmq server` runs, in memory by default, so that a test leaves nothing behind. With
+`storage="disk"` it stores its data in a temporary directory that is removed afterwards; with `data_dir`, in a directory
+of the test, which is kept and can be opened by a second `Broker`.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class Broker:
         self._failure: BaseException | None = None
         self._stop: asyncio.Event | None = None
         self.bootstrap_servers = ""
-        """What a Kafka client needs: `host:port`."""
+        """The address for Kafka clients: `host:port`."""
 
     @property
     def node(self) -> Node:
-        """The node itself, for tests that look inside. Touch it on its own loop only."""
+        """The node itself, for tests that inspect it. Use it only on its own event loop."""
         assert self._node is not None, "the broker is not running"
         return self._node
 
     def start(self) -> Self:
-        """Start serving; returns when clients can connect."""
-        assert self._thread is None, "the broker is running already"
+        """Start serving. Returns when clients can connect."""
+        assert self._thread is None, "the broker is already running"
         data_dir = self._data_dir
         if data_dir is None:
             data_dir = self._temporary = Path(tempfile.mkdtemp(prefix="drmq-test-"))
@@ -76,12 +76,12 @@ class Broker:
         return self
 
     def _take_failure(self) -> BaseException | None:
-        """What the thread could not do, told once."""
+        """The exception that ended the thread; returned once."""
         failure, self._failure = self._failure, None
         return failure
 
     def stop(self) -> None:
-        """Stop in order and remove what was temporary."""
+        """Stop cleanly and remove temporary data."""
         if self._thread is not None:
             if self._loop is not None and self._stop is not None and self._thread.is_alive():
                 # After a failure the loop may be closed while its thread still exists.
@@ -105,7 +105,7 @@ class Broker:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve(config))
-        except BaseException as error:  # noqa: BLE001  # handed to the thread that waits in `start`
+        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits in `start`
             self._failure = error
         finally:
             self._ready.set()

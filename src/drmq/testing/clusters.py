@@ -1,14 +1,14 @@
-"""A real cluster inside a test: nodes in threads of this process, on free ports, gone at the end.
+"""A real cluster inside a test: nodes in threads of this process, on free ports, removed at the end.
 
     with drmq.testing.cluster(nodes=3) as c:
         producer = Producer({"bootstrap.servers": c.bootstrap_servers})
         c.kill(c.leader("orders", 0))
         producer.produce("orders", b"still here")
 
-The nodes are those that `drmq server` runs, with their own disks (temporary directories) and real connections
-between them. `kill` ends one as `kill -9` does, without a word to anyone, and `start` brings it back with the disk it
-had, or with `wiped=True` with an empty one. `pause` and `resume` are SIGSTOP and SIGCONT. `partition` cuts the
-connections between groups of nodes, and `heal` mends them; clients reach every node all the same.
+The nodes are the same that `drmq server` runs, with their own disks (temporary directories) and real connections
+between them. `kill` ends a node as `kill -9` does, without notifying others, and `start` starts it again with its disk,
+or with `wiped=True` with an empty one. `pause` and `resume` correspond to SIGSTOP and SIGCONT. `partition` cuts the
+connections between groups of nodes, and `heal` restores them; clients still reach every node.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _TIMEOUT_S = 30.0
 
 
 class _Thread:
-    """One node and the thread that its event loop runs in."""
+    """One node and the thread of its event loop."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
         self.is_paused = False
-        self._going_on = threading.Event()
+        self._resumed = threading.Event()
         self._ready: Future[None] = Future()
         self._ended: asyncio.Event
         self._is_killed = False
@@ -58,7 +58,7 @@ class _Thread:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # noqa: BLE001  # handed to whoever waits in `wait_ready`
+        except BaseException as error:  # noqa: BLE001  # raised again in `wait_ready`
             if not self._ready.done():
                 self._ready.set_exception(error)
 
@@ -79,13 +79,13 @@ class _Thread:
         await (self.node.crash() if self._is_killed else self.node.stop())
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call something on the node's loop."""
+        """Call a function on the node's event loop."""
         result: Future[T] = Future()
 
         def act() -> None:
             try:
                 result.set_result(function())
-            except BaseException as error:  # noqa: BLE001  # it belongs to whoever asked
+            except BaseException as error:  # noqa: BLE001  # raised again in the calling thread
                 result.set_exception(error)
 
         self.loop.call_soon_threadsafe(act)
@@ -94,12 +94,12 @@ class _Thread:
     def pause(self) -> None:
         if not self.is_paused:
             self.is_paused = True
-            self._going_on.clear()
-            self.loop.call_soon_threadsafe(self._going_on.wait)
+            self._resumed.clear()
+            self.loop.call_soon_threadsafe(self._resumed.wait)
 
     def resume(self) -> None:
         self.is_paused = False
-        self._going_on.set()
+        self._resumed.set()
 
     def end(self, *, killed: bool) -> None:
         self._is_killed = killed
@@ -110,7 +110,7 @@ class _Thread:
 
 
 class Cluster:
-    """Some nodes that are a cluster. Use it as a context manager, or `start_all` and `stop` it."""
+    """The nodes of a cluster. Use it as a context manager, or call `start_all` and `stop`."""
 
     def __init__(
         self, nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None
@@ -130,7 +130,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a Kafka client needs: all nodes, running or not."""
+        """The addresses for Kafka clients: all nodes, running or not."""
         return ",".join(f"{address.host}:{address.port}" for address in self._addresses.values())
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ class Cluster:
         self.stop()
 
     def start_all(self) -> Self:
-        """Start the nodes that do not run; returns when clients can use all of them."""
+        """Start the nodes that do not run. Returns when clients can use all of them."""
         starting = [self._launch(node_id) for node_id in self.node_ids if node_id not in self._threads]
         for thread in starting:
             thread.wait_ready()
@@ -165,15 +165,15 @@ class Cluster:
     # ---- faults ---------------------------------------------------------------------------------
 
     def kill(self, node_id: int) -> None:
-        """End a node at once: nothing is saved, handed over or said."""
+        """Kill a node: it saves nothing, hands nothing over and notifies no other node."""
         self._threads.pop(node_id).end(killed=True)
 
     def stop_node(self, node_id: int) -> None:
-        """Stop a node in order: it hands its leaders over first."""
+        """Stop a node cleanly: it hands over its leaderships first."""
         self._threads.pop(node_id).end(killed=False)
 
     def start(self, node_id: int, *, wiped: bool = False) -> None:
-        """Start a node that was killed or stopped, with the disk that it had, or with an empty one."""
+        """Start a node that was killed or stopped, with its disk or with an empty one."""
         assert node_id not in self._threads, f"node {node_id} is running"
         if wiped:
             shutil.rmtree(self._directory / f"node-{node_id}", ignore_errors=True)
@@ -181,14 +181,14 @@ class Cluster:
         self._apply_blocks(node_id)
 
     def pause(self, node_id: int) -> None:
-        """Stop a node's clock and hands; the others find out by themselves."""
+        """Freeze a node; the other nodes have to detect it."""
         self._threads[node_id].pause()
 
     def resume(self, node_id: int) -> None:
         self._threads[node_id].resume()
 
     def partition(self, *groups: Iterable[int]) -> None:
-        """Let only nodes of the same group reach each other; nodes that are not named are a group of their own."""
+        """Allow connections only between nodes of the same group. Nodes that are not named form one more group."""
         group_of = {node_id: index for index, group in enumerate(groups) for node_id in group}
         self._blocked = {
             (one, other)
@@ -200,7 +200,7 @@ class Cluster:
             self._apply_blocks(node_id)
 
     def heal(self) -> None:
-        """Mend all connections, and let paused nodes go on."""
+        """Restore all connections, and resume paused nodes."""
         self._blocked = set()
         for node_id, thread in self._threads.items():
             thread.resume()
@@ -213,10 +213,10 @@ class Cluster:
         blocked = {NodeId(other) for one, other in self._blocked if one == node_id}
         thread.call(lambda: thread.node.broker.membership.block(blocked))
 
-    # ---- questions ------------------------------------------------------------------------------
+    # ---- queries ------------------------------------------------------------------------------
 
     def leader(self, topic: str, partition: int = 0, *, timeout_s: float = 10.0) -> int:
-        """The node that leads a partition, as the nodes that run see it; waits for one."""
+        """The leader of a partition, as seen by the running nodes. Waits until there is one."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for node_id, thread in list(self._threads.items()):
@@ -226,11 +226,11 @@ class Cluster:
         raise TimeoutError(f"{topic}-{partition} has no leader after {timeout_s:.0f} s")
 
     def node(self, node_id: int) -> Node:
-        """A node itself, for tests that look inside. Touch it on its own loop only."""
+        """The node itself, for tests that inspect it. Use it only on its own event loop."""
         return self._threads[node_id].node
 
     def call(self, node_id: int, function: Callable[[], T]) -> T:
-        """Call something on a node's own loop, and return what it returns."""
+        """Call a function on a node's event loop, and return its result."""
         return self._threads[node_id].call(function)
 
     # ---- inside ---------------------------------------------------------------------------------

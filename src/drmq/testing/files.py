@@ -1,23 +1,22 @@
-"""A disk in memory that forgets what was not synced: `FakeFiles`.
+"""A disk in memory that loses what was not synced: `FakeFiles`.
 
-A test that kills a process loses nothing, since the kernel still has the written pages. Only a
-power cut tells whether everything was synced that had to be. This disk keeps two states: what the
-program sees, and what would be there after a power cut. A write, a truncation, a new name or a removed one
-goes into the first at once, and into the second when the file, or its directory, is synced.
+A test that kills a process loses nothing, since the kernel still has the written pages. Only a power cut shows whether
+everything was synced that had to be. This disk keeps two states: what the program sees, and what would remain after a
+power cut. A write, a truncation, a new name or a removed one changes the first state at once, and the second state when
+the file, or its directory, is synced.
 
-    files = FakeFiles(crash_at=17)          # the 17th change raises PowerCut, and so does all after it
+    files = FakeFiles(crash_at=17)          # the 17th change raises PowerCut, and so does every call after it
     ...
-    disk = files.after_power_cut(seed=3)    # a new disk: synced things, and of the rest what luck left
+    disk = files.after_power_cut(seed=3)    # a new disk: what was synced, and a random part of the rest
 
-Of the unsynced changes, any may be there or not after the cut, in any order; a write may be torn, and
-a file may have grown by zeros instead of data. That is harsher than most file systems are, and within what
-POSIX allows.
+Each unsynced change may or may not survive the power cut, in any order; a write may be torn, and a file may have grown
+by zeros instead of data. This is harsher than most file systems, and within what POSIX allows.
 
 Faults are planned with `fail`: the n-th write, sync or creation of files whose path contains a given text raises an
-`OSError`. A failed write may leave a part behind; a failed sync forgets its changes for
-good, as Linux does: they stay visible, and a later sync that succeeds does not make them durable.
+`OSError`. A failed write may leave a part behind. A failed sync loses its changes permanently, as on Linux: they stay
+visible, but a later successful sync does not make them durable.
 
-`FakeFiles` and `OsFiles` pass one suite of tests.
+`FakeFiles` and `OsFiles` pass the same test suite.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ UNLIMITED_BYTES = 1 << 40
 
 
 class PowerCut(BaseException):
-    """The machine is off. No `except Exception` may catch it, as none would run."""
+    """The machine has lost power. Not an `Exception`: no handler of the program may run."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """A planned failure: of `operation` (write, sync, sync_directory, open, ...) on matching paths."""
+    """A planned failure of `operation` (write, sync, sync_directory, open, ...) on matching paths."""
 
     operation: str
     errno: int
@@ -52,7 +51,7 @@ class Fault:
     skip_count: int
     fail_count: int
     partial_bytes: int
-    """How much of a failing write is still written."""
+    """How many bytes of a failing write are still written."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,13 +104,13 @@ class FakeFiles:
 
     def __init__(self, crash_at: int | None = None, capacity_bytes: int = UNLIMITED_BYTES) -> None:
         self.crash_at = crash_at
-        """The number of the change that meets the power cut; the first is 1."""
+        """The number of the change at which the power is cut; the first is 1."""
         self.capacity_bytes = capacity_bytes
         """Writes beyond this fail with ENOSPC; may be changed at any time."""
         self.now_ms = 0
-        """The time that files get as that of their last change."""
+        """The modification time that changed files get."""
         self.step = 0
-        """Changes so far: writes, truncations, syncs, creations, renames, removals."""
+        """The number of changes so far: writes, truncations, syncs, creations, renames, removals."""
         self.counts: dict[str, int] = {}
         """How often each operation was called."""
         self.is_off = False
@@ -134,17 +133,17 @@ class FakeFiles:
         fail_count: int = 1,
         partial_bytes: int = 0,
     ) -> Fault:
-        """Plan a failure; `forget_faults` ends all of them."""
+        """Plan a failure. `forget_faults` cancels all of them."""
         fault = Fault(operation, errno, path_part, skip_count, fail_count, partial_bytes)
         self._faults.append(fault)
         return fault
 
     def forget_faults(self) -> None:
-        """No planned failures any more."""
+        """Cancel all planned failures."""
         self._faults.clear()
 
     def crash_near(self, path_part: str, changes_later: int) -> None:
-        """Let the power cut come so many changes after the next one whose path has `path_part` in it."""
+        """Cut the power `changes_later` changes after the next change whose path contains `path_part`."""
         assert changes_later > 0, changes_later
         self._crash_near = (path_part, changes_later)
 
@@ -153,12 +152,12 @@ class FakeFiles:
         self.is_off = True
 
     def drop_caches(self) -> None:
-        """Let `read_cached` find nothing of any file until it is read or written again."""
+        """Evict all files from the cache: `read_cached` finds nothing of a file until it is read or written again."""
         for file in _files_below(self._root):
             file.is_cached = False
 
     def after_power_cut(self, seed: int) -> FakeFiles:
-        """The disk that is found when the power is back."""
+        """The disk after the power is back."""
         self.is_off = True
         result = FakeFiles()
         result.now_ms = self.now_ms
@@ -166,7 +165,7 @@ class FakeFiles:
         return result
 
     def after_kill(self) -> FakeFiles:
-        """The disk as the next process finds it when only this one died: nothing is lost, nothing is synced."""
+        """The disk for the next process if only this process died: nothing is lost, nothing is synced."""
         self.is_off = True
         result = FakeFiles()
         result.now_ms = self.now_ms
@@ -183,9 +182,10 @@ class FakeFiles:
                 data[position] ^= 1 << bit
 
     def durable_files(self, path: str) -> dict[str, bytearray]:
-        """The files of a directory, by name, that a power cut cannot take, with what it leaves in them for certain.
+        """The files of a directory, by name, that certainly survive a power cut, with their durable bytes.
 
-        The bytes are the disk's own, so they must not be changed; unsynced changes may make them more, or others.
+        These are the disk's own bytes, so callers must not change them. Unsynced changes may add to them or replace
+        them.
         """
         node: _Node = self._root
         for name in _parts(path):
@@ -197,7 +197,7 @@ class FakeFiles:
         return {name: child.durable for name, child in node.durable.items() if isinstance(child, _File)}
 
     def has_file(self, path: str) -> bool:
-        """Whether a program would find this file; on a machine that is off as well."""
+        """Whether a program would find this file. Also works while the power is off."""
         return isinstance(self._find(path), _File)
 
     def content(self, path: str) -> bytes:
@@ -205,13 +205,13 @@ class FakeFiles:
         return bytes(self._file(path).data)
 
     def replace_content(self, path: str, content: bytes) -> None:
-        """Put other bytes into a file, on the disk and in the cache."""
+        """Replace the bytes of a file, on the disk and in the cache."""
         file = self._file(path)
         file.data, file.durable, file.unsynced = bytearray(content), bytearray(content), []
 
     @contextmanager
     def _call(self, operation: str, path: str, *, changes: bool = False) -> Iterator[None]:
-        """Around every operation: power, counting, and planned failures."""
+        """Wraps every operation: power, counting, and planned failures."""
         with self._lock:
             if self.is_off:
                 raise PowerCut
@@ -226,7 +226,7 @@ class FakeFiles:
             yield
 
     def _planned(self, operation: str, path: str) -> Fault | None:
-        """The failure that is due now, if any."""
+        """The planned failure that applies now, if any."""
         for fault in self._faults:
             if fault.operation == operation and fault.path_part in path and fault.fail_count > 0:
                 if fault.skip_count > 0:
@@ -274,7 +274,7 @@ class FakeFiles:
     # Files
 
     def open(self, path: str, *, create: bool = False) -> int:
-        with self._lock:  # looking and creating are one: two threads that create a file get the same one
+        with self._lock:  # checking and creating are atomic: two threads that create a file get the same one
             creates = create and self._find(path) is None
             with self._call("open", path, changes=creates):
                 self._maybe_fail("create" if creates else "open", path)
@@ -286,7 +286,7 @@ class FakeFiles:
                 return self._next_handle
 
     def close(self, handle: int) -> None:
-        with self._lock:  # closing is possible, and harmless, on a machine that is off
+        with self._lock:  # closing is possible, and harmless, while the power is off
             _, file = self._open.pop(handle)
             file.is_locked = file.is_locked and any(other is file for _, other in self._open.values())
 
@@ -375,7 +375,7 @@ class FakeFiles:
             return sorted(self._directory(path).names)
 
     def make_directory(self, path: str) -> None:
-        with self._lock:  # as in `open`: whoever comes second finds it there
+        with self._lock:  # as in `open`: the second thread finds the directory
             if self.is_directory(path):
                 return
             with self._call("make_directory", path, changes=True):
@@ -444,7 +444,7 @@ def _files_below(directory: _Directory) -> Iterator[_File]:
 
 
 def _kept(changes: Sequence[object], chance: random.Random) -> list[bool]:
-    """Which of some unsynced changes made it to the disk: none, all, the first few, or any."""
+    """Which unsynced changes reached the disk: none, all, the first few, or any."""
     mood = chance.randrange(4)
     if mood == 0:
         return [False] * len(changes)
@@ -457,7 +457,7 @@ def _kept(changes: Sequence[object], chance: random.Random) -> list[bool]:
 
 
 def _survivor(directory: _Directory, chance: random.Random, seen: dict[int, _Node]) -> _Directory:
-    """What is found of a directory after a power cut."""
+    """A directory after a power cut."""
     names = dict(directory.durable)
     for change, is_kept in zip(directory.unsynced, _kept(directory.unsynced, chance), strict=True):
         if is_kept:
@@ -477,7 +477,7 @@ def _survivor(directory: _Directory, chance: random.Random, seen: dict[int, _Nod
 
 
 def _survivor_bytes(file: _File, chance: random.Random) -> bytearray:
-    """What is found in a file after a power cut."""
+    """The bytes of a file after a power cut."""
     data = bytearray(file.durable)
     for (position, content), is_kept in zip(file.unsynced, _kept(file.unsynced, chance), strict=True):
         if is_kept or content is None:

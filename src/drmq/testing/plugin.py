@@ -1,7 +1,7 @@
-"""The pytest plugin that comes with DRMQ: fixture `drmq_broker`, a fresh broker for each test.
+"""The pytest plugin of DRMQ: the fixture `drmq_broker` is a fresh broker for each test.
 
-pytest loads this module in every project that has DRMQ installed, so it imports nothing heavy until
-a test asks for the fixture.
+pytest loads this module in every project that has DRMQ installed, so it imports nothing heavy until a test uses the
+fixture.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Connections over asyncio: the listener, its limits, and frames in and out in order.
+"""Connections over asyncio: the listener, its limits, and frames received and sent in order.
 
-This package moves frames and protects the process from its peers: sizes, counts and times are
-bounded here, before anything is parsed. What a frame means is `drmq.kafka`'s to know.
+This package moves frames and protects the process from its peers: sizes, counts and times are limited here, before
+anything is parsed. `drmq.kafka` interprets the frames.
 """
 
 from drmq.transport.connection import Answer, Connection, FrameHandler, Pause

@@ -1,4 +1,4 @@
-"""The end of accepting connections, without losing one that is at the door."""
+"""Stops accepting connections without leaking one that was just accepted."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ _TURNS_TO_ACCEPT = 5
 
 
 async def stop_accepting(server: asyncio.Server) -> None:
-    """Let nobody in any more, and lose nobody who is at the door. May be called again.
+    """Accept no more connections, without leaking one that is being accepted. May be called again.
 
-    A connection that was accepted gets to its protocol in a few turns of the loop, which can close it then. Were the
-    server closed in between, asyncio would forget it and leave it open (https://github.com/python/cpython/issues/109564).
+    An accepted connection reaches its protocol within a few turns of the loop, and can be closed from then on. If the
+    server were closed in between, asyncio would forget the connection and leave it open
+    (https://github.com/python/cpython/issues/109564).
     """
     loop = asyncio.get_running_loop()
     for listening in server.sockets:

@@ -1,10 +1,9 @@
-"""A few large receive buffers, used again and again.
+"""A few large receive buffers that are reused.
 
-A fresh megabyte costs hundreds of page faults before its first byte is received, which is more than
-receiving it. Frames of up to a megabyte are therefore received into buffers of a small pool. A frame
-goes on living as views into its buffer, in the queue of the writer thread for one, so a buffer
-is free when no view of it is left. Python knows: a bytearray that someone views refuses to change
-its size.
+A fresh megabyte costs hundreds of page faults before its first byte is received, which is more than receiving it.
+Frames of up to a megabyte are therefore received into buffers of a small pool. A frame stays in use as views of its
+buffer, for example in the queue of the writer thread, so a buffer is free when there are no more views of it. Python
+can tell: a bytearray with views refuses to change its size.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ from __future__ import annotations
 from collections import deque
 
 BUFFER_SIZE = 1_114_112
-"""A megabyte, which is what clients fill a request up to, and some room for its head."""
+"""A megabyte, up to which clients fill a request, and some room for its header."""
 
 _COUNT_MAX = 16
 
 
 class BufferPool:
-    """Hands out buffers that nobody uses. Made for one event loop; grows to its limit when first needed."""
+    """Provides free buffers. Used by one event loop; grows to its limit on demand."""
 
     def __init__(self, count_max: int = _COUNT_MAX) -> None:
         self._buffers: deque[bytearray] = deque()
         self._count_max = count_max
 
     def take(self) -> bytearray | None:
-        """A buffer of `BUFFER_SIZE` that is free, or None if all are in use. Its old content is still in it.
+        """A free buffer of `BUFFER_SIZE`, or None if all are in use. It still has its old content.
 
-        The caller views it at once: without a view, it counts as free.
+        The caller must create a view at once: without a view, the buffer counts as free.
         """
         for _ in range(len(self._buffers)):
             buffer = self._buffers[0]

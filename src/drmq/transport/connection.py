@@ -1,23 +1,23 @@
-"""One client connection: bytes in, frames out, answers back in the order of the requests.
+"""One client connection: receives bytes, passes frames on, and sends responses in the order of the requests.
 
-The problem: thousands of connections, most idle, some hostile, and a few that send hundreds of
-megabytes a second, on one event loop. Three ideas:
+The problem: thousands of connections, most idle, some hostile, and a few that send hundreds of megabytes a second, on
+one event loop. Three ideas:
 
-- **One shared receive buffer.** The loop reads one socket at a time and hands the bytes over
-  before it reads the next, so every idle connection can use the same buffer. Only a connection
-  that is in the middle of a frame owns memory, and the rest of that frame is received straight
-  into its final place, from which it goes to the disk without another copy.
-- **Memory follows bytes, not promises.** A frame's buffer doubles as bytes arrive; the four bytes
-  that announce a length only say where to stop. All half-received frames share one budget. Large
-  frames take turns in a few buffers that are there already.
-- **Back-pressure instead of queues.** A connection is not read while it has too many requests
-  open, while its answers are not fetched, or while the broker asks for a pause. TCP does the rest.
+- **One shared receive buffer.** The loop reads one socket at a time and passes the bytes on before it reads the next,
+so
+  all idle connections can use the same buffer. Only a connection in the middle of a frame owns memory, and the rest of
+  that frame is received directly into its final place, from which it goes to the disk without another copy.
+- **Memory grows with received bytes, not with announced lengths.** A frame's buffer doubles as bytes arrive; the length
+  prefix only says where the frame ends. All partially received frames share one budget. Large frames use a few buffers
+  that exist already.
+- **Back-pressure instead of queues.** A connection is not read while it has too many open requests, while its responses
+  are not read, or while the broker requests a pause. TCP does the rest.
 
-Answers leave in the order of the requests (the protocol has no other way to match them), each
-through the `Answer` that was opened for its request. A request that gets no answer opens none.
+Responses are sent in the order of the requests, because clients match them by order, each through the `Answer` that was
+opened for its request. A request without a response opens none.
 
-Always true: with `_reasons` set, the transport is not read and no frame is handed over; what had
-been received by then waits in `_backlog`. `_filled <= len(_partial)`.
+Invariants: while `_reasons` is set, the transport is not read and no frame is passed on; what was received before waits
+in `_backlog`. `_filled <= len(_partial)`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _PARTIAL_SIZE_MIN = 4_096
 _LARGE_FRAME_SIZE = 65_536
 _WRITE_BUFFER_HIGH = 1_048_576
 _JOINED_SIZE_MAX = 32_768
-"""Small answers are copied together: one buffer of theirs costs less than many."""
+"""Small responses are joined: one buffer costs less than many."""
 _PRODUCE_KEY = 0
 
 
 class Pause(IntEnum):
-    """Why a connection is not being read. Bits of an integer: a flag type would cost a microsecond at each look."""
+    """Why a connection is not being read. Bits of an integer: a flag type would cost a microsecond at each check."""
 
     REQUESTS = 1
     ANSWERS = 2
@@ -65,17 +65,17 @@ class Pause(IntEnum):
 
 
 class FrameHandler(Protocol):
-    """What a listener hands frames to."""
+    """The receiver of a listener's frames."""
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
-        """Handle one request, without its size prefix; the frame is the handler's to keep and to change."""
+        """Handle one request, without its length prefix. The handler may keep and change the frame."""
 
     def on_close(self, connection: Connection) -> None:
-        """The connection is gone; whatever waits on its behalf can be dropped."""
+        """The connection is closed; requests that wait on its behalf can be dropped."""
 
 
 class Answer:
-    """The place of one request's answer in the connection's order."""
+    """The position of one request's response in the order of the connection."""
 
     __slots__ = ("_connection", "buffers", "held_bytes")
 
@@ -86,14 +86,14 @@ class Answer:
         """Its size, if it is ready and waits for an earlier one."""
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """Give the whole answer, size prefix included. It leaves once all earlier ones have."""
+        """Provide the whole response, including its length prefix. It is sent after all earlier ones."""
         assert self.buffers is None, "a request is answered once"
         self.buffers = buffers
         self._connection.flush_answers(self)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol object of one accepted socket. Owned by its listener; lives on the listener's loop."""
+    """The protocol object of one accepted socket. Owned by its listener; used on the listener's loop."""
 
     __slots__ = (
         "_answers",
@@ -134,9 +134,9 @@ class Connection(asyncio.BufferedProtocol):
         self._answers: deque[Answer] = deque()
         self._held_bytes = 0
         self.unread_bytes = 0
-        """Bytes of answers that wait for the client or for an earlier answer, as far as the listener has counted them.
+        """Bytes of responses that wait for the client or for an earlier response, as last counted by the listener.
 
-        Exact when they are many. May be looked at on any thread.
+        Exact if there are many. May be read from any thread.
         """
         self._out: list[Buffer] = []
         self._out_bytes = 0
@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         self.frame_since = 0.0
         self.answers_blocked_since = 0.0
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- lifecycle ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods without the base class, so there is nothing to assert.
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def close(self, reason: str | None = None) -> None:
-        """End the connection at once; `reason`, if given, is logged (rate-limited) and counted."""
+        """Close the connection at once. `reason`, if given, is logged (rate-limited) and counted."""
         if self.closed or self._transport is None:
             return
         if reason is not None:
@@ -186,13 +186,13 @@ class Connection(asyncio.BufferedProtocol):
         partial = self._partial
         if partial is None:
             if self._sends_large_frames or self._listener.is_out_of_memory:
-                # Take only the beginning of the next large frame here: the rest of it goes to its place.
-                # And take little while there is no room for a frame's beginning, or for what a pause leaves over.
+                # Read only the start of the next large frame here; the rest is received into its final place. Also read
+                # little if there is no memory for the start of a frame, or for what is left over at a pause.
                 return self._listener.shared_buffer[:_PARTIAL_SIZE_MIN]
             return self._listener.shared_buffer
         if self._filled == len(partial):
-            # Growing happens here and not when bytes arrive: there the event loop still holds
-            # the buffer, and a bytearray that is held cannot grow.
+            # The buffer grows here and not when bytes arrive: there the event loop still holds it, and a bytearray
+            # with a view cannot grow.
             growth = min(len(partial), self._frame_size - len(partial)) if self._frame_size else _PARTIAL_SIZE_MIN
             partial.extend(bytes(growth))
             self._listener.partial_bytes += growth
@@ -221,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
             self.pause(Pause.MEMORY)
 
     def _take_frames(self, view: memoryview) -> None:
-        """Cut whole frames out of the shared buffer and keep what is left over as a partial one."""
+        """Split the shared buffer into whole frames, and keep the rest as a partial frame."""
         position, end = 0, len(view)
         on_frame = self._listener.handler.on_frame
         while end - position >= _PREFIX_AND_KEY:
@@ -275,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._partial is not None
         if self._filled < _PREFIX_AND_KEY:
             if self._filled >= _PREFIX:
-                # A length that no request has is refused now: the rest of it may never come.
+                # An invalid length is rejected now: the rest of the frame may never arrive.
                 self._size_is_allowed(_SIZE.unpack_from(self._partial)[0], _PRODUCE_KEY)
             return False
         size, api_key = _SIZE_AND_KEY.unpack_from(self._partial)
@@ -305,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- answering ------------------------------------------------------------------------------
 
     def open_answer(self) -> Answer:
-        """Take the next place in the order of answers."""
+        """Take the next position in the order of responses."""
         answer = Answer(self)
         self._answers.append(answer)
         if len(self._answers) >= self._listener.options.requests_in_flight_max:
@@ -313,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     def flush_answers(self, ready: Answer) -> None:
-        """An answer is ready: write it and those that waited for it, or keep it while an earlier one is missing."""
+        """A response is ready: write it and those that waited for it, or keep it until all earlier ones are ready."""
         answers = self._answers
         if self.closed:
             return
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(ready)
             return
         if not self._out:
-            # One sync of the disk completes many requests: their answers leave together, in one write.
+            # One sync of the disk completes many requests: their responses are sent together, in one write.
             self._listener.write_soon(self)
         while answers:
             buffers = answers[0].buffers
@@ -332,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
             for buffer in buffers:
                 self._out_bytes += len(buffer)
         if self._out_bytes > _WRITE_BUFFER_HIGH:
-            # Enough to fill the socket: it must tell now whether its reader keeps up.
+            # Enough to fill the socket: writing now shows whether the client reads fast enough.
             self.write_out()
         if self._reasons & Pause.REQUESTS and len(answers) <= self._listener.options.requests_in_flight_max // 2:
             self.resume(Pause.REQUESTS)
@@ -342,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
             self.count_unread()
 
     def _hold(self, answer: Answer) -> None:
-        """A client that pipelines behind a request that takes long must not fill our memory with answers."""
+        """Limit the memory for responses of a client that pipelines requests after one that takes long."""
         assert answer.buffers is not None
         answer.held_bytes = sum(map(len, answer.buffers))
         self._held_bytes += answer.held_bytes
@@ -351,13 +351,13 @@ class Connection(asyncio.BufferedProtocol):
             self.count_unread()
 
     def count_unread(self) -> None:
-        """Bring `unread_bytes`, here and in the listener's sum, up to date."""
+        """Update `unread_bytes`, here and in the listener's sum."""
         unread = 0 if self.closed else self._held_bytes + self._out_bytes + self.unsent_bytes
         self._listener.blocked_bytes += unread - self.unread_bytes
         self.unread_bytes = unread
 
     def write_out(self) -> None:
-        """Hand what has gathered to the socket."""
+        """Write the collected responses to the socket."""
         out, size = self._out, self._out_bytes
         self._out, self._out_bytes = [], 0
         if not out or self.closed or self._transport is None:
@@ -373,22 +373,22 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def limits(self) -> ListenerOptions:
-        """What the connection's listener allows."""
+        """The limits of the connection's listener."""
         return self._listener.options
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request waits for its answer, or an answer for its reader."""
+        """Whether a request waits for its response, or a response for the client."""
         return self.is_asked or bool(self._out) or self.unsent_bytes > 0
 
     @property
     def is_asked(self) -> bool:
-        """Whether a request waits for its answer."""
+        """Whether a request waits for its response."""
         return bool(self._answers) or bool(self._reasons & Pause.HANDLER)
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that the client has not taken yet."""
+        """Bytes of responses that the client has not received yet."""
         return 0 if self._transport is None or self.closed else self._transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
@@ -413,13 +413,13 @@ class Connection(asyncio.BufferedProtocol):
         before = self._reasons
         self._reasons &= ~reason
         if before and not self._reasons:
-            # Later, because the caller may be in the middle of something that must not be re-entered.
-            self._listener.loop.call_soon(self._go_on)
+            # Scheduled, because the caller may be in code that must not be re-entered.
+            self._listener.loop.call_soon(self._continue_reading)
 
     def _is_held(self) -> bool:
         return bool(self._reasons) or self.closed
 
-    def _go_on(self) -> None:
+    def _continue_reading(self) -> None:
         """Handle what was received before the pause, then read again."""
         if self._is_held() or self._transport is None:
             return

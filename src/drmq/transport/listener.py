@@ -1,8 +1,8 @@
 """The listening socket, and what its connections share: limits, the receive buffer, the sweep.
 
-Once a second the sweep looks at every connection and closes those that break a time limit: a
-frame that does not get complete, answers that nobody reads, silence. One timer for all of them
-costs less than a timer each, and a second of imprecision hurts nobody.
+Once a second, the sweep checks every connection and closes those that exceed a time limit: an incomplete frame,
+responses that are not read, inactivity. One timer for all of them costs less than a timer each, and a precision of one
+second is sufficient.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BACKLOG = 1_024
 
 
 class Listener:
-    """Accepts connections on one address and hands their frames to a handler."""
+    """Accepts connections on one address and passes their frames to a handler."""
 
     def __init__(
         self, handler: FrameHandler, options: ListenerOptions, sweep_interval_s: float = _SWEEP_INTERVAL_S
@@ -32,18 +32,18 @@ class Listener:
         self.handler = handler
         self.options = options
         self.connections: dict[Connection, None] = {}
-        """In their order, so that a simulated end is the same each time."""
+        """An ordered set, so that a simulated shutdown is deterministic."""
         self.shared_buffer = memoryview(bytearray(_SHARED_BUFFER_SIZE))
         self.buffers = BufferPool()
         self.partial_bytes = 0
         self.blocked_bytes = 0
-        """Bytes of answers that slow readers have not taken; what each holds is counted when it is much."""
+        """Bytes of responses that slow clients have not read; updated when a connection has many of them."""
         self.now = 0.0
         self.loop: asyncio.AbstractEventLoop
         self.refused_count = 0
         self._waiting_for_memory: dict[Connection, None] = {}
         self._favoured: Connection | None = None
-        """The one that may grow though there is no memory left, so that somebody finishes."""
+        """The connection that may grow although there is no memory left, so that at least one finishes."""
         self._holds_back = False
         self._is_closing = False
         self._writing: list[Connection] = []
@@ -51,9 +51,9 @@ class Listener:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def open(self, host: str, port: int, *, accepts: bool = True) -> tuple[str, int]:
-        """Start to listen; the address that was bound, with the port the system chose for 0.
+        """Start to listen. Returns the bound address, with the port that the system chose for 0.
 
-        Without `accepts` the address is taken, but connections are refused until `start_accepting`.
+        Without `accepts`, the address is bound, but connections are refused until `start_accepting`.
         """
         loop = self.loop = asyncio.get_running_loop()
         self.now = loop.time()
@@ -73,13 +73,13 @@ class Listener:
             await stop_accepting(self._server)
 
     async def close(self, drain_timeout_s: float = 5.0) -> None:
-        """Take no more requests, let those in flight be answered, then close what is left."""
+        """Read no more requests, wait until those in flight are answered, then close the connections."""
         self._is_closing = True
         await self.stop_accepting()
         for connection in self.connections:
             connection.pause(Pause.SHUTDOWN)
         deadline = asyncio.get_running_loop().time() + drain_timeout_s
-        # "The socket has sent it all" has no event to wait for, hence the short naps.
+        # There is no event for "the socket has sent everything", hence the polling.
         while any(c.is_busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
@@ -93,7 +93,7 @@ class Listener:
 
     def on_connected(self, connection: Connection) -> None:
         if self._is_closing:
-            # It was accepted a moment before the end. Nobody would ever close it.
+            # It was accepted just before the shutdown, and nothing else would close it.
             connection.close()
             return
         if len(self.connections) >= self.options.connections_max:
@@ -109,11 +109,11 @@ class Listener:
 
     def on_refused(self, connection: Connection, reason: str) -> None:
         self.refused_count += 1
-        # One key for all: a flood of bad clients must not become a flood of lines.
+        # One key for all: many bad clients must not cause many log lines.
         log.warning("closed %s: %s", connection.peer, reason, extra={"repeat_key": "closed a connection"})
 
     def write_soon(self, connection: Connection) -> None:
-        """Let a connection write once whatever is happening now has happened."""
+        """Let a connection write after the current events have been handled."""
         if not self._writing:
             self.loop.call_soon(self._write_all)
         self._writing.append(connection)
@@ -128,10 +128,10 @@ class Listener:
                 connection.close()
 
     def may_grow(self, connection: Connection, size: int) -> bool:
-        """Whether a half-received frame of `size` bytes may get more memory now; if not, it waits its turn.
+        """Whether a partially received frame of `size` bytes may get more memory now. If not, it waits.
 
-        Whoever has less than its fair share of the budget never waits: a few peers that send halves of
-        large frames cannot keep the small ones of all others out. The sum stays below three budgets.
+        A connection below its fair share of the budget never waits: a few peers that send halves of large frames cannot
+        block the small frames of all others. The sum stays below three budgets.
         """
         fair_share = self.options.partial_request_bytes_max // self.options.connections_max
         if size < fair_share or connection is self._favoured or not (self.is_out_of_memory or self._holds_back):
@@ -141,7 +141,7 @@ class Listener:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether half-received requests, and received ones that wait for their turn, take all they may."""
+        """Whether partially received requests, and received ones that are waiting, have used up their budget."""
         return self.partial_bytes >= self.options.partial_request_bytes_max
 
     def on_memory_freed(self, connection: Connection) -> None:
@@ -150,7 +150,7 @@ class Listener:
         self._wake_waiting()
 
     def hold_back(self, on: bool) -> None:
-        """While `on`, the handler has more in hand than it can carry: half-received large requests wait."""
+        """While `on`, the handler is overloaded: partially received large requests wait."""
         self._holds_back = on
         self._wake_waiting()
 
@@ -162,12 +162,12 @@ class Listener:
 
     @property
     def is_congested(self) -> bool:
-        """Whether slow readers hold so many bytes of answers that new answers must stay small."""
+        """Whether slow clients hold so many bytes of responses that new responses must stay small."""
         return self.blocked_bytes > self.options.response_bytes_max
 
     @property
     def is_flooded(self) -> bool:
-        """Whether not even small answers will do: those that can be empty must be."""
+        """Whether even small responses are too much: responses that may be empty must be empty."""
         return self.blocked_bytes > 2 * self.options.response_bytes_max
 
     # ---- time -----------------------------------------------------------------------------------
@@ -186,11 +186,11 @@ class Listener:
             elif connection.answers_blocked_since and now - connection.answers_blocked_since > send_s:
                 connection.close(f"answers were not read for {send_s:.0f} s")
             elif now - connection.last_active > idle_s and not connection.is_asked:
-                # Also if there are unread answers: one who neither reads nor asks is gone.
+                # Even with unread responses: a client that neither reads nor sends is gone.
                 connection.close()
         if self._waiting_for_memory and self._favoured is None:
-            # Those who hold the memory may all wait for more of it, or never finish: the one that has waited
-            # longest goes on to the end of its frame, and frees its own.
+            # The connections that hold the memory may all wait for more of it, or never finish. The one that has waited
+            # longest may complete its frame, and then frees its memory.
             self._favoured = next(iter(self._waiting_for_memory))
             del self._waiting_for_memory[self._favoured]
             self._favoured.resume(Pause.MEMORY)

@@ -79,7 +79,7 @@ def simulate(seed: int, count: int, nodes: int, minutes: float, workers: int | N
             nodes,
             minutes,
             kind,
-            tell=print if loud else None,
+            on_line=print if loud else None,
             on_progress=(lambda us: None) if loud else (lambda us: progress.advance(round(us / 1e6))),
         )
     if not result.is_sound:

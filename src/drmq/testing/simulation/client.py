@@ -1,6 +1,6 @@
-"""A small Kafka client on the simulated streams: real requests, real answers, and a client's usual patience.
+"""A small Kafka client on the simulated streams: real requests and responses, with a real client's timeouts.
 
-It finds leaders by asking any node for metadata and never goes back to a leader of an older epoch, as real clients do.
+It finds leaders by asking any node for metadata, and never returns to a leader of an older epoch, as real clients do.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ FIND_COORDINATOR_VERSION = 3
 
 
 class Unavailable(Exception):
-    """No answer, or none that helps. What was asked may have been done."""
+    """No response, or an error. The request may have been executed."""
 
 
-class Doors(Protocol):
+class Connector(Protocol):
     """How a client reaches nodes."""
 
     node_ids: list[int]
-    """All nodes that a client may have heard of."""
+    """All nodes that a client may know."""
 
     def connect(self, node: int, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> Stream | None:
-        """A connection, or None where nobody listens."""
+        """A connection, or None if the node does not listen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +45,24 @@ class Leader:
 
 
 class Connection:
-    """One connection to one node. Answers come in the order of the requests."""
+    """One connection to one node. Responses come in the order of the requests."""
 
-    def __init__(self, doors: Doors, node: int, client_id: str) -> None:
+    def __init__(self, connector: Connector, node: int, client_id: str) -> None:
         self.node = node
         self._client_id = client_id
         self._buffer = bytearray()
         self._waiting: deque[tuple[int, int, int, asyncio.Future[Any]]] = deque()
         self._count = 0
         self.is_lost = False
-        self._stream = doors.connect(node, self._on_data, self._on_lost)
+        self._stream = connector.connect(node, self._on_data, self._on_lost)
         self.is_lost = self._stream is None
 
     def send(self, request: object, version: int) -> asyncio.Future[Any]:
-        """Ask; the future fails with `Unavailable` if the connection breaks."""
+        """Send a request. The future fails with `Unavailable` if the connection breaks."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.is_lost or self._stream is None:
             future.set_exception(Unavailable("no connection"))
-            future.exception()  # nobody may get to wait for this one
+            future.exception()  # mark it as retrieved: it may never be awaited
             return future
         key = spec_of(type(request)).api_key
         self._count += 1
@@ -71,7 +71,7 @@ class Connection:
         return future
 
     def send_and_forget(self, request: object, version: int) -> None:
-        """Send what gets no answer."""
+        """Send a request that has no response."""
         if self._stream is not None and not self.is_lost:
             key = spec_of(type(request)).api_key
             self._count += 1
@@ -106,11 +106,11 @@ class Connection:
 
 
 class Client:
-    """One application's client: connections, leaders, coordinators."""
+    """The client of one application: connections, leaders, coordinators."""
 
-    def __init__(self, doors: Doors, name: str, random: Random) -> None:
+    def __init__(self, connector: Connector, name: str, random: Random) -> None:
         self.name = name
-        self._doors = doors
+        self._doors = connector
         self._random = random
         self._connections: dict[int, Connection] = {}
         self._leaders: dict[Place, Leader] = {}
@@ -122,8 +122,8 @@ class Client:
             connection = self._connections[node] = Connection(self._doors, node, self.name)
         return connection
 
-    def hang_up(self, node: int) -> None:
-        """Give up on a connection, as after a time-out."""
+    def disconnect(self, node: int) -> None:
+        """Close a connection, as after a timeout."""
         connection = self._connections.pop(node, None)
         if connection is not None:
             connection.close()
@@ -135,7 +135,7 @@ class Client:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
-            self.hang_up(node)
+            self.disconnect(node)
             raise Unavailable(f"node {node} did not answer in {timeout_s} s") from None
 
     async def ask_any(self, request: object, version: int, timeout_s: float = 2.0) -> Any:
@@ -144,7 +144,7 @@ class Client:
     # ---- leaders --------------------------------------------------------------------------------
 
     async def leader(self, place: Place) -> Leader:
-        """Who leads a partition, as far as can be told. Raises `Unavailable`."""
+        """The leader of a partition, as far as it is known. Raises `Unavailable`."""
         if place in self._leaders and place not in self._stale:
             return self._leaders[place]
         request = MetadataRequest([MetadataRequestTopic(name=place.topic)], allow_auto_topic_creation=False)
@@ -159,15 +159,15 @@ class Client:
                     self._leaders[at] = Leader(partition.leader_id, partition.leader_epoch)
                     self._stale.discard(at)
         if place not in self._leaders or place in self._stale:
-            raise Unavailable(f"nobody leads {place}")
+            raise Unavailable(f"{place} has no leader")
         return self._leaders[place]
 
-    def doubt(self, place: Place) -> None:
-        """The leader that is known is not, or not any more."""
+    def mark_stale(self, place: Place) -> None:
+        """The cached leader is wrong or out of date."""
         self._stale.add(place)
 
     async def coordinator(self, group: str) -> int:
-        """The node that looks after a group. Raises `Unavailable`."""
+        """The coordinator of a group. Raises `Unavailable`."""
         answer = await self.ask_any(FindCoordinatorRequest(key=group, key_type=0), FIND_COORDINATOR_VERSION, 3.0)
         if answer.error_code != ErrorCode.NONE:
             raise Unavailable(f"no coordinator for {group}: {ErrorCode(answer.error_code).name}")

@@ -1,4 +1,4 @@
-"""A whole cluster in one process: nodes, the ways between them, clients, and an end at which all must be well."""
+"""A whole cluster in one process: nodes, links, clients, and final checks after all faults are repaired."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drmq.broker.coordination import machine_log
 from drmq.model import GroupId, NodeId
 from drmq.testing.simulation.client import Client
 from drmq.testing.simulation.faults import Faults
-from drmq.testing.simulation.growth import Gardener
+from drmq.testing.simulation.growth import MembershipChanger
 from drmq.testing.simulation.history import History, Place
 from drmq.testing.simulation.invariants import Invariants
 from drmq.testing.simulation.links import Links
@@ -24,7 +24,7 @@ from drmq.testing.simulation.node import SimulatedNode, rack_of
 from drmq.testing.simulation.peers import Switchboard
 from drmq.testing.simulation.profile import ANY, Profile
 from drmq.testing.simulation.streams import CLIENTS, Stream
-from drmq.testing.simulation.topics import TopicKeeper
+from drmq.testing.simulation.topics import TopicRecreator
 from drmq.testing.simulation.workload import (
     Committer,
     Consumer,
@@ -40,19 +40,21 @@ from drmq.testing.simulation.world import MS, SECOND, Violation, World
 from drmq.transport.peers import PeerMessage
 
 FORMING_US = 60 * SECOND
-"""How long a new cluster may take until it serves its first topics."""
+"""The time limit for a new cluster to serve its first topics."""
 HEALING_US = 120 * SECOND
-"""How long a healed cluster may take until everything works again and all replicas are the same."""
+"""The time limit for a healed cluster until everything works again and all replicas are identical."""
 
 _SNAPSHOT_AFTER_BYTES = 6_000
 _CHECK_US = 200 * MS
 
 
 class Cluster:
-    """The simulated cluster and all that acts on it. Implements `client.Doors`."""
+    """The simulated cluster, its clients and its faults. Implements `client.Connector`."""
 
-    def __init__(self, seed: int, node_count: int, tell: Callable[[str], None] | None = None, kind: str = ANY) -> None:
-        self.world = World(seed, tell)
+    def __init__(
+        self, seed: int, node_count: int, on_line: Callable[[str], None] | None = None, kind: str = ANY
+    ) -> None:
+        self.world = World(seed, on_line)
         self.node_count = node_count
         self.profile = Profile.draw(self.world.random, Random(f"more of {seed}"), kind)
         self.links = Links(self.world)
@@ -83,11 +85,11 @@ class Cluster:
 
     @property
     def live_nodes(self) -> list[SimulatedNode]:
-        """All nodes that belong to the cluster, or are about to."""
+        """All nodes that belong to the cluster, or are about to join it."""
         return [node for node in self.nodes if not node.is_retired]
 
     def add_node(self) -> SimulatedNode:
-        """One more machine, with an empty disk."""
+        """Add a machine with an empty disk."""
         number = len(self.nodes) + 1
         node = SimulatedNode(self.world, self.board, number, self.node_count, self.options, self.profile.chunk_bytes)
         self.nodes.append(node)
@@ -97,12 +99,12 @@ class Cluster:
         return node
 
     def retire(self, node: SimulatedNode) -> None:
-        """A node has left the cluster for good. It ends by itself, if it hears of that."""
-        self.world.say(node.name, "is removed from the cluster")
+        """A node has been removed from the cluster. Its process exits by itself if it is notified."""
+        self.world.say(node.name, "was removed from the cluster")
         node.is_retired = True
         self.node_ids.remove(int(node.node_id))
 
-    # ---- Doors ----------------------------------------------------------------------------------
+    # ---- Connector ------------------------------------------------------------------------------
 
     def connect(self, node: int, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> Stream | None:
         target = self.nodes[node - 1]
@@ -123,7 +125,7 @@ class Cluster:
     # ---- a run ----------------------------------------------------------------------------------
 
     def run(self, duration_us: int, on_progress: Callable[[int], None] = lambda us: None) -> None:
-        """Form, work while things go wrong, heal, and be well. Raises `Violation`."""
+        """Form the cluster, work under faults, heal, and check the end. Raises `Violation`."""
         with self._watching():
             self._form()
             end_us = self.world.now_us + duration_us
@@ -142,9 +144,9 @@ class Cluster:
             self.world.later(self.world.random.randrange(300 * MS), "start", node.start)
         names = self._topics()
         made = self._on_clients(lambda: self._make_topics(names))
-        self._wait(made.done, FORMING_US, "the cluster does not form")
-        self._hire()
-        # Load before the first fault, or the run shows nothing.
+        self._wait(made.done, FORMING_US, "the cluster does not start to serve")
+        self._start_workers()
+        # There must be load before the first fault, or the run tests nothing.
         self._wait(lambda: all(worker.successes > 2 for worker in self.workers), FORMING_US, "clients cannot work")
 
     def _topics(self) -> list[tuple[str, int, int, dict[str, str]]]:
@@ -167,13 +169,13 @@ class Cluster:
     async def _make_topics(self, topics: list[tuple[str, int, int, dict[str, str]]]) -> None:
         client = Client(self, "admin", Random(self.world.random.getrandbits(64)))
         for node in self.nodes:
-            while not node.is_serving:  # noqa: ASYNC110 - it is not on this loop that a node begins to serve
+            while not node.is_serving:  # noqa: ASYNC110 - a node starts to serve on another loop
                 await asyncio.sleep(0.05)
         for name, partitions, replicas, configs in topics:
             await create_topic(client, name, partitions, replicas, configs)
 
-    def _hire(self) -> None:
-        """Send the clients to work."""
+    def _start_workers(self) -> None:
+        """Start the clients."""
         common = (self.world, self, self.history)
         for index, place in enumerate(self.places):
             self.workers.append(Producer(*common, f"p{index}", place))
@@ -197,9 +199,9 @@ class Cluster:
             Member(self.world, self, notes, index, self.places[:3]) for index in range(self.profile.members)
         ]
         if self.profile.topics:
-            self.workers.append(TopicKeeper(*common, "passing", min(3, self.node_count)))
+            self.workers.append(TopicRecreator(*common, "passing", min(3, self.node_count)))
         if self.profile.growth:
-            self.workers.append(Gardener(self))
+            self.workers.append(MembershipChanger(self))
         for worker in self.workers:
             self._tasks.append(self._on_clients(worker.run))
 
@@ -228,14 +230,14 @@ class Cluster:
     # ---- the end --------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """Everything works again, and everyone must be able to work."""
+        """Repair all faults; then every client must be able to work."""
         self.world.say("world", "everything is healed")
-        self.links.calm()
+        self.links.reset()
         for node in self.nodes:
             if node.is_retired:
                 node.kill()
             else:
-                self.faults.mend(node)
+                self.faults.repair(node)
         for worker in self.workers:
             worker.healed_us = self.world.now_us
         before = [worker.successes for worker in self.workers]
@@ -246,15 +248,17 @@ class Cluster:
         )
         for worker in self.workers:
             worker.is_stopping = True
-        self._wait(lambda: all(task.done() for task in self._tasks), HEALING_US, "what clients began does not end")
-        self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become the same")
+        self._wait(
+            lambda: all(task.done() for task in self._tasks), HEALING_US, "unfinished work of clients does not complete"
+        )
+        self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become identical")
 
     def _check_end(self) -> None:
         reader = Reader(self.world, self, self.history, self.places)
         task = self._on_clients(reader.run)
-        self._wait(task.done, HEALING_US, "what is there cannot be read")
-        # Sessions of members that are no more have ended meanwhile, and their coordinator has written that down.
-        self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become the same again")
+        self._wait(task.done, HEALING_US, "the records cannot be read at the end")
+        # Sessions of stopped members have expired in the meantime, and their coordinator has logged that.
+        self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become identical again")
         self.invariants.check_end()
         for worker in self.workers:
             worker.check_end(self.live_nodes)
@@ -267,12 +271,12 @@ class Cluster:
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Hear what the broker logs, and let snapshots come often enough to matter."""
+        """Capture what the broker logs, and make snapshots frequent enough to matter."""
         logger = logging.getLogger("drmq")
-        handler = _Ear(self)
+        handler = _LogCapture(self)
         level, propagates, after_bytes = logger.level, logger.propagate, machine_log.SNAPSHOT_AFTER_BYTES
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO if self.world.is_told else logging.WARNING)
+        logger.setLevel(logging.INFO if self.world.is_printed else logging.WARNING)
         logger.propagate = False
         machine_log.SNAPSHOT_AFTER_BYTES = _SNAPSHOT_AFTER_BYTES
         try:
@@ -285,8 +289,8 @@ class Cluster:
             for loop in [self.loop, *(node.loop for node in self.nodes if node.is_running)]:
                 loop.die()
 
-    def who_runs(self) -> str:
-        """Whose turn it is."""
+    def running_node_name(self) -> str:
+        """The name of the node whose event is running."""
         running = asyncio._get_running_loop()
         for node in self.nodes:
             if node.is_running and node.loop is running:
@@ -294,15 +298,15 @@ class Cluster:
         return "?"
 
 
-class _Ear(logging.Handler):
-    """Puts log lines into the story, and takes a logged traceback for what it is."""
+class _LogCapture(logging.Handler):
+    """Adds log lines to the story, and treats a logged traceback as a violation."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self._cluster = cluster
 
     def emit(self, record: logging.LogRecord) -> None:
-        who = self._cluster.who_runs()
+        who = self._cluster.running_node_name()
         world = self._cluster.world
         text = record.getMessage()
         world.say(who, f"{record.levelname.lower()}: {text}")

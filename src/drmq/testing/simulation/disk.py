@@ -1,9 +1,8 @@
-"""The slow half of a node: a writer without a thread, and a pool without threads.
+"""The disk access of a node: a writer without a thread, and a pool without threads.
 
-Both run the real code, as events of the world, after as long as the disk takes. The writer's cycle is cut in two:
-batches
-are written first and synced some time later, and in between the world goes on. That is the window in which an
-acknowledgement would be a lie.
+Both run the real code, as events of the world, after the delay of the disk. The writer's cycle is split in two: batches
+are written first and synced some time later, and the world continues in between. In that window an acknowledgement
+would be wrong.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ P = ParamSpec("P")
 
 
 class Machine(Protocol):
-    """What both need of the machine they run on."""
+    """What both need of their machine."""
 
     def disk_delay_us(self) -> int: ...
 
     def later(self, delay_us: int, name: str, event: Callable[[], object]) -> None:
-        """As `World.later`; not while the process stands still, and never after it has died."""
+        """As `World.later`; delayed while the process is paused, and dropped after it has died."""
 
 
 class SimulatedWriter(Writer):
@@ -47,13 +46,13 @@ class SimulatedWriter(Writer):
         self._is_working = False
         self._holds_flush = False
         self.on_cycle: Callable[[], None] = lambda: None
-        """Called after every sync, to look whether the disk has what the writer says."""
+        """Called after every sync, to check that the disk has what the writer reports."""
 
     def start(self) -> None:
         return
 
     def stop(self) -> None:
-        """At the end of a graceful stop: all that is queued, at once."""
+        """At the end of a clean shutdown: process the whole queue at once."""
         if not self._is_stopping:
             self._is_stopping = True
             self._holds_flush = False
@@ -88,13 +87,13 @@ class SimulatedWriter(Writer):
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - as in `run_cycle`: the outermost frame of the writer
+        except BaseException as error:  # noqa: BLE001 - as in `run_cycle`, the outermost frame of the writer
             self._on_crash(error, [])
 
     def _work(self, items: list[Any]) -> bool:
         if not self._holds_flush:
             return super()._work(items)
-        # Jobs come after the sync of what was queued before them; those at the front of the queue wait for nothing.
+        # Jobs run after the sync of everything that was queued before them; jobs at the front wait for nothing.
         has_batches = any(isinstance(item, tuple) for item in items)
         if has_batches and any(not isinstance(item, tuple) for item in items):
             self._holds_flush = False
@@ -110,7 +109,7 @@ class SimulatedWriter(Writer):
 
 
 class SimulatedPool(Executor):
-    """A pool whose work is done by events."""
+    """A pool whose work runs as events."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -123,7 +122,7 @@ class SimulatedPool(Executor):
                 return
             try:
                 result = fn(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the future
+            except Exception as error:  # noqa: BLE001 - raised again by the future
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -136,7 +135,7 @@ class SimulatedPool(Executor):
 
 
 def durable_log(files: FakeFiles, root: str, log: str) -> dict[str, bytearray]:
-    """What a power cut would leave of a log's files for certain, with what the next start takes from the journal."""
+    """What a power cut would certainly leave of a log's files, including what recovery takes from the journal."""
     found = files.durable_files(log)
     beside = files.durable_files(root)
     if not found or "drmq.json" not in beside:

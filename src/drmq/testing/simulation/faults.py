@@ -1,4 +1,4 @@
-"""What goes wrong, when, and for how long."""
+"""Which faults happen in a run, when, and for how long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drmq.model import ApiError, NodeId, Offset, node_of
 from drmq.raft import AppendAccepted, SnapshotChunk, TimeoutNow, VoteRequest, VoteResponse
 from drmq.records import iter_batches
 from drmq.storage import SegmentLog
-from drmq.testing.simulation.node import SimulatedNode
+from drmq.testing.simulation.node import Ending, SimulatedNode
 from drmq.testing.simulation.streams import CLIENTS
 from drmq.testing.simulation.world import MS, SECOND
 from drmq.transport.peers import PeerMessage
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 _SILENT_DISK_US_MAX = 400 * MS
 _DAY_MS = 86_400_000
 _CRC_START = 21
-"""Where in a batch the bytes begin that its checksum covers."""
+"""The position in a batch from which on its checksum covers the bytes."""
 
 
 class _Rot(NamedTuple):
-    """A bit that was flipped under a process."""
+    """A bit that was flipped while a process had the file open."""
 
     node: SimulatedNode
     path: str
     start: int
-    """Where its batch begins."""
+    """The position of its batch."""
     batch: bytes
-    """What that is by now."""
+    """The bytes of the batch after the flip."""
     position: int
     bit: int
 
     @property
     def is_there(self) -> bool:
-        """Whether the file still has it: the copy may have been made anew."""
+        """Whether the file still has it: the copy may have been replaced."""
         files, end = self.node.files, self.start + len(self.batch)
         return files.has_file(self.path) and files.content(self.path)[self.start : end] == self.batch
 
 
 class Faults:
-    """Breaks things at random moments, and repairs each after a while."""
+    """Injects faults at random times, and repairs each one after a while."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -54,15 +54,15 @@ class Faults:
         self._wipes_left = cluster.profile.wipes
         self._damages_left = cluster.profile.damages
         self._bad_disk: SimulatedNode | None = None
-        """The one node whose disk has failed in this run: two could be beyond what is promised."""
+        """The one node whose disk has failed in this run: two could exceed what the cluster tolerates."""
         self._damaged: SimulatedNode | None = None
         self._rots_left = cluster.profile.rots
         self._rotten: _Rot | None = None
         self._stranding: NodeId | None = None
-        """The node that hands over and is to hear nothing from then on."""
+        """The node that hands over its leadership and is to receive nothing from then on."""
 
     def begin(self) -> None:
-        """From now on, things go wrong."""
+        """Start injecting faults."""
         profile, links = self._cluster.profile, self._cluster.links
         self._is_on = True
         links.loss, links.duplication = profile.loss, profile.duplication
@@ -92,7 +92,7 @@ class Faults:
                 self._world.repeat(name, every_us, self._if_on(fault))
 
     def adopt(self, node: SimulatedNode) -> None:
-        """From now on, things go wrong with this one too."""
+        """Inject faults on this node too."""
         node.on_dead = self._on_dead
         if self._is_on:
             node.disk_us_max = self._cluster.profile.disk_us_max
@@ -100,11 +100,11 @@ class Faults:
     def end(self) -> None:
         self._is_on = False
         if self._rotten is not None and self._rotten.is_there:
-            # Nobody has read it. From now on everything is read, by those who look whether all is well.
+            # No process has read it. From now on the final checks read everything.
             self._rotten.node.files.flip_bit(self._rotten.path, self._rotten.position, self._rotten.bit)
 
     def on_message(self, message: PeerMessage) -> None:
-        """A node makes a promise to another. Whether it was true shows when its power is cut right after."""
+        """A node makes a promise to another node. Cutting its power right after shows whether the promise was true."""
         if not self._is_on:
             return
         profile = self._cluster.profile
@@ -124,10 +124,10 @@ class Faults:
             return
         if chance and self._random.random() < chance:
             node = self._cluster.nodes[node_of(message.sender) - 1]
-            life = node.life
+            run_number = node.run_number
 
             def cut() -> None:
-                if node.life == life and self._may_lose_power(node):
+                if node.run_number == run_number and self._may_lose_power(node):
                     self._world.say(node.name, f"loses power after {type(message).__name__}")
                     node.power_cut()
                     self._start_later(node)
@@ -138,50 +138,50 @@ class Faults:
         return lambda: fault() if self._is_on else None
 
     def _later(self, low_us: int, high_us: int, name: str, repair: Callable[[], None]) -> None:
-        """Repair something after a while; at the end everything is repaired anyway."""
+        """Repair a fault after a while; at the end everything is repaired anyway."""
         self._world.later(self._random.randrange(low_us, high_us), name, self._if_on(repair))
 
     def _some_node(self) -> SimulatedNode:
         return self._random.choice(self._cluster.live_nodes)
 
-    def mend(self, node: SimulatedNode) -> None:
-        """Nothing is wrong with a node any more."""
+    def repair(self, node: SimulatedNode) -> None:
+        """Repair everything on a node."""
         node.disk_us_max = 600
         node.free_disk()
         node.files.forget_faults()
         node.files.crash_at = None
         if node.is_running and node.loop.is_paused:
-            node.go_on()
+            node.resume()
         if node.is_running and (node.disk_is_bad or self._has_failed(node)):
             node.kill()
         if not node.is_running:
             node.start()
 
     def _has_failed(self, node: SimulatedNode) -> bool:
-        """Whether a log of the node is closed for good, which a person would restart it for."""
+        """Whether a log of the node is closed permanently, for which an operator would restart it."""
         return node.is_serving and any(partition.failure is not None for partition in node.broker.partitions)
 
     # ---- processes and machines -----------------------------------------------------------------
 
-    def _on_dead(self, node: SimulatedNode, reason: str) -> None:
-        if reason == "power":
+    def _on_dead(self, node: SimulatedNode, ending: Ending) -> None:
+        if ending is Ending.POWER_CUT:
             node.power_cut()
-        elif reason != "stopped":
+        elif ending is Ending.FAILED:
             node.kill()
         self._start_later(node)
 
     def _start_later(self, node: SimulatedNode) -> None:
-        life = node.life
+        run_number = node.run_number
 
         def start() -> None:
-            if not node.is_running and node.life == life and not node.is_retired:
+            if not node.is_running and node.run_number == run_number and not node.is_retired:
                 node.start()
 
-        # Also when the faults are over: a node that is to come back comes back.
+        # Also after the faults have ended: a node that is scheduled to restart does.
         self._world.later(self._random.randrange(100 * MS, 8_000 * MS), "start", start)
 
     def _may_lose_power(self, node: SimulatedNode) -> bool:
-        """Damage that nobody has noticed yet and a power cut are one too many: see `_damage`."""
+        """Undetected damage together with a power cut exceeds what is tolerated: see `_damage`."""
         return node.is_running and (node is not self._damaged or node.is_serving)
 
     def _cut_power(self) -> None:
@@ -197,17 +197,17 @@ class Faults:
             self._start_later(node)
 
     def _cut_power_while_installing(self, node: SimulatedNode) -> None:
-        """The last part of a snapshot is on its way to a node: let it come, and not much further.
+        """The last chunk of a snapshot is on its way to a node: cut the power during or soon after its installation.
 
-        Or a little further: the node has begun to live on what it installed, and has acknowledged more.
+        Soon after: the node already uses what it installed, and has acknowledged more.
         """
         if not self._may_lose_power(node) or node.files.crash_at is not None:
             return
         self._world.say(node.name, "is about to lose power, in or after the installation of a snapshot")
-        life, is_later = node.life, self._random.random() < 0.5
+        run_number, is_later = node.run_number, self._random.random() < 0.5
 
         def cut() -> None:
-            if node.life != life or not self._may_lose_power(node):
+            if node.run_number != run_number or not self._may_lose_power(node):
                 return
             node.power_cut()
             self._start_later(node)
@@ -218,13 +218,13 @@ class Faults:
             node.power_cut_while_installing()
 
     def _end_while_receiving(self, node: SimulatedNode) -> None:
-        """A part of a snapshot, and not the last, is on its way to a node, which does not wait for the others."""
-        life, is_kill = node.life, self._random.random() < 0.5
+        """A chunk of a snapshot, but not the last, is on its way to a node: end the node before the others arrive."""
+        run_number, is_kill = node.run_number, self._random.random() < 0.5
 
         def end() -> None:
-            if node.life != life or not self._may_lose_power(node):
+            if node.run_number != run_number or not self._may_lose_power(node):
                 return
-            self._world.say(node.name, f"{'is killed' if is_kill else 'loses power'} while it receives a snapshot")
+            self._world.say(node.name, f"{'is killed' if is_kill else 'loses power'} while it is receiving a snapshot")
             if is_kill:
                 node.kill()
             else:
@@ -250,23 +250,23 @@ class Faults:
     def _stop(self) -> None:
         node = self._some_node()
         if node.is_running and node.is_serving and not node.loop.is_paused:
-            self._world.say(node.name, "is told to stop")
+            self._world.say(node.name, "is asked to stop")
             node.stop()
 
     def _pause(self) -> None:
         node = self._some_node()
         if not node.is_running or node.loop.is_paused:
             return
-        self._world.say(node.name, "stands still")
+        self._world.say(node.name, "is paused")
         node.pause()
-        life = node.life
+        run_number = node.run_number
 
-        def go_on() -> None:
-            if node.life == life and node.is_running and node.loop.is_paused:
-                self._world.say(node.name, "goes on")
-                node.go_on()
+        def resume() -> None:
+            if node.run_number == run_number and node.is_running and node.loop.is_paused:
+                self._world.say(node.name, "is resumed")
+                node.resume()
 
-        self._later(50 * MS, 6 * SECOND, "go on", go_on)
+        self._later(50 * MS, 6 * SECOND, "go on", resume)
 
     def _wipe(self) -> None:
         node = self._some_node()
@@ -282,7 +282,7 @@ class Faults:
         return len(nodes) >= 3 and all(other.is_serving for other in nodes)
 
     def _damage(self) -> None:
-        """Flip a bit in the middle of a log that is synced. The node must notice, and not vote on what is left."""
+        """Flip a synced bit in the middle of a log. The node must detect it, and must not vote with the rest."""
         if not self._damages_left or not self._may_lose_a_disk():
             return
         node = self._some_node()
@@ -294,8 +294,8 @@ class Faults:
         if not paths:
             return
         path = self._random.choice(paths)
-        # Only the process dies. After a power cut it may not be known how far the log was synced, and then damage
-        # cannot be told from a write that was never finished.
+        # Only the process dies. After a power cut it may be unknown how far the log was synced, and then damage cannot
+        # be distinguished from an unfinished write.
         node.kill()
         files = node.files.durable_files(path)
         name = max(name for name in files if name.endswith(".log"))
@@ -303,7 +303,7 @@ class Faults:
         if len(batches) < 4:
             self._start_later(node)
             return
-        # The leader epoch lies outside the checksum, and nothing would notice another one.
+        # The checksum does not cover the leader epoch, so a change there would not be detected.
         start, header = self._random.choice(batches[: len(batches) // 2])
         position = start + _CRC_START + self._random.randrange(header.size - _CRC_START)
         self._damages_left -= 1
@@ -313,10 +313,10 @@ class Faults:
         self._start_later(node)
 
     def _rot(self) -> None:
-        """Flip a bit in an old part of a log while a process has it open. Nobody may be given what it holds now.
+        """Flip a bit in an old part of a log while a process has it open. No client may receive the damaged bytes.
 
-        In bytes that an earlier process wrote and this one has not read: what it wrote or checked itself it trusts, as
-        long as it lives. Not in the last segment, whose end may be unfinished after a power cut: see `_damage`.
+        Only bytes that an earlier process wrote and this one has not read: a process trusts what it wrote or checked
+        itself. Not in the last segment, whose end may be unfinished after a power cut: see `_damage`.
         """
         if not self._rots_left or not self._may_lose_a_disk() or (self._rotten is not None and self._rotten.is_there):
             return
@@ -335,7 +335,7 @@ class Faults:
         node, partition, path, start, size = self._random.choice(found)
         position, bit = start + _CRC_START + self._random.randrange(size - _CRC_START), self._random.randrange(8)
         self._rots_left -= 1
-        self._world.say(node.name, f"has a bit at {position} of {path} flipped")
+        self._world.say(node.name, f"bit rot: a bit at {position} of {path} is flipped")
         self._cluster.invariants.on_rot(node.node_id, partition.log.name)
         node.files.flip_bit(path, position, bit)
         batch = node.files.content(path)[start : start + size]
@@ -345,36 +345,36 @@ class Faults:
 
     def _cut_links(self) -> None:
         random, ids = self._random, self._cluster.node_ids
-        everyone = [CLIENTS, *ids]
+        all_ends = [CLIENTS, *ids]
         kind = random.randrange(4)
-        if kind == 0:  # one way between two
-            ways = [(random.choice(everyone), random.choice(everyone))]
-        elif kind == 1:  # one machine from all others, clients perhaps not
+        if kind == 0:  # one direction between two machines
+            ways = [(random.choice(all_ends), random.choice(all_ends))]
+        elif kind == 1:  # one machine from all others, and perhaps from clients
             alone = random.choice(ids)
-            others = [other for other in (everyone if random.random() < 0.5 else ids) if other != alone]
+            others = [other for other in (all_ends if random.random() < 0.5 else ids) if other != alone]
             ways = [(alone, other) for other in others]
             if random.random() < 0.7:
                 ways += [(other, alone) for other in others]
         elif kind == 2:  # two halves, with the clients on one side
-            side = {one for one in everyone if random.random() < 0.5}
-            ways = [(a, b) for a in everyone for b in everyone if (a in side) != (b in side)]
-        else:  # two machines that do not see each other
+            side = {one for one in all_ends if random.random() < 0.5}
+            ways = [(a, b) for a in all_ends for b in all_ends if (a in side) != (b in side)]
+        else:  # both directions between two machines
             a, b = random.choice(ids), random.choice(ids)
             ways = [(a, b), (b, a)]
-        self._world.say("world", f"cut: {' '.join(f'{a}>{b}' for a, b in ways)}")
+        self._world.say("world", f"links cut: {' '.join(f'{a}>{b}' for a, b in ways)}")
         self._cluster.links.cut(ways)
 
-        def mend() -> None:
-            self._world.say("world", "cut mended")
-            self._cluster.links.mend(ways)
+        def restore() -> None:
+            self._world.say("world", "cut links restored")
+            self._cluster.links.restore(ways)
 
-        self._later(200 * MS, 8 * SECOND, "mend", mend)
+        self._later(200 * MS, 8 * SECOND, "mend", restore)
 
     def _strand(self) -> None:
-        """Leave a leader alone with its clients: it hands over and does not hear of its successor, or nobody hears it.
+        """Isolate a leader with its clients: it hands over and does not hear from its successor, or no node hears it.
 
-        In the first case it leads on, as far as it knows, while another does. In the other it decides things that
-        nobody else will ever know of.
+        In the first case it believes that it is still the leader, while another one is. In the other case its decisions
+        never reach any other node.
         """
         self._stranding = None
         led = self._serving_partitions()
@@ -388,19 +388,19 @@ class Faults:
             self._cut_off_stranded(node.node_id)
             ways = [(int(node.node_id), other) for other in self._cluster.node_ids if other != node.node_id]
             self._cluster.links.cut(ways)
-            self._later(500 * MS, 3 * SECOND, "mend", lambda: self._cluster.links.mend(ways))
+            self._later(500 * MS, 3 * SECOND, "mend", lambda: self._cluster.links.restore(ways))
 
     def _cut_off_stranded(self, stranded: NodeId) -> None:
         self._stranding = None
         ways = [(other, int(stranded)) for other in self._cluster.node_ids if other != stranded]
-        self._world.say("world", f"node {stranded} hears nothing from the other nodes")
+        self._world.say("world", f"node {stranded} receives nothing from the other nodes")
         self._cluster.links.cut(ways)
 
-        def mend() -> None:
-            self._world.say("world", f"node {stranded} hears the others again")
-            self._cluster.links.mend(ways)
+        def restore() -> None:
+            self._world.say("world", f"node {stranded} receives from the other nodes again")
+            self._cluster.links.restore(ways)
 
-        self._later(500 * MS, 3 * SECOND, "mend", mend)
+        self._later(500 * MS, 3 * SECOND, "mend", restore)
 
     # ---- disks and clocks -----------------------------------------------------------------------
 
@@ -424,10 +424,10 @@ class Faults:
         self._bad_disk = node
         self._world.say(node.name, "cannot sync")
         node.fail_sync()
-        life = node.life
+        run_number = node.run_number
 
         def restart() -> None:
-            if node.life == life and node.is_running:
+            if node.run_number == run_number and node.is_running:
                 self._world.say(node.name, "is restarted because of its disk")
                 node.kill()
                 self._start_later(node)
@@ -447,7 +447,7 @@ class Faults:
             clock.wall_ahead_ms -= jump_ms
             self._world.say(node.name, f"has its clock set right, now {clock.wall_ahead_ms} ms ahead")
 
-        # Retention passes over one round after a jump. A clock that stays wrong is believed in the end.
+        # Retention skips one check after a clock jump. A clock that stays wrong is eventually believed.
         self._world.later(self._random.randrange(100 * MS, 2_900 * MS), "clock set right", set_right)
 
     # ---- decisions ------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ class Faults:
         ]
 
     def _transfer(self) -> None:
-        """Tell a leader to hand over to any other member."""
+        """Ask a leader to hand over to any other member."""
         led = self._serving_partitions()
         if not led:
             return
@@ -475,7 +475,7 @@ class Faults:
         others = sorted(raft.configuration.voters - {raft.node_id})
         if others:
             target = self._random.choice(others)
-            self._world.say(node.name, f"is told to hand {partition!r} over to {target}")
+            self._world.say(node.name, f"is asked to hand {partition!r} over to {target}")
             node.loop.call_soon(node.broker._transfer, partition, target)
 
     def _controller(self) -> SimulatedNode | None:
@@ -494,7 +494,7 @@ class Faults:
         if topic is None:
             return
         index = random.randrange(topic.partition_count)
-        # With fewer than three replicas, the one disk that may be lost would be one too many.
+        # With fewer than three replicas, the loss of one disk would exceed what is tolerated.
         profile = self._cluster.profile
         keeps_three = profile.wipes or profile.damages or profile.rots
         count = 3 if keeps_three else random.choice((1, 2, 3, 3, 3))
@@ -509,18 +509,18 @@ class Faults:
                 facts = catalog.start_reassignment(topic, index, [NodeId(one) for one in replicas])
                 node.broker.metadata.append(facts)
             except ApiError as error:
-                self._world.say(node.name, f"does not move {topic.name}-{index}: {error.message}")
+                self._world.say(node.name, f"refuses to move {topic.name}-{index}: {error.message}")
             else:
                 self._world.say(node.name, f"moves {topic.name}-{index} to {replicas}")
 
         node.loop.call_soon(decide)
 
     def _trim(self) -> None:
-        """Delete records of the topic that nobody counts on."""
+        """Delete records of the topic that no check depends on."""
         for node, partition in self._serving_partitions():
             if partition.topic == "short" and partition.high_watermark > partition.start_offset:
                 offset = self._random.randint(partition.start_offset, partition.high_watermark)
-                self._world.say(node.name, f"is told to delete {partition!r} below {offset}")
+                self._world.say(node.name, f"is asked to delete {partition!r} below {offset}")
                 self._cluster.invariants.on_trim_asked(partition.group, offset)
 
                 def trim(partition: Partition = partition, offset: int = offset) -> None:
@@ -533,7 +533,7 @@ class Faults:
 
 
 def _unread_batches(node: SimulatedNode, partition: Partition) -> list[tuple[str, int, int]]:
-    """The sealed batches of a log that this life of its node neither wrote nor read: path, start and size of each."""
+    """The sealed batches of a log that the current process neither wrote nor read: path, start and size of each."""
     log = partition.log
     assert isinstance(log, SegmentLog), log
     return [

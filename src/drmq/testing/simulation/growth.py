@@ -1,9 +1,9 @@
-"""A node that joins the running cluster, and one that leaves it for good, while everything else goes on.
+"""A node joins the running cluster, and another one leaves it, while everything else continues.
 
-What must hold is **liveness**: the newcomer comes to serve, and a node whose removal was accepted leaves, at the latest
-when everything is healed; then no group has it as a member any more. Everything else holds as without them.
+The invariant is **liveness**: the new node starts to serve, and a node whose removal was accepted leaves, at the latest
+when all faults are repaired; after that, no group has it as a member. All other invariants hold as usual.
 
-Whether a node is removed is asked of one that only knows what is committed: a controller may be ahead of that.
+Whether a node is removed is checked on a node that only knows committed facts: a controller may be ahead of that.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _UNREGISTER = 0
 
 
-class Gardener(Worker):
-    """Starts one more node, and later has one of them removed, whichever."""
+class MembershipChanger(Worker):
+    """Starts one more node, and later has any one of the nodes removed."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster.world, cluster, cluster.history, "gardener")
@@ -32,10 +32,10 @@ class Gardener(Worker):
         self._joining: SimulatedNode | None = None
         self._leaving: SimulatedNode | None = None
         self.has_asked = False
-        """Whether a removal was accepted; it is then carried out without anyone asking again."""
+        """Whether a removal was accepted; it is then carried out without another request."""
         self._is_open = False
-        """Whether a removal was asked for and the answer is unknown: it may be carried out all the same."""
-        # There is nothing here that has to be done again and again.
+        """Whether a removal was requested and the result is unknown: it may be carried out all the same."""
+        # This worker has no recurring work, so it starts with enough successes.
         self.successes = 3
 
     @property
@@ -70,7 +70,7 @@ class Gardener(Worker):
             self.world.say(node.name, "is to be removed from the cluster")
             self.has_asked = True
         elif error in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REPLICATION_FACTOR):
-            # Too few would be left for now, or it alone decides.
+            # Too few nodes would be left for now, or it is the only voter.
             self._leaving, self._is_open = None, False
             raise Unavailable(error.name)
         else:

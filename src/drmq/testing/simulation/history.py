@@ -1,7 +1,8 @@
-"""What clients were told, and the rules that it must keep.
+"""What clients sent and received, and the rules for it.
 
-Every client notes what it sends before it sends it and what it hears when it hears it. Some rules hold at once: what is
-known may never be taken back. The others are looked at when all is healed and everything was read once more.
+Every client records what it sends before it sends it, and what it receives when it receives it. Some rules are checked
+at once: what is known must never change. The others are checked after all faults are repaired and everything was read
+once more.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Outcome(Enum):
-    """What a producer knows about a record it has sent."""
+    """What a producer knows about a record that it has sent."""
 
     OPEN = "open"
     ACKED = "acked"
@@ -33,35 +34,35 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Sent:
-    """A record on its way. `value` is like no other."""
+    """A record that was sent. `value` is unique."""
 
     place: Place
     value: bytes
     is_durable: bool
-    """Whether its producer asked for acks=all."""
+    """Whether its producer requested acks=all."""
     is_idempotent: bool
     known_end: int
-    """The end of the partition as anyone knew it when this was first sent."""
+    """The end of the partition, as known to any client, when the record was first sent."""
     outcome: Outcome = Outcome.OPEN
     offset: int = -1
 
 
 class History:
-    """The notes of all clients of a run."""
+    """The records of all clients of a run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.sent: dict[bytes, Sent] = {}
         self.seen: dict[Place, dict[int, bytes]] = {}
-        """What consumers were given, by offset."""
+        """What consumers received, by offset."""
         self.final: dict[Place, dict[int, bytes]] = {}
-        """What was there at the end."""
+        """The records at the end."""
         self.start: dict[Place, int] = {}
-        """Where each partition began at the end."""
+        """The first offset of each partition at the end."""
         self.short_lived: set[str] = set()
         """Topics whose oldest records may be removed."""
         self.known_end: dict[Place, int] = {}
-        """The highest end of each partition that any client was told of."""
+        """The highest end of each partition that any client received."""
         self.committed: dict[tuple[str, Place], int] = {}
         """Offsets of groups whose commit was confirmed."""
         self.asked: dict[tuple[str, Place], int] = {}
@@ -100,17 +101,17 @@ class History:
         self._world.require(
             sent is not None and sent.place == place,
             "nothing-invented",
-            f"{reader} read {value[:40]!r} at {place} {offset}, which nobody sent there",
+            f"{reader} read {value[:40]!r} at {place} {offset}, which no client sent there",
         )
         self.learn_end(place, offset + 1)
         self._note(place, offset, value, reader)
 
-    def _note(self, place: Place, offset: int, value: bytes, who: str) -> None:
+    def _note(self, place: Place, offset: int, value: bytes, client: str) -> None:
         known = self.seen.setdefault(place, {}).setdefault(offset, value)
         self._world.require(
             known == value,
             "offsets-never-change",
-            f"{place} {offset} was {known[:40]!r} for one client and is {value[:40]!r} for {who}",
+            f"{place} {offset} was {known[:40]!r} for one client and is {value[:40]!r} for {client}",
         )
 
     def learn_end(self, place: Place, end: int) -> None:
@@ -118,11 +119,11 @@ class History:
             self.known_end[place] = end
 
     def on_end_answered(self, place: Place, end: int, floor: int) -> None:
-        """A client asked for the end of a partition; `floor` is what was known when it asked."""
+        """A client requested the end of a partition; `floor` is what was known when it did."""
         self._world.require(
             end >= floor,
             "high-watermark-monotone",
-            f"the end of {place} was said to be {end}, but {floor} was known before the question",
+            f"the end of {place} was reported as {end}, but {floor} was known before the request",
         )
         self.learn_end(place, end)
 
@@ -137,21 +138,21 @@ class History:
         self._world.require(
             offset >= floor,
             "committed-group-offsets-monotone",
-            f"group {group} had committed {floor} of {place}, and now it is {offset}",
+            f"group {group} had committed {floor} of {place}, but now {offset} is reported",
         )
         self._world.require(
             offset <= self.asked.get((group, place), -1),
             "committed-group-offsets-monotone",
-            f"group {group} is at {offset} of {place}, which it never asked for",
+            f"group {group} is at {offset} of {place}, which it never committed",
         )
 
     # ---- the end --------------------------------------------------------------------------------
 
     def violations(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with the final state, given all that was said before."""
+        """The violations in the final state, given everything that clients received before."""
         for place, start in self.start.items():
             if start > 0 and place.topic not in self.short_lived:
-                yield "no-acked-record-lost", f"{place} begins at {start}, and nothing was to be removed from it"
+                yield "no-acked-record-lost", f"{place} begins at {start}, but no records were to be removed from it"
         for sent in self.sent.values():
             final = self.final.get(sent.place, {})
             if sent.outcome is Outcome.ACKED and sent.is_durable and sent.offset >= self.start.get(sent.place, 0):
@@ -164,7 +165,7 @@ class History:
                 if offset >= self.start.get(place, 0) and self.final.get(place, {}).get(offset) != value:
                     yield (
                         "no-uncommitted-record-seen",
-                        f"{value[:40]!r} was seen at {place} {offset}, and is not there at the end",
+                        f"{value[:40]!r} was read at {place} {offset}, but is missing at the end",
                     )
         for place, records in self.final.items():
             places: dict[bytes, int] = {}
@@ -172,6 +173,6 @@ class History:
                 other = places.setdefault(value, offset)
                 sent_here = self.sent.get(value)
                 if sent_here is None or sent_here.place != place:
-                    yield "nothing-invented", f"{value[:40]!r} is at {place} {offset}, and nobody sent it there"
+                    yield "nothing-invented", f"{value[:40]!r} is at {place} {offset}, but no client sent it there"
                 elif other != offset and sent_here.is_idempotent:
                     yield "no-duplicates-with-idempotence", f"{value[:40]!r} is at {place} {other} and {offset}"

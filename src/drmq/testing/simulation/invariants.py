@@ -1,24 +1,25 @@
-"""What must hold after every event, whatever has gone wrong.
+"""What must hold after every event, whatever faults have happened.
 
-- **election-safety**: one leader in a term;
-- **one-vote-per-term**: nobody votes for two in one term, over restarts too;
-- **log-matching**: two entries of one index and term are the same, and so is what is before them;
-- **leader-completeness**: what was committed is in the log of every later leader;
-- **state-machine-safety**: what is committed at an index, or an offset, is the same everywhere and for ever;
-- **durable-on-majority**: what a leader commits is synced on the disks of a majority. The disks are asked, not the
-  nodes;
-- **applied-committed**: nothing is applied before it is committed, and neither falls while a process lives;
-- **high-watermark-monotone**: the high watermark of a replica never falls while its process lives, whoever leads, nor
-  does its log begin earlier again; and a leader that serves begins no lower than any before it has served;
-- **voters-have-caught-up**: who becomes a voter has said before that it holds nearly all of what is committed: one that
+- **election-safety**: at most one leader in a term;
+- **one-vote-per-term**: no member votes for two candidates in one term, even across restarts;
+- **log-matching**: two entries with the same index and term are identical, and so is everything before them;
+- **leader-completeness**: a committed entry is in the log of every later leader;
+- **state-machine-safety**: what is committed at an index, or an offset, is the same everywhere and never changes;
+- **durable-on-majority**: what a leader commits is synced on the disks of a majority. This is checked on the disks, not
+  on the nodes;
+- **applied-committed**: nothing is applied before it is committed, and neither index falls during a process run;
+- **high-watermark-monotone**: the high watermark of a replica never falls during a process run, whichever node leads,
+  and neither does the start of its log; and a leader starts to serve no lower than any earlier leader has served;
+- **voters-have-caught-up**: before a member becomes a voter, it has acknowledged nearly all of what is committed: one
+that
   lacks much would count in the quorum without helping it;
-- **restarts-keep-promises**: a process that comes back on the same disk has every entry that the one before it knew to
+- **restarts-keep-promises**: a process that restarts on the same disk has every entry that the previous process knew to
   be durable, and its last term and vote;
-- **retention-keeps-newest**: a log that is to keep so many bytes never loses its newest record to that;
-- **sound-copies**: no node takes a copy for damaged whose disk has kept everything;
-- **honest-messages**: no node gets a message that no node may send.
+- **retention-keeps-newest**: retention by size never removes the newest record of a log;
+- **sound-copies**: no node considers a copy damaged if its disk has kept everything;
+- **honest-messages**: no node receives a message that no node may send.
 
-At the end, **replicas-identical**: the committed bytes of all replicas, and the states that they amount to.
+At the end, **replicas-identical**: the committed bytes of all replicas, and the states derived from them, are the same.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ _READ_BYTES = 1 << 20
 
 
 class _Disk:
-    """The batches of one log that are durable on one machine, by the offset behind each: their checksums.
+    """The durable batches of one log on one machine: their checksums, by the offset after each batch.
 
-    Only what is new is read. A file whose last known batch is no longer where it was is read again.
+    Only new data is read. A file whose last known batch has changed is read again.
     """
 
     __slots__ = ("_ends", "batches")
 
     def __init__(self) -> None:
         self._ends: dict[str, tuple[int, int, bytes]] = {}
-        """For each file, where the known batches end, where the last of them begins, and its header."""
+        """For each file: the end of the known batches, the start of the last one, and its header."""
         self.batches: dict[int, int] = {}
 
     def look(self, files: dict[str, bytearray]) -> None:
@@ -95,7 +96,7 @@ class _Disk:
 
 
 class _Group:
-    """What is known of one replica group, over all its members and lives."""
+    """What is known of one replica group, over all its members and their process runs."""
 
     def __init__(self) -> None:
         self.leaders: dict[Term, NodeId] = {}
@@ -109,13 +110,13 @@ class _Group:
         self.high_watermark_in = Term(0)
         self.disks: dict[int, _Disk] = {}
         self.accepted: dict[NodeId, LogIndex] = {}
-        """How much of the log each member has ever said to hold."""
+        """How much of the log each member has ever acknowledged."""
         self.trimmed_to = 0
-        """Below here clients have asked for the records to be deleted."""
+        """Clients have requested the deletion of the records below this offset."""
 
 
 class _Seen:
-    """How a replica looked when it was last looked at, in one life of its node."""
+    """The state of a replica at the last check, in one process run of its node."""
 
     __slots__ = (
         "commit",
@@ -136,11 +137,11 @@ class _Seen:
         self.raft = raft
         self.state: tuple[object, ...] = ()
         self.commit = self.own = raft.commit_index
-        """How far commits were looked at, and the own entries among what is committed."""
+        """How far commits were checked, and the replica's own entries among them."""
         self.offset = -1
         self.high_watermark = self.start = 0
         if before is not None and before.partition is partition:
-            # Raft began anew, after an error of the disk; what readers were told holds.
+            # Raft was restarted after a disk error; what readers received still holds.
             self.high_watermark, self.start = before.high_watermark, before.start
         self.reign: Term | None = None
         self.is_serving = False
@@ -157,7 +158,7 @@ class _Promise(NamedTuple):
 
 
 class Invariants:
-    """Looks at every node after each of its events."""
+    """Checks every node after each of its events."""
 
     def __init__(self, world: World, nodes: list[SimulatedNode], *, keeps_everything: bool) -> None:
         self._world = world
@@ -173,7 +174,7 @@ class Invariants:
             self.watch(node)
 
     def watch(self, node: SimulatedNode) -> None:
-        """Look at a node from now on, which is in the list of nodes."""
+        """Check this node from now on. It is in the list of nodes."""
         node.after_event = self.look
         node.on_end = self._on_end
 
@@ -189,7 +190,7 @@ class Invariants:
         known.trimmed_to = max(known.trimmed_to, offset)
 
     def on_rot(self, node_id: NodeId, log: str) -> None:
-        """A bit of a log is about to flip under its process, which cannot know before it reads it."""
+        """A bit of a log is about to be flipped while its process runs, which can detect it only by reading."""
         self._rotten.add((node_id, log))
 
     # ---- messages -------------------------------------------------------------------------------
@@ -228,30 +229,30 @@ class Invariants:
             if known != value:
                 self._world.break_rule(
                     "log-matching",
-                    f"{_name(group)}: member {message.sender} has at {entry.index} of term {entry.term} {value}, "
-                    f"and another has {known}",
+                    f"{_name(group)}: member {message.sender} has {value} at index {entry.index} of term {entry.term}, "
+                    f"but another member has {known}",
                 )
             previous = entry.term
 
     # ---- nodes ----------------------------------------------------------------------------------
 
     def look(self, node: SimulatedNode) -> None:
-        """Check everything that the event before may have changed on a node."""
+        """Check everything that the last event may have changed on a node."""
         if not node.has_broker:
             return
         if node.is_serving and node not in self._returned:
-            # All replicas that it still has are open, or stopped because of their files. What it promised for others
-            # has gone with them.
+            # All its remaining replicas are open, or stopped because of their files. Promises for other replicas no
+            # longer apply.
             self._returned.add(node)
             for key in [key for key in self._promises if key[0] == node.node_id]:
                 if key[1].partition not in node.broker.partitions.slots(key[1].topic_id):
                     del self._promises[key]
         host = node.broker.host
         if host.protocol_errors:
-            self._world.break_rule("honest-messages", f"{node.name} was sent what no node sends")
+            self._world.break_rule("honest-messages", f"{node.name} received a message that no node may send")
         if self._disks_keep_everything and node.broker.assignments.lost:
             lost = [_name(group) for group in node.broker.assignments.lost]
-            self._world.break_rule("sound-copies", f"{node.name} gives up {lost}, and nothing was damaged")
+            self._world.break_rule("sound-copies", f"{node.name} gives up {lost}, but nothing was damaged")
         for group, partition in host._partitions.items():
             raft = partition.replica.node
             if raft is None:
@@ -275,12 +276,12 @@ class Invariants:
                 seen.state = state
 
     def _on_end(self, node: SimulatedNode) -> None:
-        """A process ends. What it knows to be durable is what it may have told others."""
+        """A process ends. It may have told others that what it knows to be durable is durable."""
         self._returned.discard(node)
         if not node.has_broker:
             return
         for group, partition in node.broker.host._partitions.items():
-            # Its disk may be gone next, while others have yet to hear what it held.
+            # Its disk may be lost next, before its last messages have reached the others.
             files = durable_log(node.files, DATA_DIRECTORY, partition.log.name)
             if files:
                 self._group(group).disks.setdefault(node.node_id, _Disk()).look(files)
@@ -295,20 +296,20 @@ class Invariants:
         promise = self._promises.pop((node.node_id, partition.group), None)
         if promise is None or promise.member != raft.node_id:
             return
-        # The disk is asked: a message that has waited for the replica may have changed its mind already.
+        # Checked on the disk: a message that was waiting for the replica may already have changed its state.
         ledger = partition.replica.ledger
         found, ballot = EntryLog(partition.log, ledger.base, ledger.entries), ledger.ballot
         self._world.require(
             ballot == promise.ballot or ballot.term > promise.ballot.term,
             "restarts-keep-promises",
-            f"{node.name} {partition!r} comes back with {ballot}, and had {promise.ballot}",
+            f"{node.name} {partition!r} restarts with {ballot}, but had {promise.ballot}",
         )
         here = found.term_at(promise.last_index)
         self._world.require(
             found.last_index >= promise.last_index
             and (here == promise.last_term or here is None or promise.last_term is None),
             "restarts-keep-promises",
-            f"{node.name} {partition!r} comes back with a log to {found.last_index} and term {here} at "
+            f"{node.name} {partition!r} restarts with a log up to {found.last_index} and term {here} at "
             f"{promise.last_index}, where it had term {promise.last_term}",
         )
 
@@ -335,7 +336,7 @@ class Invariants:
             world.require(
                 partition.high_watermark >= group.high_watermark or group.high_watermark_in >= raft.term,
                 "high-watermark-monotone",
-                f"{who} begins to serve at {partition.high_watermark}, and {group.high_watermark} was served before",
+                f"{who} starts to serve at {partition.high_watermark}, but {group.high_watermark} was served before",
             )
         if partition.is_serving and partition.high_watermark > group.high_watermark:
             group.high_watermark, group.high_watermark_in = partition.high_watermark, raft.term
@@ -343,7 +344,7 @@ class Invariants:
         seen.configuration = raft.configuration
 
     def _check_bounds(self, who: str, partition: Partition, seen: _Seen, group: _Group) -> None:
-        """What a replica shows may only grow at its end, and shrink at its beginning."""
+        """The visible range of a replica may only grow at its end and shrink at its start."""
         end, start = partition.high_watermark, partition.log.start_offset
         self._world.require(
             end >= seen.high_watermark,
@@ -353,7 +354,7 @@ class Invariants:
         self._world.require(
             start >= seen.start,
             "high-watermark-monotone",
-            f"{who}: the log begins at {start} now, and began at {seen.start} before",
+            f"{who}: the log starts at {start} now, but started at {seen.start} before",
         )
         seen.high_watermark = end
         if start > seen.start:
@@ -361,14 +362,14 @@ class Invariants:
             self._check_start(who, partition, group)
 
     def _check_start(self, who: str, partition: Partition, group: _Group) -> None:
-        """A log begins later than before. Nobody has a clock that could make its records old: it is by their size."""
+        """A log starts later than before. No clock here makes records old enough, so the reason is their size."""
         if isinstance(partition.state, MachineState):
             return
         start, end = partition.log.start_offset, max(partition.log.end_offset, group.high_watermark)
         self._world.require(
             start <= group.trimmed_to or start < end,
             "retention-keeps-newest",
-            f"{who} begins at {start} now and is empty, and {partition.config.retention_bytes} bytes were to be kept",
+            f"{who} starts at {start} now and is empty, but {partition.config.retention_bytes} bytes were to be kept",
         )
 
     def _check_election(self, who: str, raft: Node, group: _Group) -> None:
@@ -381,14 +382,14 @@ class Invariants:
             world.require(
                 here == term or (here is None and index < raft.commit_index),
                 "leader-completeness",
-                f"{who} leads term {raft.term} without {index} of term {term}, committed in term {committed_in}; "
-                f"it has {here} there, up to {raft.last_index}",
+                f"{who} leads term {raft.term} without entry {index} of term {term}, committed in term {committed_in}; "
+                f"it has term {here} there, and its last index is {raft.last_index}",
             )
 
     def _check_promotion(self, node: SimulatedNode, who: str, raft: Node, seen: _Seen, group: _Group) -> None:
-        """A leader has changed the members: those who vote from now on must be able to.
+        """A leader has changed the members: new voters must have caught up.
 
-        What counts is what the members have said, not what the leader makes of it, and what was committed before.
+        What counts is what the members have acknowledged, not what the leader concludes, and what was committed before.
         """
         lag_max = node.broker.host.raft_options.promotion_lag_max
         for member in sorted(_members(raft.configuration) - _members(seen.configuration)):
@@ -396,7 +397,8 @@ class Invariants:
             self._world.require(
                 accepted + lag_max >= seen.commit,
                 "voters-have-caught-up",
-                f"{who} lets member {member} vote, which has said to hold {accepted}, and {seen.commit} is committed",
+                f"{who} makes member {member} a voter, which has acknowledged {accepted}, but {seen.commit} is "
+                "committed",
             )
 
     # ---- what is committed ----------------------------------------------------------------------
@@ -407,13 +409,15 @@ class Invariants:
         world, log, entries = self._world, partition.log, partition.replica.entries
         commit = raft.commit_index
         leads = raft.role is Role.LEADER and seen.state[:2] == (raft.term, Role.LEADER)
-        # What replaces entries of another leader is not in the ledger before it is durable.
+        # Entries that replace those of another leader are in the ledger only when they are durable.
         settled = LogIndex(min(commit, raft.durable_index))
         for own in entries.own_between(LogIndex(seen.own + 1), LogIndex(settled + 1)):
             value = (own.term, own.kind, own.payload)
             known = group.own.setdefault(own.index, value)
             world.require(
-                known == value, "state-machine-safety", f"{who} commits {value} at {own.index}, where {known} was"
+                known == value,
+                "state-machine-safety",
+                f"{who} commits {value} at {own.index}, where {known} was before",
             )
         start = max(seen.offset, log.start_offset)
         end = partition.high_watermark
@@ -424,7 +428,7 @@ class Invariants:
             world.require(
                 known_batch == value_here and (is_rotten or batch_is_intact(data)),
                 "state-machine-safety",
-                f"{who} commits {value_here} before {header.next_offset}, where {known_batch} was",
+                f"{who} commits {value_here} before {header.next_offset}, where {known_batch} was before",
             )
         seen.offset = max(end, seen.offset)
         seen.commit = commit
@@ -444,7 +448,7 @@ class Invariants:
                 self._check_durable(who, partition, batch, (seen.configuration, raft.configuration), group)
 
     def _batch_at(self, partition: Partition, index: LogIndex, term: Term, group: _Group) -> tuple[int, int] | None:
-        """The offset behind the batch at an index, and its checksum; None for an entry that is no batch."""
+        """The offset after the batch at an index, and its checksum; None for an entry that is not a batch."""
         entries = partition.replica.entries
         next_offset = entries.next_offset(index)
         sent = group.entries.get((index, term))
@@ -460,14 +464,14 @@ class Invariants:
         configurations: tuple[Configuration, Configuration],
         group: _Group,
     ) -> None:
-        """Whether a batch that was just committed is on enough disks."""
+        """Check that a batch that was just committed is on enough disks."""
         holding: set[int] = set()
         nodes = {node_of(member) for configuration in configurations for member in _members(configuration)}
         for node_id in nodes:
             disk = group.disks.setdefault(node_id, _Disk())
             files = durable_log(self._nodes[node_id - 1].files, DATA_DIRECTORY, partition.log.name)
             if files:
-                # A disk that was lost had what it had when it said so.
+                # A disk that was lost counts with what it had before.
                 disk.look(files)
             if disk.batches.get(batch[0]) == batch[1]:
                 holding.add(node_id)
@@ -493,9 +497,10 @@ class Invariants:
         return found
 
     def is_settled(self) -> bool:
-        """Whether every group has one leader that serves, all of its replicas are where it is, and it counts them so.
+        """Whether every group has one serving leader, all of its replicas are up to date, and the leader counts them
+        so.
 
-        And no group waits for a node that was removed.
+        And no group has a member on a node that was removed.
         """
         nodes = self._live_nodes
         gone = {node.node_id for node in self._nodes if node.is_retired}
@@ -559,10 +564,10 @@ class Invariants:
             )
 
     def describe(self) -> str:
-        """Every replica of every node, for people to look at."""
+        """The state of every replica of every node, as text."""
         lines = []
         for node in self._nodes:
-            state = "down" if not node.is_running else "serves" if node.is_serving else "begins"
+            state = "down" if not node.is_running else "serves" if node.is_serving else "is starting"
             lines.append(f"{node.name}: {state}")
             for partition in node.broker.host if node.is_running and node.has_broker else ():
                 lines.append(f"  {_described(partition)}")
@@ -594,9 +599,9 @@ def _described(partition: Partition) -> str:
 def _stored(
     node: SimulatedNode, partition: Partition, start: int, end: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a log, read past the process that has it open.
+    """The batches of a log, read without the process that has it open.
 
-    That would check them, if it were asked, and trust them from then on: it would no longer be what it is without us.
+    Reading through the process would make it check and trust these batches, so the check would change its behaviour.
     """
     log = partition.log
     assert isinstance(log, SegmentLog), log
@@ -626,7 +631,7 @@ def _digest(partition: Partition, start: int, end: int) -> str:
 
 
 def _remembered(partition: Partition) -> dict[int, tuple[int, ...]]:
-    """The last batch of every producer, as a replica remembers it."""
+    """The last batch of every producer in a replica's producer table."""
     table = partition.producers._producers
     return {int(key): tuple(map(int, producer.batches[-1])) for key, producer in table.items()}
 

@@ -1,4 +1,4 @@
-"""The ways between machines, and what is wrong with them: cuts, also one-way, loss, delay, doubles, disorder."""
+"""The links between machines and their faults: cuts, also one-way, loss, delay, duplication, reordering."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from drmq.testing.simulation.world import World
 
 
 class Links:
-    """Which machine reaches which, and how well. Machines are numbered; 0 are the clients."""
+    """Which machine reaches which, and how reliably. Machines are numbered; 0 stands for the clients."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -18,7 +18,7 @@ class Links:
         self.duplication = 0.0
         self.delay_us_max = 400
         self.late = 0.0
-        """How often something takes far longer than the rest, and is overtaken."""
+        """The probability that a message takes far longer than the others, and is overtaken."""
         self.late_us_max = 0
 
     def is_cut(self, source: int, target: int) -> bool:
@@ -31,21 +31,21 @@ class Links:
     def cut(self, ways: Iterable[tuple[int, int]]) -> None:
         self._cut.update(ways)
 
-    def mend(self, ways: Iterable[tuple[int, int]] | None = None) -> None:
-        """Let these ways work again, or all."""
+    def restore(self, ways: Iterable[tuple[int, int]] | None = None) -> None:
+        """Restore these links, or all."""
         if ways is None:
             self._cut.clear()
         else:
             self._cut.difference_update(ways)
 
-    def calm(self) -> None:
-        """Nothing is wrong any more."""
-        self.mend()
+    def reset(self) -> None:
+        """Remove all faults."""
+        self.restore()
         self.loss = self.duplication = self.late = 0.0
         self.delay_us_max = 400
 
     def delay_us(self) -> int:
-        """How long the next thing takes."""
+        """The delay of the next message."""
         random = self._random
         delay = 50 + random.randrange(self.delay_us_max)
         if self.late and random.random() < self.late:
@@ -53,7 +53,7 @@ class Links:
         return delay
 
     def carry(self, source: int, target: int, name: str, arrive: Callable[[], object], *, once: bool) -> None:
-        """Send a datagram: it arrives once, or never, or, if not `once`, twice; not always in order."""
+        """Send a datagram: it arrives once, or never, or, unless `once`, twice; not always in order."""
         random, world = self._random, self._world
         if (source, target) in self._cut or (self.loss and random.random() < self.loss):
             world.counts["lost"] += 1

@@ -1,8 +1,8 @@
-"""An event loop without sockets, threads or time of its own: the world's clock drives it.
+"""An event loop without sockets, threads or a clock of its own: the world's clock drives it.
 
-Each simulated process has one. A *turn* runs what is ready, as a turn of any event loop does, and is one event of the
-world; between two turns anything may happen elsewhere. A loop whose process stands still has no turns, and one whose
-process died never has any again, whatever is still scheduled on it.
+Each simulated process has one. A *turn* runs all ready callbacks, as in any event loop, and is one event of the world;
+between two turns anything may happen elsewhere. The loop of a paused process has no turns, and that of a dead process
+never has any again, whatever is still scheduled on it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TURN_US_MAX = 40
-"""How long a process may take to get to what is ready."""
+"""The maximum delay until a process handles its ready callbacks."""
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
-    """The event loop of one process in one life."""
+    """The event loop of one process."""
 
     def __init__(self, world: World, name: str, after_turn: Callable[[], None]) -> None:
         self._world = world
@@ -47,7 +47,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.is_paused = False
         self.is_dead = False
         self.halts: Callable[[], bool] = lambda: False
-        """Asked after every callback: whether the machine has just lost its power."""
+        """Checked after every callback: whether the machine has just lost power."""
         self.executor: Executor
         self.listen: Callable[[Callable[[], asyncio.BaseProtocol], str, int], SimulatedServer]
 
@@ -92,7 +92,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.turn()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It stays where it is and is passed over when its time comes."""
+        """A cancelled timer stays in the heap and is skipped when it is due."""
 
     def _wake(self) -> None:
         if self.is_dead or self.is_paused:
@@ -101,7 +101,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._world.later(self._random.randrange(_TURN_US_MAX), self._turn_event, self.turn)
 
     def turn(self) -> None:
-        """Run what is ready now."""
+        """Run the ready callbacks."""
         if self._has_ended() or self.is_paused:
             return
         self._turn_is_due = True
@@ -134,32 +134,32 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def _has_ended(self) -> bool:
         return self.is_dead or self.halts()
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- lifecycle -----------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """The process stands still (SIGSTOP, a long garbage collection, a virtual machine that moves)."""
+        """Pause the process (as SIGSTOP, a long garbage collection, or a migrating virtual machine)."""
         self.is_paused = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.is_paused = False
         self._turn_is_due = False
         self._armed_us = None
         self._wake()
 
     def die(self) -> None:
-        """The process is gone. Nothing runs any more."""
+        """The process has ended. No callback runs any more."""
         self.is_dead = True
         self._ready.clear()
         self._timers.clear()
         with warnings.catch_warnings():
-            # Some never got to run, or hold one that did not. Python would take that for a mistake.
+            # Some coroutines never ran, or contain one that never ran. Python would warn about that.
             warnings.simplefilter("ignore", RuntimeWarning)
             for task in asyncio.all_tasks(self):
                 coroutine = task.get_coro()
                 if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                     coroutine.close()
 
-    # ---- what asyncio asks of a loop ------------------------------------------------------------
+    # ---- the interface of an asyncio loop ------------------------------------------------------------
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -192,7 +192,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A callback or a task failed and nobody looked at it: nothing that should ever happen."""
+        """A callback or a task failed without being awaited, which should never happen."""
         error = context.get("exception")
         if self.is_dead or self.halts() or error is None or not isinstance(error, Exception):
             return

@@ -1,16 +1,17 @@
-"""Members of a consumer group: they join, share partitions among themselves, commit, fall silent, leave and return.
+"""Members of a consumer group: they join, divide partitions, commit, pause, leave and return.
 
-All of them keep one book, `GroupNotes`, and write into it before they ask and when they are answered. So it knows more
-than any member, and what was told to one of them binds what the others may hear:
+All members share one `GroupNotes`, and write into it before each request and after each response. It therefore knows
+more than any member, and what one member has received restricts what the others may receive:
 
-- **generations-never-fall**: who joins gets a generation no older than any that a member was told before it asked;
-- **one-owner-per-generation**: in a generation there is one leader, and a partition has one owner, the one the leader
-  chose;
-- **commits-are-fenced**: once a member was told of a generation, no commit of an older one succeeds;
-- **committed-group-offsets-monotone**: and so an offset, once confirmed, is never replaced by an older owner's.
+- **generations-never-fall**: a member that joins gets a generation no older than any that a member received before it
+  sent the request;
+- **one-owner-per-generation**: in a generation there is one leader, and each partition has one owner, the one that the
+  leader chose;
+- **commits-are-fenced**: after a member has received a generation, no commit of an older one succeeds;
+- **committed-group-offsets-monotone**: a confirmed offset is never replaced by that of a former owner.
 
-Every offset that is committed is higher than all that were tried before, whoever tries: a commit of a former owner that
-comes through late shows, because the offset then goes back.
+Every committed offset is higher than all that any member tried before: if a late commit of a former owner succeeds, the
+offset goes back, which is detected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import asyncio
 from collections.abc import Mapping
 
 from drmq.model import ErrorCode
-from drmq.testing.simulation.client import Doors, Unavailable
+from drmq.testing.simulation.client import Connector, Unavailable
 from drmq.testing.simulation.history import History, Place
 from drmq.testing.simulation.workload import Worker
 from drmq.testing.simulation.world import World
@@ -41,45 +42,45 @@ _JOIN_PATIENCE_S = 6.0
 
 
 class GroupNotes:
-    """What the members of one group were told, all of them together."""
+    """What all members of one group have received."""
 
     def __init__(self, world: World, history: History, group: str) -> None:
         self._world = world
         self.history = history
         self.group = group
         self.generation = 0
-        """The newest that any member was told of."""
+        """The newest generation that any member has received."""
         self._leaders: dict[int, str] = {}
         self._chosen: dict[int, dict[str, tuple[Place, ...]]] = {}
-        """By generation, what its leader has handed in."""
+        """By generation, the assignment that its leader submitted."""
         self._owners: dict[tuple[int, Place], str] = {}
 
     def on_joined(self, member: str, generation: int, leader: str, floor: int) -> None:
-        """A member was answered; `floor` is the newest generation that was known when it asked."""
+        """A member received a response to its join; `floor` is the newest generation known when it sent the request."""
         self._world.require(
             generation >= floor,
             "generations-never-fall",
-            f"{member} joined generation {generation} of {self.group}, and {floor} was there before it asked",
+            f"{member} joined generation {generation} of {self.group}, but {floor} was known before its request",
         )
         known = self._leaders.setdefault(generation, leader)
         self._world.require(
             known == leader,
             "one-owner-per-generation",
-            f"generation {generation} of {self.group} is led by {known} and, {member} is told, by {leader}",
+            f"generation {generation} of {self.group} is led by {known}, but {member} received {leader}",
         )
         self.generation = max(self.generation, generation)
 
     def on_chosen(self, generation: int, shares: dict[str, tuple[Place, ...]]) -> None:
-        """A leader is about to hand in who owns what. It may have to do so again, and chooses the same then."""
+        """A leader is about to submit an assignment. If it has to do so again, it chooses the same one."""
         self._chosen.setdefault(generation, shares)
 
     def on_owned(self, member: str, generation: int, places: tuple[Place, ...]) -> None:
-        """A member was told what it owns."""
+        """A member received its assignment."""
         chosen = self._chosen.get(generation, {}).get(member, ())
         self._world.require(
             places == chosen,
             "one-owner-per-generation",
-            f"{member} is told that it owns {places} in generation {generation}, and its leader chose {chosen}",
+            f"{member} received {places} in generation {generation}, but the leader chose {chosen}",
         )
         for place in places:
             owner = self._owners.setdefault((generation, place), member)
@@ -90,26 +91,26 @@ class GroupNotes:
             )
 
     def next_offset(self, place: Place) -> int:
-        """An offset that nobody has tried to commit before."""
+        """An offset that no member has tried to commit before."""
         key = (self.group, place)
         offset = self.history.asked[key] = self.history.asked.get(key, 0) + 1
         return offset
 
     def on_committed(self, member: str, generation: int, place: Place, offset: int, floor: int) -> None:
-        """A commit was answered with success; `floor` is the newest generation that was known when it was sent."""
+        """A commit succeeded; `floor` is the newest generation known when it was sent."""
         self._world.require(
             generation >= floor,
             "commits-are-fenced",
-            f"{member} committed {offset} of {place} in generation {generation}, and {floor} was there before",
+            f"{member} committed {offset} of {place} in generation {generation}, but {floor} was known before",
         )
         self.history.on_committed(self.group, place, offset)
 
 
 class Member(Worker):
-    """One member, which has many lives: it leaves, or falls silent for too long, and comes back."""
+    """One member, which leaves or pauses for too long, and comes back, many times."""
 
-    def __init__(self, world: World, doors: Doors, notes: GroupNotes, number: int, places: list[Place]) -> None:
-        super().__init__(world, doors, notes.history, f"{notes.group}-{number}")
+    def __init__(self, world: World, connector: Connector, notes: GroupNotes, number: int, places: list[Place]) -> None:
+        super().__init__(world, connector, notes.history, f"{notes.group}-{number}")
         self._notes = notes
         self._places = tuple(places)
         self._coordinator: int | None = None
@@ -161,10 +162,10 @@ class Member(Worker):
         await self._sync(node, shares)
 
     def _share(self, members: list[str]) -> dict[str, tuple[Place, ...]]:
-        """Who owns what: dealt out one by one, the same way whenever it is asked in a generation.
+        """The assignment: partitions are dealt out one by one, always in the same way within a generation.
 
-        A leader whose choice did not get through joins again and is told of the same generation. Were it to choose
-        anew, nobody could say which of the two holds.
+        A leader whose assignment did not arrive joins again and receives the same generation. If it chose another
+        assignment then, it would be unknown which of the two is valid.
         """
         first = self._generation % len(members)
         shares = {
@@ -190,10 +191,10 @@ class Member(Worker):
         if dice < 0.04:
             await self._leave(node)
         elif dice < 0.06:
-            # A process that ended without a word. What it was is forgotten here, and not there.
+            # A process that ended without leaving. The client forgets its membership, the coordinator does not.
             self._forget()
         elif dice < 0.1:
-            # Long enough to be taken for dead. It goes on as if nothing had been, and must not be believed.
+            # Long enough to be considered dead. It continues as if nothing had happened, and must be fenced.
             await asyncio.sleep(self.random.uniform(1.0, 6.0))
             await self._commit(node)
         elif dice < 0.5:
@@ -214,7 +215,7 @@ class Member(Worker):
         self._forget()
         request = LeaveGroupRequest(self.group, members=[LeaveGroupRequestMember(member)])
         answer = await self.client.ask(node, request, _LEAVE)
-        self.check_code(answer.error_code, "a farewell")
+        self.check_code(answer.error_code, "a leave")
 
     # ---- offsets --------------------------------------------------------------------------------
 
@@ -251,7 +252,7 @@ class Member(Worker):
     # ---- the end of a generation ----------------------------------------------------------------
 
     def _is_over(self, error: ErrorCode) -> bool:
-        """Whether an answer ends this member's part in its generation. Raises `Unavailable` where nobody answers."""
+        """Whether a response ends this member's part in its generation. Raises `Unavailable` for other errors."""
         if error is ErrorCode.NONE:
             return False
         if error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):

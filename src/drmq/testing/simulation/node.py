@@ -1,7 +1,8 @@
-"""One node: the real broker and the real Kafka server, in a process and on a machine that are not real.
+"""One node: the real broker and the real Kafka server, in a simulated process on a simulated machine.
 
-A node has many lives. What survives from one to the next is the disk, and of that what was synced: a new life opens
-it as a new process does. `power_cut` loses the rest, `kill` loses only the process.
+A node is started many times; each time is a *process run*. Only the disk survives from one to the next, and of
+the disk only what was synced: a new run opens it as a new process does. `power_cut` loses the rest, `kill`
+loses only the process.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum, auto
 from random import Random
 
 from drmq.broker import Broker, BrokerOptions, ClusterOptions, DiskLogs, PeerAddress
@@ -29,24 +31,32 @@ from drmq.transport.peers import Identity, Network, PeerHandler, PeerOptions
 
 DATA_DIRECTORY = "/data"
 JOURNAL_BYTES = 64 << 10
-"""Small, so that its two files change places often."""
+"""Small, so that its two files alternate often."""
 CLIENT_PORT = 9_092
 PEER_PORT = 10_092
 WALL_START_MS = 1_700_000_000_000
 _RACK_COUNT = 3
 _PROMOTION_LAG_MAX = 20
-"""Small, as logs are: by the usual measure everyone would have caught up before it has begun."""
+"""Small, because logs are small: with the default, every new replica would count as caught up from the start."""
 _INSTALL_CHANGES = 24
-"""About as many changes of files an installation takes."""
+"""About the number of file changes of an installation."""
 
 
 def rack_of(number: int) -> str:
-    """Where a node stands: as many racks as a partition has replicas, so that each of these is alone in its own."""
+    """The rack of a node: as many racks as a partition has replicas, so that each replica has its own."""
     return f"rack-{1 + (number - 1) % _RACK_COUNT}"
 
 
+class Ending(Enum):
+    """How a process ended by itself."""
+
+    POWER_CUT = auto()
+    STOPPED = auto()
+    FAILED = auto()
+
+
 class NodeClock:
-    """Both clocks of one machine. Only the wall clock can be set."""
+    """Both clocks of one machine. Only the wall clock can be changed."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -60,7 +70,7 @@ class NodeClock:
 
 
 class SimulatedNode:
-    """A machine with a disk, on which a broker runs, or does not."""
+    """A machine with a disk, on which a broker may run."""
 
     def __init__(
         self, world: World, board: Switchboard, node_id: int, founders: int, options: BrokerOptions, chunk_bytes: int
@@ -70,26 +80,26 @@ class SimulatedNode:
         self.name = f"node {node_id}"
         self.clock = NodeClock(world)
         self.files = FakeFiles()
-        self.life = 0
+        self.run_number = 0
         self.is_running = False
         self.is_serving = False
-        """Whether this life has joined its cluster."""
+        """Whether this process run has joined its cluster."""
         self.is_stopping = False
         self.is_retired = False
-        """Whether it was removed from its cluster, and does not come back."""
+        """Whether it was removed from its cluster permanently."""
         self.has_broker = False
-        """Whether this life has got as far as having a broker."""
+        """Whether this process run has created its broker."""
         self.disk_us_max = 600
-        """How long the disk takes for a write or a sync at most."""
+        """The maximum time of a write or a sync."""
         self.disk_is_bad = False
-        """A sync has failed: what was written before it may look durable and not be."""
+        """A sync has failed: earlier writes may look durable without being so."""
         self.streams: dict[Stream, None] = {}
         self.after_event: Callable[[SimulatedNode], None] = lambda node: None
-        """The invariants, looked at after each event of this node."""
+        """Called after each event of this node, to check the invariants."""
         self.on_end: Callable[[SimulatedNode], None] = lambda node: None
-        """A process ends, in whatever way."""
-        self.on_dead: Callable[[SimulatedNode, str], None] = lambda node, reason: None
-        """The node has died by itself: of a power cut that was planned for some write, or of an error."""
+        """Called when a process ends, in whatever way."""
+        self.on_dead: Callable[[SimulatedNode, Ending], None] = lambda node, ending: None
+        """Called when the node has ended by itself: at a planned power cut during a write, by an error, or cleanly."""
         self._board = board
         self._options = options
         self._chunk_bytes = chunk_bytes
@@ -114,15 +124,15 @@ class SimulatedNode:
     def __repr__(self) -> str:
         return self.name
 
-    # ---- a life ---------------------------------------------------------------------------------
+    # ---- lifecycle ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A new process on whatever the disk holds."""
+        """Start a new process with the current content of the disk."""
         assert not self.is_running
-        self.life += 1
+        self.run_number += 1
         self.is_running, self.is_serving, self.is_stopping = True, False, False
         self.has_broker = False
-        self.world.say(self.name, f"starts (life {self.life})")
+        self.world.say(self.name, f"starts (process run {self.run_number})")
         self._waiting = []
         self.loop = SimulatedLoop(self.world, self.name, self._after_turn)  # type: ignore[abstract]
         self.loop.halts = lambda: self.files.is_off
@@ -188,8 +198,8 @@ class SimulatedNode:
     def _on_fatal(self, error: BaseException) -> None:
         if self.files.is_off or not self.is_running:
             return
-        self.world.say(self.name, f"cannot go on: {error}")
-        self.later(0, "fatal", lambda: self.on_dead(self, str(error)))
+        self.world.say(self.name, f"stops because of a fatal error: {error}")
+        self.later(0, "fatal", lambda: self.on_dead(self, Ending.FAILED))
 
     def _listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimulatedServer:
         self.listener = SimulatedServer(self.loop, factory, host, port)
@@ -205,7 +215,7 @@ class SimulatedNode:
         if self.is_running:
             self.world.say(self.name, "loses power in the middle of a write")
             self._end(silently=True)
-            self.on_dead(self, "power")
+            self.on_dead(self, Ending.POWER_CUT)
 
     def _end(self, *, silently: bool) -> None:
         self.on_end(self)
@@ -218,22 +228,22 @@ class SimulatedNode:
         self.streams.clear()
 
     def power_cut(self) -> None:
-        """The machine is off, now. The disk keeps what was synced, and of the rest whatever luck leaves."""
+        """The machine loses power now. The disk keeps what was synced, and a random part of the rest."""
         if self.is_running:
             self._end(silently=True)
         self.files = self.files.after_power_cut(self.world.random.getrandbits(32))
         self.disk_is_bad = False
 
     def power_cut_soon(self) -> None:
-        """The machine goes off in the middle of one of its next writes."""
+        """The machine loses power during one of its next writes."""
         self.files.crash_at = self.files.step + 1 + self.world.random.randrange(30)
 
     def power_cut_while_installing(self) -> None:
-        """The machine goes off between two of the steps in which the next snapshot takes the place of a log."""
+        """The machine loses power between two steps of the next installation of a snapshot."""
         self.files.crash_near(f"/{INSTALL_SNAPSHOT}-", 1 + self.world.random.randrange(_INSTALL_CHANGES))
 
     def kill(self) -> None:
-        """The process is gone, the machine goes on: nothing that was written is lost."""
+        """The process is killed, but the machine keeps running: nothing that was written is lost."""
         if self.is_running:
             self._end(silently=False)
         if self.disk_is_bad:
@@ -250,7 +260,7 @@ class SimulatedNode:
         self.disk_is_bad = False
 
     def stop(self) -> None:
-        """End in order, as SIGTERM does."""
+        """Shut down cleanly, as on SIGTERM."""
         if not self.is_serving or self.is_stopping:
             return
         self.is_stopping = True
@@ -266,24 +276,24 @@ class SimulatedNode:
         self.loop.call_soon(lambda: self.loop.create_task(ending()))
 
     def _on_stopped(self) -> None:
-        self.world.say(self.name, "has stopped in order")
+        self.world.say(self.name, "has stopped cleanly")
         self._end(silently=False)
         if self.disk_is_bad:
             self.power_cut()
         else:
             self.files = self.files.after_kill()
-        self.on_dead(self, "stopped")
+        self.on_dead(self, Ending.STOPPED)
 
     # ---- faults ---------------------------------------------------------------------------------
 
     def pause(self) -> None:
         self.loop.pause()
 
-    def go_on(self) -> None:
-        """Go on as if nothing had been."""
+    def resume(self) -> None:
+        """Resume as if nothing had happened."""
         if not self.is_running or not self.loop.is_paused:
             return
-        self.loop.go_on()
+        self.loop.resume()
         waiting, self._waiting = self._waiting, []
         for name, event in waiting:
             self.later(0, name, event)
@@ -305,10 +315,10 @@ class SimulatedNode:
         return 20 + self.world.random.randrange(self.disk_us_max)
 
     def later(self, delay_us: int, name: str, event: Callable[[], object]) -> None:
-        life = self.life
+        run_number = self.run_number
 
         def meet() -> None:
-            if not self.is_running or self.life != life:
+            if not self.is_running or self.run_number != run_number:
                 return
             if self.loop.is_paused:
                 self._waiting.append((name, event))
@@ -321,4 +331,4 @@ class SimulatedNode:
         self.world.later(delay_us, name, meet)
 
 
-__all__ = ["CLIENT_PORT", "SECOND", "NodeClock", "SimulatedNode", "rack_of"]
+__all__ = ["CLIENT_PORT", "SECOND", "Ending", "NodeClock", "SimulatedNode", "rack_of"]

@@ -1,9 +1,9 @@
-"""The network between nodes as the broker sees it: `transport.peers.Network` on the world's links.
+"""The network between nodes as the broker sees it: `transport.peers.Network` on the simulated links.
 
-Everything is encoded and decoded by the real codec. What sockets would add is missing on purpose: here every message
-travels by itself, so it may be lost, doubled or overtaken, which is harsher than any connection. What connections do is
-kept: nodes greet each other and know which start of a process they talk to, and nothing reaches a process that was
-meant for the one before it. Heartbeats tell who is up; up means both ways.
+Everything is encoded and decoded by the real codec. Sockets are deliberately left out: every message travels by itself,
+so it may be lost, duplicated or overtaken, which is harsher than any connection. The guarantees of connections are
+kept: nodes exchange greetings and know which process run of a peer they communicate with, and a message for one process
+run never reaches the next one. Heartbeats determine which peers are up; a peer is up only if both directions work.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _NOBODY = bytes(16)
 
 
 class Switchboard:
-    """Who is reachable under which number: the peers' side of all processes that run."""
+    """The peers' side of all running processes, by node id."""
 
     def __init__(self, world: World, links: Links) -> None:
         self.world = world
         self.links = links
         self.up: dict[NodeId, SimulatedPeers] = {}
         self.watch: Callable[[NodeId, GroupId, PeerMessage], None] = lambda node_id, group, message: None
-        """Sees every message as it leaves, whether it arrives or not."""
+        """Called with every message as it leaves, whether it arrives or not."""
 
 
 @dataclass(slots=True)
@@ -69,15 +69,15 @@ class _Peer:
     hears_us: bool = False
     is_up: bool = False
     up_is_due: bool = True
-    """Another start of its process has greeted, and has yet to show that it hears us."""
+    """A new process run of the peer has sent a greeting, but has not confirmed yet that it receives ours."""
     past: set[bytes] = field(default_factory=set)
-    """Earlier starts of its process. A connection of theirs is broken when the next one greets."""
+    """Boot ids of earlier process runs. Their connections break when the next run sends a greeting."""
     refusal: str | None = None
     requests: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
 
 
 class SimulatedPeers:
-    """One process's network. Implements `transport.peers.Network`."""
+    """The network of one process. Implements `transport.peers.Network`."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class SimulatedPeers:
         self._options = options
         self._peers: dict[NodeId, _Peer] = {}
         self._strangers: dict[NodeId, Hello] = {}
-        """Greetings of nodes that nobody has named yet: they are answered, so that they can join."""
+        """Greetings of nodes that are not configured as peers yet. They are answered, so that these nodes can join."""
         self._request_count = 0
         self._serving: dict[asyncio.Task[None], None] = {}
         self._is_open = True
@@ -189,7 +189,7 @@ class SimulatedPeers:
         return peer is not None and peer.is_up
 
     def hello_from(self, node_id: NodeId) -> Hello | None:
-        """Nobody: a node is one process at a time here, so no other is in the way of one that greets."""
+        """Always None: here a node is one process at a time, so no other process can conflict with a greeting."""
         return None
 
     def last_heard_ms(self, node_id: NodeId) -> int | None:
@@ -221,7 +221,7 @@ class SimulatedPeers:
         self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, hello, heard))
 
     def _meet(self, other: SimulatedPeers, hello: bytes, heard: bytes) -> None:
-        """Connections end with their process: none greets for one that is over, after the next one has."""
+        """Connections end with their process: an old process must not send a greeting after the next one has."""
         if self._board.up.get(self.node_id) is self:
             other._on_heartbeat(hello, heard)
 
@@ -242,7 +242,7 @@ class SimulatedPeers:
             return
         if peer is None:
             self._strangers[node_id] = hello
-            # It is heard, and must know that it is.
+            # Its greeting arrived, and it must be notified of that.
             answer = encode_hello(Hello.of(own, ConnectionKind.HEARTBEAT, node_id))
             self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, answer, hello.boot_id))
             return
@@ -253,7 +253,7 @@ class SimulatedPeers:
         is_new = before is None or before.boot_id != hello.boot_id
         if is_new and before is not None:
             peer.past.add(before.boot_id)
-            self._fail_requests(peer, "the peer's process has started anew")
+            self._fail_requests(peer, "the peer's process has restarted")
         if is_new or (before is not None and before.cluster_id != hello.cluster_id):
             peer.up_is_due = True
         if hears_us and (not peer.is_up or peer.up_is_due):
@@ -283,7 +283,7 @@ class SimulatedPeers:
         *,
         once: bool = False,
     ) -> None:
-        """Have `meet` called on the other process's loop, if it is still the one that is meant when that arrives."""
+        """Call `meet` on the other process's loop, if it is still the intended process when the message arrives."""
         if self._is_off() or not self._is_open:
             return
         board = self._board

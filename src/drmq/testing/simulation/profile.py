@@ -1,7 +1,7 @@
-"""How rough a simulated world is: drawn from the seed, so that runs differ in kind and not only in luck.
+"""How many faults a run has: drawn from the seed, so that runs differ in kind and not only in timing.
 
-A run can also be given a *kind*, which turns some of what was drawn up and the rest down: to look closely at one
-matter, or to see a planted bug in seconds. `KINDS` has them.
+A run can also be given a *kind*, which raises some of the drawn rates and lowers the others: to test one topic
+thoroughly, or to detect a planted bug in seconds. `KINDS` lists them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from drmq.testing.simulation.world import MS, SECOND
 _NEVER = 10**12
 
 ANY = "any"
-"""The kind of a run that is what its seed says."""
+"""The kind of a run that is determined by its seed alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The faults of a run, and how often they come. Times are virtual microseconds."""
+    """The faults of a run and their rates. Times are virtual microseconds."""
 
     loss: float
     duplication: float
@@ -43,37 +43,37 @@ class Profile:
     reassign_every_us: int
     trim_every_us: int
     cut_after_vote: float
-    """How likely a machine loses its power right after it has given its vote, or told others of its own."""
+    """The probability that a machine loses power right after it has sent or requested a vote."""
     cut_after_accept: float
-    """The same after it has said that it holds entries."""
+    """The same after it has acknowledged entries."""
     damages: int
-    """Disks that flip a bit of what was synced while their machine is off; never more than one, like `wipes`."""
+    """Disks on which a synced bit flips while their machine is off; at most one, like `wipes`."""
     wipes: int
-    """Disks that are lost in this run; never more than one, since a second one could be beyond what is promised."""
+    """Disks that are lost in this run; at most one, since a second one could exceed what the cluster tolerates."""
     strand_every_us: int
-    """Leaders that are cut off from the other nodes, while or before another takes over, and not from clients."""
+    """Leaders that are isolated from the other nodes, but not from clients, while or before another one takes over."""
     cut_while_installing: float
-    """How likely a machine loses its power while it puts a leader's snapshot in the place of its own log."""
+    """The probability that a machine loses power while it replaces its log by a leader's snapshot."""
     chunk_bytes: int
-    """The largest part of a snapshot that travels in one message."""
+    """The largest chunk of a snapshot in one message."""
     short_retention_bytes: int
-    """What is kept of the topic whose oldest records go. It may be less than a segment."""
+    """The retention of the topic whose oldest records are removed. It may be less than a segment."""
     repeats: bool
-    """Whether a producer sends batches again long after they were acknowledged."""
+    """Whether a producer repeats batches long after they were acknowledged."""
     members: int
-    """Members of a group that share partitions among themselves."""
+    """Members of a group that divide partitions among themselves."""
     topics: bool
-    """Whether a topic is made and deleted all the time."""
+    """Whether a topic is created and deleted continuously."""
     growth: bool
     """Whether a node joins, and one leaves."""
     rots: int
-    """Bits that flip in old parts of logs while processes use them, one at a time; not where another disk is bad."""
+    """Bits that flip in old parts of logs while processes use them, one at a time, never with another bad disk."""
 
     @classmethod
     def draw(cls, random: Random, more: Random, kind: str = ANY) -> Profile:
-        """What a seed amounts to. Both generators are used up to the same point for every kind.
+        """The profile of a seed. Both generators are advanced to the same point for every kind.
 
-        There are two so that what is added to the simulator later leaves the runs alone that do without it.
+        There are two generators so that later additions to the simulator do not change runs that do not use them.
         """
         return KINDS[kind](cls._draw(random, more))
 
@@ -81,7 +81,7 @@ class Profile:
     def _draw(cls, random: Random, more: Random) -> Profile:
         rough = random.random() < 0.75
 
-        # One disk of a run may be bad, in one way: two could be beyond what is promised.
+        # At most one disk of a run is bad, in one way: two could exceed what the cluster tolerates.
         disk = random.choice(("sound", "sound", "sound", "failing", "lost", "damaged"))
 
         def every(*seconds: float) -> int:
@@ -125,7 +125,7 @@ class Profile:
 
 
 def _plain(profile: Profile) -> Profile:
-    """Things go wrong, but clients only write, read and commit, and nodes stay."""
+    """Faults happen, but clients only write, read and commit, and nodes stay."""
     return replace(
         profile,
         strand_every_us=_NEVER,
@@ -141,7 +141,7 @@ def _plain(profile: Profile) -> Profile:
 
 
 def _quiet(profile: Profile) -> Profile:
-    """Nothing goes wrong, and nothing beside the usual work is done."""
+    """No faults, and only the usual work."""
     return replace(
         _plain(profile),
         loss=0.0,
@@ -167,7 +167,7 @@ def _quiet(profile: Profile) -> Profile:
 
 
 def _retention(profile: Profile) -> Profile:
-    """Logs begin later all the time, and nodes come back to that."""
+    """The starts of logs move continuously, and nodes restart meanwhile."""
     return replace(
         _quiet(profile),
         power_cut_every_us=6 * SECOND,
@@ -179,7 +179,7 @@ def _retention(profile: Profile) -> Profile:
 
 
 def _installs(profile: Profile) -> Profile:
-    """Nodes lag behind what others still have, and lose power while they catch up."""
+    """Nodes fall behind what others still have in their logs, and lose power while they catch up."""
     return replace(
         _quiet(profile),
         power_cut_every_us=8 * SECOND,
@@ -192,7 +192,7 @@ def _installs(profile: Profile) -> Profile:
 
 
 def _strands(profile: Profile) -> Profile:
-    """Leaders are replaced and do not know it."""
+    """Leaders are replaced without noticing it."""
     return replace(_quiet(profile), strand_every_us=3 * SECOND, members=3)
 
 
@@ -204,7 +204,7 @@ def _groups(profile: Profile) -> Profile:
 
 
 def _topics(profile: Profile) -> Profile:
-    """A topic comes and goes while nodes do."""
+    """A topic is created and deleted while nodes fail."""
     return replace(
         _quiet(profile),
         topics=True,
@@ -228,7 +228,7 @@ def _growth(profile: Profile) -> Profile:
 
 
 def _rot(profile: Profile) -> Profile:
-    """Bits flip under processes that have yet to read what others wrote before them."""
+    """Bits flip in data that the running processes have not read yet."""
     return replace(_quiet(profile), rots=3, kill_every_us=4 * SECOND, transfer_every_us=5 * SECOND)
 
 

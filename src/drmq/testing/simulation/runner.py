@@ -1,4 +1,4 @@
-"""Run one seed, and say what came of it."""
+"""Runs one seed, and reports the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAIL_LINES = 60
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one run."""
+    """The result of one run."""
 
     seed: int
     nodes: int
@@ -26,9 +26,9 @@ class Result:
     kind: str
     violation: Violation | None
     hash: str
-    """Of all events. Two runs with the same hash were the same run."""
+    """Hash of all events. Two runs with the same hash were identical."""
     story: list[str]
-    """What happened, in words; the last lines of it."""
+    """The last lines of what happened."""
     events: int
     virtual_s: float
     real_s: float
@@ -43,22 +43,22 @@ class Result:
         return self.violation is None
 
     def report(self) -> str:
-        """A failure for people: what is wrong, what led to it, how to see it again."""
+        """A failure for people: which invariant was broken, what led to it, and how to reproduce it."""
         assert self.violation is not None
         return "\n".join(
             [
-                f"seed {self.seed} breaks a rule: {self.violation}",
+                f"seed {self.seed} breaks an invariant: {self.violation}",
                 "",
-                "What happened last:",
+                "The last events:",
                 *self.story[-_TAIL_LINES:],
                 "",
-                f"To see it again: {command_for(self.seed, self.nodes, self.minutes, self.kind)}",
+                f"To reproduce it: {command_for(self.seed, self.nodes, self.minutes, self.kind)}",
             ]
         )
 
 
 def command_for(seed: int, nodes: int, minutes: float, kind: str = ANY) -> str:
-    """The command that runs a seed again."""
+    """The command that repeats a run."""
     of_kind = "" if kind == ANY else f" --kind {kind}"
     return f"drmq simulate --seed {seed} --nodes {nodes} --minutes {minutes:g}{of_kind} --loud"
 
@@ -69,23 +69,23 @@ def simulate(
     minutes: float = 1.0,
     *,
     kind: str = ANY,
-    tell: Callable[[str], None] | None = None,
+    on_line: Callable[[str], None] | None = None,
     on_progress: Callable[[int], None] = lambda us: None,
 ) -> Result:
-    """Run a cluster of so many nodes for so many virtual minutes.
+    """Run a cluster of `nodes` nodes for a number of virtual minutes.
 
-    `kind` is one of `profile.KINDS`. `tell` gets every line of the story as it happens; `on_progress` hears how many
-    virtual microseconds have passed.
+    `kind` is one of `profile.KINDS`. `on_line` is called with every line of the story as it happens; `on_progress` with
+    the number of virtual microseconds that have passed since its last call.
     """
     started = time.monotonic()
     violation = None
     with _few_collections():
-        cluster = Cluster(seed, nodes, tell, kind)
+        cluster = Cluster(seed, nodes, on_line, kind)
         try:
             cluster.run(int(minutes * 60 * SECOND), on_progress)
         except Violation as broken:
             violation = broken
-        except Exception as error:  # noqa: BLE001 - a bug here, or one that only the checks have met
+        except Exception as error:  # noqa: BLE001 - a bug in the simulator or in the checks, or one found by them
             violation = Violation("no-bug", "".join(traceback.format_exception(error)[-4:]))
     world, history = cluster.world, cluster.history
     return Result(
@@ -109,7 +109,7 @@ def simulate(
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Look for cycles rarely: a run makes millions of small objects and few cycles."""
+    """Run the garbage collector rarely: a run creates millions of small objects and few cycles."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 20, 20)
     try:

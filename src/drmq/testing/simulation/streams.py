@@ -1,8 +1,8 @@
-"""Connections of clients, without sockets: bytes in order, late, held up by cuts, and broken by deaths.
+"""Connections of clients, without sockets: bytes arrive in order, with delays, held back by cuts, until a process ends.
 
-The server's side is the real `Connection`, on a transport made here. A cut holds bytes back, as TCP does, until it
-heals or somebody's patience ends. A process that dies breaks its connections soon; a machine without power
-says nothing, and the other side finds out when it asks again.
+The server's side is the real `Connection`, on a transport defined here. A cut holds bytes back, as TCP does, until it
+is restored or one side times out. When a process dies, its connections break soon; a machine without power sends
+nothing, and the other side finds out at its next request.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from drmq.testing.simulation.loop import SimulatedLoop
 
 CLIENTS = 0
-"""The number under which all clients are in the table of links."""
+"""The number of all clients in the table of links."""
 
 _HELD_BACK_US = 60 * MS
 
 
 class SimulatedServer:
-    """What `create_server` gives: an address that can be connected to, until it is closed."""
+    """What `create_server` returns: an address that accepts connections until it is closed."""
 
     def __init__(self, loop: SimulatedLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> None:
         self.loop = loop
@@ -129,7 +129,7 @@ class Stream:
         self._transport = ServerTransport(self)
 
     def accept(self) -> None:
-        """On the server's loop: the connection is there."""
+        """The connection is established. Runs on the server's loop."""
         self.protocol.connection_made(self._transport)
 
     # ---- bytes ----------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Stream:
                 return
             held = self._held[direction]
             if held or self._links.is_cut(*ends):
-                # Whatever follows must not overtake it.
+                # Later data must not overtake it.
                 held.append(cast(Callable[[], None], arrive))
                 if len(held) == 1:
                     world.later(_HELD_BACK_US, "held back", retry)
@@ -183,7 +183,7 @@ class Stream:
     # ---- the end --------------------------------------------------------------------------------
 
     def break_off(self, *, by_server: bool) -> None:
-        """One side ends it; the other hears soon."""
+        """One side closes the connection; the other side is notified soon."""
         if self.is_broken:
             return
         self.is_broken = True
@@ -191,20 +191,22 @@ class Stream:
         if not loop.is_dead:
             loop.call_soon(self.protocol.connection_lost, None)
         if by_server:
-            self.tell_client(self._links.delay_us())
+            self.notify_client(self._links.delay_us())
         else:
             self._client_knows = True
 
     def die(self, *, silently: bool) -> None:
-        """The server's process is gone."""
+        """The server's process has ended."""
         if not self.is_broken:
             self.is_broken = True
-            self.tell_client(self._world.random.randrange(100 * MS, 3_000 * MS) if silently else self._links.delay_us())
+            self.notify_client(
+                self._world.random.randrange(100 * MS, 3_000 * MS) if silently else self._links.delay_us()
+            )
 
-    def tell_client(self, delay_us: int) -> None:
-        def hear() -> None:
+    def notify_client(self, delay_us: int) -> None:
+        def notify() -> None:
             if not self._client_knows:
                 self._client_knows = True
                 self._on_lost()
 
-        self._world.later(delay_us, "connection lost", hear)
+        self._world.later(delay_us, "connection lost", notify)

@@ -1,11 +1,11 @@
-"""A topic that is made, written to, read, deleted and made again under the same name, as long as a run lasts.
+"""A topic that is created, written, read, deleted and created again with the same name, throughout a run.
 
-- **topics-begin-at-0**: a topic begins with offset 0 and goes on from there, whatever had its name before;
-- **deleted-records-stay-gone**: a topic holds what was written to it and nothing of one that had its name before;
-- **deleted-topics-stay-deleted**: a deletion that was confirmed holds, on every node and for good.
+- **topics-begin-at-0**: a topic begins with offset 0 and continues from there, whatever had its name before;
+- **deleted-records-stay-gone**: a topic contains what was written to it and nothing of an earlier topic with its name;
+- **deleted-topics-stay-deleted**: a confirmed deletion is permanent, on every node.
 
-Topics are told apart by their ids, in every request: a record that was on its way while its topic was deleted must not
-get into the next one, and it does not. A name could not say which one was meant.
+Every request identifies the topic by its id: a record that was in flight while its topic was deleted must not get into
+the next one. A name would be ambiguous.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from drmq.model import ErrorCode, Offset, ProducerId, TopicId
 from drmq.records import Record, decode_batch, encode_batch, iter_batches
-from drmq.testing.simulation.client import Doors, Unavailable
+from drmq.testing.simulation.client import Connector, Unavailable
 from drmq.testing.simulation.history import History
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.workload import Worker
@@ -31,27 +31,27 @@ _CREATE, _DELETE, _METADATA, _PRODUCE, _FETCH, _INIT = 7, 6, 12, 13, 13, 4
 _DECOMPRESSED_MAX = 1 << 24
 _WRITES_MAX = 6
 _BEHIND_US_MAX = 20 * SECOND
-"""When everything is healed, nobody is behind for longer than this."""
+"""After all faults are repaired, no node is behind for longer than this."""
 
 
-class TopicKeeper(Worker):
-    """Makes a topic, fills it, empties it, over and over. The only one who does so with its name."""
+class TopicRecreator(Worker):
+    """Creates a topic, fills it, deletes it, over and over. No other client uses its name."""
 
-    def __init__(self, world: World, doors: Doors, history: History, name: str, replicas: int) -> None:
-        super().__init__(world, doors, history, name)
+    def __init__(self, world: World, connector: Connector, history: History, name: str, replicas: int) -> None:
+        super().__init__(world, connector, history, name)
         self.pause_s = 0.05
         self._replicas = replicas
         self._producer_id = -1
         self._topic_id: TopicId | None = None
         self._in_doubt: TopicId | None = None
-        """A topic that someone did not know any more, who may have been behind."""
+        """A topic that a node did not know any more; that node may have been out of date."""
         self._deleted: set[TopicId] = set()
         """Topics whose deletion was confirmed."""
         self._next_offset = 0
         self._writes_left = 0
         self._is_read = False
         self._controller: int | None = None
-        """Who decides about topics, as far as some node knew."""
+        """The controller, as far as some node knew."""
 
     async def work(self) -> None:
         if self._producer_id < 0:
@@ -71,7 +71,7 @@ class TopicKeeper(Worker):
             raise Unavailable("no producer id")
         self._producer_id = answer.producer_id
 
-    # ---- making and unmaking --------------------------------------------------------------------
+    # ---- creating and deleting --------------------------------------------------------------------
 
     async def _create(self) -> None:
         topic = CreateTopicsRequestTopic(self.name, 1, self._replicas)
@@ -80,16 +80,16 @@ class TopicKeeper(Worker):
         if error is ErrorCode.NONE:
             self._begin(TopicId(answer.topics[0].topic_id))
         elif error is ErrorCode.TOPIC_ALREADY_EXISTS:
-            # An earlier request of ours was carried out, after all. But which topic is there is for others to say, and
-            # they may be behind.
+            # An earlier request of ours was executed after all. But other nodes report which topic exists, and they may
+            # be out of date.
             topic_id, _ = await self._look_up()
             if topic_id in self._deleted:
                 self.world.require(
                     self.healed_us is None or self.world.now_us - self.healed_us < _BEHIND_US_MAX,
                     "deleted-topics-stay-deleted",
-                    f"{self.name} {topic_id.hex()} was deleted, and now everyone has it",
+                    f"{self.name} {topic_id.hex()} was deleted, but nodes still have it",
                 )
-                raise Unavailable("the topic before is still there for some")
+                raise Unavailable("some nodes still have the previous topic")
             self._begin(topic_id)
         else:
             raise Unavailable(error.name)
@@ -98,7 +98,7 @@ class TopicKeeper(Worker):
         self.world.require(
             topic_id not in self._deleted,
             "deleted-topics-stay-deleted",
-            f"{self.name} is made anew with id {topic_id.hex()}, which was deleted before",
+            f"{self.name} is created again with id {topic_id.hex()}, which was deleted before",
         )
         self._topic_id = topic_id
         if topic_id != self._in_doubt:
@@ -119,7 +119,7 @@ class TopicKeeper(Worker):
             raise Unavailable(error.name)
 
     async def _ask_controller(self, request: object, version: int) -> Any:
-        """As tools do: ask who decides, if that is known; whoever is asked passes it on."""
+        """As tools do: send the request to the controller if it is known; any other node forwards it."""
         if self._controller is None:
             return await self.client.ask_any(request, version, 6.0)
         try:
@@ -129,13 +129,13 @@ class TopicKeeper(Worker):
             raise
 
     async def _look_up(self) -> tuple[TopicId, int]:
-        """The topic that has the name now and who leads it, as far as some node knows."""
+        """The topic that has the name now, and its leader, as far as some node knows."""
         request = MetadataRequest([MetadataRequestTopic(name=self.name)], allow_auto_topic_creation=False)
         answer = await self.client.ask_any(request, _METADATA)
         self._controller = answer.controller_id if answer.controller_id >= 0 else None
         found = answer.topics[0]
         if found.error_code or not found.partitions or found.partitions[0].leader_id < 0:
-            raise Unavailable(f"{self.name} is not there, or has no leader")
+            raise Unavailable(f"{self.name} does not exist, or has no leader")
         return TopicId(found.topic_id), int(found.partitions[0].leader_id)
 
     async def _leader(self, topic_id: TopicId) -> int:
@@ -172,7 +172,7 @@ class TopicKeeper(Worker):
         self._next_offset, self._writes_left = offset + 1, self._writes_left - 1
 
     async def _read(self, topic_id: TopicId) -> None:
-        """Read all of the topic; once more, if not all of it is there yet: who answers may lead no longer."""
+        """Read the whole topic; again, if some of it is missing: the node that responds may no longer be the leader."""
         leader = await self._leader(topic_id)
         position = 0
         while position < self._next_offset:
@@ -184,7 +184,7 @@ class TopicKeeper(Worker):
                 raise Unavailable("the topic cannot be read")
             view = memoryview(answer.responses[0].partitions[0].records or b"")
             if not len(view):
-                raise Unavailable("the topic has no more, for now")
+                raise Unavailable("the topic has no more records now")
             for at, header in iter_batches(view):
                 for record in decode_batch(view[at : at + header.size], decompressed_size_max=_DECOMPRESSED_MAX):
                     self.world.require(
@@ -199,7 +199,7 @@ class TopicKeeper(Worker):
     # ---- the end --------------------------------------------------------------------------------
 
     def check_end(self, nodes: Iterable[SimulatedNode]) -> None:
-        """Everything is healed and has settled: nobody has what was deleted."""
+        """After all faults are repaired and the cluster has settled, no node has a deleted topic."""
         for node in nodes:
             known = node.broker.catalog.topics_by_id
             left = [one.hex() for one in self._deleted if one in known or node.broker.partitions.slots(one)]

@@ -1,4 +1,4 @@
-"""What clients do in a simulation: they produce, consume, commit, ask for ends, and keep notes of all of it."""
+"""What clients do in a simulation: they produce, consume, commit and request ends, and record all of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 
 from drmq.model import ErrorCode, Offset, ProducerId
 from drmq.records import Buffer, Record, batch_is_intact, decode_batch, encode_batch, iter_batches
-from drmq.testing.simulation.client import Client, Doors, Unavailable
+from drmq.testing.simulation.client import Client, Connector, Unavailable
 from drmq.testing.simulation.history import History, Outcome, Place, Sent
 from drmq.testing.simulation.node import SimulatedNode
 from drmq.testing.simulation.world import World
@@ -41,15 +41,15 @@ _IN_FLIGHT_MAX = 5
 _DECOMPRESSED_MAX = 1 << 24
 
 FOLLOWER_READ = "read from a follower"
-"""Under this name such reads are counted."""
+"""The name under which such reads are counted."""
 _READS_AGAIN = 0.15
-"""How likely a consumer that does so goes back to older records."""
+"""The probability that such a consumer goes back to older records."""
 
 _SURE_TO_FAIL = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_REQUEST}
 )
-_NEVER_SAID = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, *_SURE_TO_FAIL})
-"""What no answer to these clients may be: they do nothing wrong."""
+_NEVER_ALLOWED = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, *_SURE_TO_FAIL})
+"""Error codes that these clients must never receive: they send only valid requests."""
 
 
 @dataclass(slots=True)
@@ -64,19 +64,19 @@ class _Batch:
 
 
 class Worker:
-    """Something that a client does for as long as the run lasts."""
+    """Something that a client does throughout a run."""
 
-    def __init__(self, world: World, doors: Doors, history: History, name: str) -> None:
+    def __init__(self, world: World, connector: Connector, history: History, name: str) -> None:
         self.world = world
         self.history = history
         self.name = name
         self.random = Random(world.random.getrandbits(64))
-        self.client = Client(doors, name, self.random)
+        self.client = Client(connector, name, self.random)
         self.is_stopping = False
-        """No new work; what is begun is brought to its end."""
+        """No new work; unfinished work is completed."""
         self.successes = 0
         self.healed_us: int | None = None
-        """Since when nothing goes wrong any more; None while things do."""
+        """When all faults were repaired; None before."""
         self.pause_s = 0.25
 
     async def run(self) -> None:
@@ -95,27 +95,27 @@ class Worker:
         raise NotImplementedError
 
     def check_end(self, nodes: Iterable[SimulatedNode]) -> None:
-        """Look whether all is as it was told to this client, when everything is healed and has settled."""
+        """Check what this client received against the final state, after all faults are repaired."""
 
     def check_code(self, code: int, what: str) -> ErrorCode:
-        """An answer's code, if it is one that may be given."""
+        """The error code of a response, which must be one that is allowed."""
         error = ErrorCode(code)
         self.world.require(
-            error not in _NEVER_SAID, "sound-answers", f"{self.name}: {what} was answered with {error.name}"
+            error not in _NEVER_ALLOWED, "sound-answers", f"{self.name}: {what} was answered with {error.name}"
         )
         return error
 
 
 class Producer(Worker):
-    """Writes to one partition, batch after batch, and sends again what was not acknowledged.
+    """Writes to one partition, batch after batch, and repeats what was not acknowledged.
 
-    An idempotent one has up to five batches on their way at a time, as Kafka's clients do.
+    An idempotent producer has up to five batches in flight, as Kafka's clients do.
     """
 
     def __init__(
         self,
         world: World,
-        doors: Doors,
+        connector: Connector,
         history: History,
         name: str,
         place: Place,
@@ -123,7 +123,7 @@ class Producer(Worker):
         acks: int = -1,
         idempotent: bool = True,
     ) -> None:
-        super().__init__(world, doors, history, name)
+        super().__init__(world, connector, history, name)
         self.place = place
         self._acks = acks
         self._is_idempotent = idempotent
@@ -178,7 +178,7 @@ class Producer(Worker):
         )
 
     async def _attempt(self) -> None:
-        """Send everything that is not acknowledged, in order, and see what comes of it."""
+        """Send everything that is not acknowledged, in order, and handle the responses."""
         leader = await self.client.leader(self.place)
         connection = self.client.connection(leader.node)
         batches = list(self._pending)
@@ -189,8 +189,8 @@ class Producer(Worker):
                 for batch, answer in zip(batches, answers, strict=True):
                     self._on_answer(batch, await answer)
         except (TimeoutError, Unavailable):
-            self.client.hang_up(leader.node)
-            self.client.doubt(self.place)
+            self.client.disconnect(leader.node)
+            self.client.mark_stale(self.place)
             for answer in answers:
                 if not answer.done():
                     answer.cancel()
@@ -206,27 +206,28 @@ class Producer(Worker):
             self.on_written(batch, result.base_offset)
             return
         if error in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            # Behind one that failed that is as it must be. But everything before the first was acknowledged.
+            # After a failed batch this is correct. But everything before the first pending batch was acknowledged.
             self.world.require(
                 batch is not self._pending[0],
                 "producers-are-remembered",
-                f"{self.name} (id {self._producer_id}): batch {batch.sequence} of {self.place} is the next one, and "
+                f"{self.name} (id {self._producer_id}): batch {batch.sequence} of {self.place} is the next one, but "
                 f"was answered with {error.name}",
             )
-        self.client.doubt(self.place)
+        self.client.mark_stale(self.place)
 
     def on_written(self, batch: _Batch, offset: int) -> None:
-        """A batch was acknowledged, at this offset."""
+        """A batch was acknowledged at this offset."""
 
 
 class Repeater(Producer):
-    """Sends batches again that were acknowledged long ago, as if the answer had been lost.
+    """Repeats batches that were acknowledged long ago, as if the response had been lost.
 
-    However many records were removed since, and whoever leads by now: each of the last five is known, at its offset.
+    However many records were removed since, and whichever node leads now: each of the last five batches must still be
+    known, at its offset.
     """
 
-    def __init__(self, world: World, doors: Doors, history: History, name: str, place: Place) -> None:
-        super().__init__(world, doors, history, name, place)
+    def __init__(self, world: World, connector: Connector, history: History, name: str, place: Place) -> None:
+        super().__init__(world, connector, history, name, place)
         self._in_flight_max = 1
         self.pause_s = 1.0
         self._written: deque[tuple[_Batch, int]] = deque(maxlen=_IN_FLIGHT_MAX)
@@ -245,7 +246,7 @@ class Repeater(Producer):
         try:
             answer = await self.client.ask(leader.node, self._request(batch), _PRODUCE, 3.0)
         except Unavailable:
-            self.client.doubt(self.place)
+            self.client.mark_stale(self.place)
             raise
         result = answer.responses[0].partition_responses[0]
         error = self.check_code(result.error_code, f"a batch for {self.place}")
@@ -254,19 +255,19 @@ class Repeater(Producer):
             error not in forgotten and (error is not ErrorCode.NONE or result.base_offset == offset),
             "producers-are-remembered",
             f"{self.name} (id {self._producer_id}): batch {batch.sequence} of {self.place} was written at {offset}, "
-            f"and sent again it was answered with {error.name} and {result.base_offset}",
+            f"but when repeated, the response was {error.name} and {result.base_offset}",
         )
         if error is not ErrorCode.NONE:
-            self.client.doubt(self.place)
+            self.client.mark_stale(self.place)
             raise Unavailable(error.name)
         self.successes += 1
 
 
 class Consumer(Worker):
-    """Reads a partition from its beginning on, again and again from where it is."""
+    """Reads a partition from its start, continuously."""
 
-    def __init__(self, world: World, doors: Doors, history: History, name: str, place: Place) -> None:
-        super().__init__(world, doors, history, name)
+    def __init__(self, world: World, connector: Connector, history: History, name: str, place: Place) -> None:
+        super().__init__(world, connector, history, name)
         self.place = place
         self.position = 0
         self._ends: dict[tuple[int, int], int] = {}
@@ -280,7 +281,7 @@ class Consumer(Worker):
             self.successes += 1
 
     async def _fetch(self, node: int, epoch: int, rack: str = "") -> FetchResponsePartition | None:
-        """Ask a node for what comes next; None if that begins later than this consumer thought."""
+        """Request the next records; None if the partition starts later than this consumer assumed."""
         partition = FetchRequestPartition(
             self.place.partition,
             current_leader_epoch=epoch,
@@ -297,7 +298,7 @@ class Consumer(Worker):
         try:
             answer = await self.client.ask(node, request, _FETCH)
         except Unavailable:
-            self.client.doubt(self.place)
+            self.client.mark_stale(self.place)
             raise
         result: FetchResponsePartition = answer.responses[0].partitions[0]
         error = self.check_code(result.error_code, f"a fetch of {self.place}")
@@ -305,13 +306,13 @@ class Consumer(Worker):
             self.world.require(
                 0 <= self.position < result.log_start_offset or result.log_start_offset < 0,
                 "valid-offsets-stay-valid",
-                f"{self.name} was told that {self.position} of {self.place} is out of range "
+                f"{self.name} received that {self.position} of {self.place} is out of range "
                 f"({result.log_start_offset} to {result.high_watermark})",
             )
             self.position = max(self.position, result.log_start_offset)
             return None
         if error is not ErrorCode.NONE:
-            self.client.doubt(self.place)
+            self.client.mark_stale(self.place)
             raise Unavailable(error.name)
         return result
 
@@ -340,22 +341,24 @@ class Consumer(Worker):
                 self.world.require(
                     record.offset < end,
                     "no-uncommitted-record-seen",
-                    f"{self.name} got {self.place} {record.offset}, and its high watermark is {end}",
+                    f"{self.name} received {self.place} {record.offset}, but the high watermark is {end}",
                 )
                 self.history.on_read(self.name, self.place, record.offset, record.value or b"")
                 self.position = record.offset + 1
 
 
 class NearConsumer(Consumer):
-    """Reads from the replica in its rack that the leader names (KIP-392), and older records again at times.
+    """Reads from the replica in its rack that the leader names (KIP-392), and sometimes reads older records again.
 
-    Whatever goes wrong there, it goes back to the leader, as Kafka's clients do. What it is shown must be what others
-    are shown, and committed, though the replica may be behind. Where the replica says that the log ends may be earlier
-    than it said before: a process that begins anew knows less. Within its life the invariants look at that.
+    After any error it returns to the leader, as Kafka's clients do. What it receives must be the same as what others
+    receive, and committed, although the replica may lag. The end of the log that the replica reports may be earlier
+    than before: a restarted process knows less. During a process run, the invariants check it.
     """
 
-    def __init__(self, world: World, doors: Doors, history: History, name: str, place: Place, rack: str) -> None:
-        super().__init__(world, doors, history, name, place)
+    def __init__(
+        self, world: World, connector: Connector, history: History, name: str, place: Place, rack: str
+    ) -> None:
+        super().__init__(world, connector, history, name, place)
         self.pause_s = 0.1
         self._rack = rack
         self._near: int | None = None
@@ -382,10 +385,10 @@ class NearConsumer(Consumer):
 
 
 class EndWatcher(Worker):
-    """Asks for the end of a partition, which must include everything that anyone was told before."""
+    """Requests the end of a partition, which must include everything that any client received before."""
 
-    def __init__(self, world: World, doors: Doors, history: History, name: str, place: Place) -> None:
-        super().__init__(world, doors, history, name)
+    def __init__(self, world: World, connector: Connector, history: History, name: str, place: Place) -> None:
+        super().__init__(world, connector, history, name)
         self.place = place
         self.pause_s = 0.1
 
@@ -397,22 +400,22 @@ class EndWatcher(Worker):
         try:
             answer = await self.client.ask(leader.node, request, _LIST_OFFSETS)
         except Unavailable:
-            self.client.doubt(self.place)
+            self.client.mark_stale(self.place)
             raise
         result = answer.topics[0].partitions[0]
         error = self.check_code(result.error_code, f"ListOffsets of {self.place}")
         if error is not ErrorCode.NONE:
-            self.client.doubt(self.place)
+            self.client.mark_stale(self.place)
             raise Unavailable(error.name)
         self.history.on_end_answered(self.place, result.offset, floor)
         self.successes += 1
 
 
 class Committer(Worker):
-    """A group's only member, which assigns itself: it commits ever higher offsets, and looks at them."""
+    """The only member of a group, which assigns partitions itself: it commits increasing offsets, and reads them."""
 
-    def __init__(self, world: World, doors: Doors, history: History, name: str, place: Place) -> None:
-        super().__init__(world, doors, history, name)
+    def __init__(self, world: World, connector: Connector, history: History, name: str, place: Place) -> None:
+        super().__init__(world, connector, history, name)
         self.place = place
         self._next = 0
         self._coordinator: int | None = None
@@ -458,10 +461,10 @@ class Committer(Worker):
 
 
 class Reader(Worker):
-    """Reads everything there is of some partitions, once, when all is healed."""
+    """Reads some partitions completely, once, after all faults are repaired."""
 
-    def __init__(self, world: World, doors: Doors, history: History, places: list[Place]) -> None:
-        super().__init__(world, doors, history, "the final reader")
+    def __init__(self, world: World, connector: Connector, history: History, places: list[Place]) -> None:
+        super().__init__(world, connector, history, "the final reader")
         self._left = list(places)
         self.pause_s = 0.005
 
@@ -479,7 +482,7 @@ class Reader(Worker):
             while position < end:
                 position = await self._fetch(leader.node, place, position, final)
         except Unavailable:
-            self.client.doubt(place)
+            self.client.mark_stale(place)
             raise
         self.history.start[place], self.history.final[place] = start, final
         missing = [offset for offset in range(start, end) if offset not in final]
@@ -519,7 +522,7 @@ class Reader(Worker):
 async def create_topic(
     client: Client, name: str, partitions: int, replicas: int, configs: dict[str, str] | None = None
 ) -> None:
-    """Create a topic, however often that must be tried."""
+    """Create a topic, and retry until that succeeds."""
     settings = [CreateTopicsRequestConfig(key, value) for key, value in (configs or {}).items()]
     topic = CreateTopicsRequestTopic(name, partitions, replicas, configs=settings)
     while True:

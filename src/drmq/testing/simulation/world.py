@@ -1,8 +1,8 @@
-"""The one clock and the one source of chance: everything in a simulation is an event here.
+"""The only clock and the only source of randomness: everything in a simulation is an event here.
 
-An event has a time, a name and a function. The earliest runs next; of two at the same time, the one that was asked for
-first. Nothing else decides about order, so the seed decides about everything. The hash of all times and names tells
-whether two runs were the same.
+An event has a time, a name and a function. The earliest one runs next; of two at the same time, the one that was
+scheduled first. Nothing else determines the order, so the seed determines everything. The hash of all times and names
+shows whether two runs were identical.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 from struct import Struct
 
 MS = 1_000
-"""Virtual time is counted in microseconds; so many are a millisecond."""
+"""Microseconds, the unit of virtual time, in a millisecond."""
 SECOND = 1_000_000
 
 _STORY_LINES = 2_000
@@ -23,7 +23,7 @@ _STAMP = Struct(">QI")
 
 
 class Violation(Exception):
-    """Something that must always hold does not. `rule` is its name."""
+    """An invariant does not hold. `rule` is its name."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(rule, text)
@@ -35,30 +35,30 @@ class Violation(Exception):
 
 
 class World:
-    """Virtual time, the events to come, the story so far."""
+    """Virtual time, the scheduled events, and the story so far."""
 
-    def __init__(self, seed: int, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, on_line: Callable[[str], None] | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.now_us = 0
         self.counts: Counter[str] = Counter()
-        """How often each kind of event happened, and whatever else is worth counting."""
+        """How often each kind of event happened, and other counts."""
         self._events: list[tuple[int, int, str, Callable[[], object]]] = []
         self._sequence = 0
         self._hash = blake2b(digest_size=8)
         self._names: dict[str, int] = {}
         self._story: deque[str] = deque(maxlen=_STORY_LINES)
-        self._tell = tell
+        self._on_line = on_line
         self.broken: Violation | None = None
-        """The first thing that went wrong. Code under test may swallow exceptions, so it is kept here."""
+        """The first violation. It is stored here because code under test may swallow exceptions."""
 
     def later(self, delay_us: int, name: str, event: Callable[[], object]) -> None:
-        """Have something happen after so many microseconds."""
+        """Schedule an event after a delay."""
         self._sequence += 1
         heappush(self._events, (self.now_us + (delay_us if delay_us > 0 else 0), self._sequence, name, event))
 
     def repeat(self, name: str, every_us: int, event: Callable[[], object]) -> None:
-        """Have something happen again and again, at random moments that are `every_us` apart on average."""
+        """Schedule an event repeatedly, at random times that are `every_us` apart on average."""
 
         def again() -> None:
             event()
@@ -67,7 +67,7 @@ class World:
         self.later(1 + int(self.random.expovariate(1 / every_us)), name, again)
 
     def step(self) -> None:
-        """The next event."""
+        """Run the next event."""
         self.now_us, _, name, event = heappop(self._events)
         self.counts[name] += 1
         number = self._names.setdefault(name, len(self._names))
@@ -83,12 +83,12 @@ class World:
         self.now_us = max(self.now_us, time_us)
 
     def mark(self, text: str) -> None:
-        """Let the hash depend on something that is not an event."""
+        """Make the hash depend on something that is not an event."""
         self._hash.update(text.encode())
 
     @property
     def event_count(self) -> int:
-        """Events that have been asked for so far."""
+        """The number of events scheduled so far."""
         return self._sequence
 
     @property
@@ -98,15 +98,15 @@ class World:
     # ---- the story ------------------------------------------------------------------------------
 
     @property
-    def is_told(self) -> bool:
-        """Whether someone listens to the story while it happens."""
-        return self._tell is not None
+    def is_printed(self) -> bool:
+        """Whether the story is printed while it happens."""
+        return self._on_line is not None
 
     def say(self, who: str, text: str) -> None:
         line = f"{self.now_us / SECOND:10.6f} {who:>8}  {text}"
         self._story.append(line)
-        if self._tell is not None:
-            self._tell(line)
+        if self._on_line is not None:
+            self._on_line(line)
 
     @property
     def story(self) -> list[str]:
@@ -114,7 +114,7 @@ class World:
         return list(self._story)
 
     def break_rule(self, rule: str, text: str) -> None:
-        """Note that something is wrong. The run ends after the event that is happening now."""
+        """Record a violation. The run ends after the current event."""
         if self.broken is None:
             self.broken = Violation(rule, text)
             self.say("!!!", str(self.broken))

@@ -21,7 +21,7 @@ def test_loud(capsys: pytest.CaptureFixture[str]) -> None:
     """The story begins with the nodes' own start and has what they log."""
     assert main(["simulate", "--seed", "4", "--minutes", "0.01", "--loud"]) == 0
     out = capsys.readouterr().out
-    assert "starts (life 1)" in out
+    assert "starts (process run 1)" in out
     assert "formed cluster" in out
 
 
@@ -39,5 +39,5 @@ def test_a_broken_rule(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     monkeypatch.setattr(Cluster, "run", break_a_rule)
     assert main(["simulate", "--seed", "9", "--minutes", "2"]) == 1
     lines = capsys.readouterr().err.strip().split("\n")
-    assert lines[0] == "seed 9 breaks a rule: some-rule: it was broken"
-    assert lines[-1] == "To see it again: drmq simulate --seed 9 --nodes 3 --minutes 2 --loud"
+    assert lines[0] == "seed 9 breaks an invariant: some-rule: it was broken"
+    assert lines[-1] == "To reproduce it: drmq simulate --seed 9 --nodes 3 --minutes 2 --loud"
