@@ -39,8 +39,13 @@ class Exchange:
         self.caller = caller
         self.api = api
         self.throttle_ms = 0
-        self.parked: list[ParkedRequest] = []
+        self.parked: list[ParkedRequest] | None = None
         """Group requests whose answer may take long, for when the connection closes."""
+
+    def park(self, parked: ParkedRequest) -> None:
+        if self.parked is None:
+            self.parked = []
+        self.parked.append(parked)
 
     def throttle(self, ms: int) -> None:
         """Take no further request from the client for a while; the answer to this one says so (KIP-219)."""

@@ -208,7 +208,7 @@ class Pipeline:
             _version(exchange.header),
             exchange.caller,
             exchange.api,
-            exchange.parked.append,
+            exchange.park,
         )
         return self._handler(exchange.header.api_key)(context, exchange.request)
 

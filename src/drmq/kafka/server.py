@@ -86,7 +86,7 @@ class KafkaServer:
         """See to the answer: now, or when the response is there."""
         answer = connection.open_answer()
         if asyncio.isfuture(response):
-            self._parked.setdefault(connection, {}).update(dict.fromkeys(exchange.parked))
+            self._parked.setdefault(connection, {}).update(dict.fromkeys(exchange.parked or ()))
             response.add_done_callback(lambda done: self._on_done(connection, exchange, answer, done))
         elif asyncio.iscoroutine(response):
             connection.pause(Pause.HANDLER)
@@ -114,7 +114,7 @@ class KafkaServer:
         self, connection: Connection, exchange: Exchange, answer: Answer, done: asyncio.Future[object]
     ) -> None:
         waiting = self._parked.get(connection, {})
-        for parked in exchange.parked:
+        for parked in exchange.parked or ():
             waiting.pop(parked, None)
         if done.cancelled() or connection.closed:
             return
