@@ -29,6 +29,7 @@ _HINTS_FROM = 16
 _READ_COMMITTED = 1
 _UNREAD_BYTES_MAX = 1_048_576
 """Earlier answers that the client has not read, at which it gets no more records."""
+_new = tuple.__new__
 _API = APIS[ApiKey.FETCH]
 _RULE = RULES[ApiKey.FETCH]
 
@@ -97,7 +98,7 @@ class Fetch(Read):
         if refused:
             # A client hears at once of what it may not read.
             wanted, wait_ms = [entry for entry in wanted if entry.topic not in refused], 0
-        super().__init__(exchange.server.broker.services.reads, wanted, wait_ms, data.min_bytes, data.rack_id)
+        Read.__init__(self, exchange.server.broker.services.reads, wanted, wait_ms, data.min_bytes, data.rack_id)
         assert exchange.connection is not None
         self._exchange = exchange
         self._connection = exchange.connection
@@ -134,13 +135,11 @@ class Fetch(Read):
         aborted = () if data.isolation_level == _READ_COMMITTED else None
         answered = []
         for entry, (error, visible, start_offset, found, nearer) in zip(self.wanted, results, strict=True):
-            if error is ErrorCode.NONE:
+            if not error:
                 records = (found,) if found else ()
-                answered.append(
-                    FetchResult(
-                        entry.topic, entry.partition, 0, visible, visible, start_offset, records, aborted, nearer
-                    )
-                )
+                place = entry.topic, entry.partition
+                found_here = (*place, 0, visible, visible, start_offset, records, aborted, nearer, None, None)
+                answered.append(_new(FetchResult, found_here))
             else:
                 answered.append(FetchResult(entry.topic, entry.partition, error, visible, -1, start_offset))
         if self._refused:

@@ -30,6 +30,7 @@ from drmq.wire import APIS, ApiKey, ProtocolError, write_response
 
 log = logging.getLogger("drmq.kafka")
 
+_PRODUCE = int(ApiKey.PRODUCE)
 _ROOM_POLL_S = 0.002
 _ABOUT_LEADERS = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
 _CUT_OFF = "this node is cut off from most others, which know better who leads"
@@ -75,7 +76,7 @@ class KafkaServer:
             exchange, response = self._pipeline.take(connection, frame)
             if response is not None:
                 self._answer(connection, exchange, response)
-            elif exchange.header.api_key == ApiKey.PRODUCE and self.broker.services.appends.is_flooded():
+            elif exchange.header.api_key == _PRODUCE and self.broker.services.appends.is_flooded():
                 self._wait_for_room(connection)
         except ProtocolError as error:
             connection.close(str(error))

@@ -40,6 +40,9 @@ UNKNOWN = -1
 """A high watermark, and a mark of a partition that has none to tell."""
 MISDIRECTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 """Codes after which a client looks for another leader."""
+_FINE, _SOON = ErrorCode.NONE, ErrorCode.OFFSET_NOT_AVAILABLE
+"""At hand, since to look a member up in its class costs a good part of a microsecond."""
+_new = tuple.__new__
 _PARKED_PARTITIONS_MAX = 500_000
 """Partitions that all parked reads together may name; past it a read is answered with what there is."""
 
@@ -272,10 +275,10 @@ class Read:
             left -= size
             total += size
             code = result.error
-            if code is ErrorCode.OFFSET_NOT_AVAILABLE:
+            if code is _SOON:
                 # It is about to be: worth a wait.
                 pass
-            elif code is not ErrorCode.NONE:
+            elif code is not _FINE:
                 urgent = True
                 self._is_misdirected = self._is_misdirected or code in MISDIRECTED
             elif result.nearer_replica != NO_REPLICA:
@@ -298,7 +301,7 @@ class Read:
                 if offset < partition.start_offset:
                     return _failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
                 if not partition.knows_high_watermark:
-                    return ReadResult(ErrorCode.OFFSET_NOT_AVAILABLE)
+                    return ReadResult(_SOON)
             elif not partition.start_offset <= offset <= partition.next_offset:
                 raise OffsetOutOfRange(offset, partition.start_offset, partition.next_offset)
             elif self._rack:
@@ -318,7 +321,7 @@ class Read:
         except StorageError:
             # The log was closed under us: its topic has just been deleted.
             return _failed(_gone(entry), partition)
-        return ReadResult(ErrorCode.NONE, visible, partition.start_offset, data, nearer)
+        return _new(ReadResult, (_FINE, visible, partition.start_offset, data, nearer))
 
     def _may_read(self, partition: Partition) -> bool:
         """Whether this replica may answer: the leader, or for a client of its rack a follower that hears its leader."""
