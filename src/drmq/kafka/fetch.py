@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from drmq.broker.services.gate import Permission
-from drmq.broker.services.reads import Read, ReadLimits, ReadResult
+from drmq.broker.services.reads import Read, ReadResult
 from drmq.kafka.exchange import Exchange
 from drmq.kafka.leader_hints import with_hints
 from drmq.kafka.permissions import RULES
@@ -29,6 +29,7 @@ _HINTS_FROM = 16
 _READ_COMMITTED = 1
 _UNREAD_BYTES_MAX = 1_048_576
 """Earlier answers that the client has not read, at which it gets no more records."""
+_new = tuple.__new__
 _API = APIS[ApiKey.FETCH]
 _RULE = RULES[ApiKey.FETCH]
 
@@ -79,10 +80,10 @@ def _refused_topics(exchange: Exchange, wanted: Iterable[FetchPartition], refuse
     return {entry.topic for entry in wanted if _RULE.each(cluster, entry) in refused}
 
 
-class Fetch:
-    """One Fetch request from its arrival to its answer. Implements `reads.Reader`."""
+class Fetch(Read):
+    """One Fetch request from its arrival to its answer."""
 
-    __slots__ = ("_answer", "_connection", "_exchange", "_refused", "_session", "_wanted")
+    __slots__ = ("_answer", "_connection", "_exchange", "_refused", "_session")
 
     def __init__(
         self,
@@ -92,37 +93,34 @@ class Fetch:
         wanted: list[FetchPartition],
         refused: Collection[Topic],
     ) -> None:
+        data: FetchData = exchange.request
+        wait_ms = data.max_wait_ms
+        if refused:
+            # A client hears at once of what it may not read.
+            wanted, wait_ms = [entry for entry in wanted if entry.topic not in refused], 0
+        Read.__init__(self, exchange.server.broker.services.reads, wanted, wait_ms, data.min_bytes, data.rack_id)
         assert exchange.connection is not None
         self._exchange = exchange
         self._connection = exchange.connection
         self._answer: Answer | None = answer
         self._session = session
         self._refused = refused
-        self._wanted = [entry for entry in wanted if entry.topic not in refused] if refused else wanted
-
-    def start(self) -> None:
-        data: FetchData = self._exchange.request
-        # A client hears at once of what it may not read.
-        wait_ms = 0 if self._refused else data.max_wait_ms
-        limits = ReadLimits(wait_ms, data.min_bytes, data.rack_id)
-        self._exchange.server.broker.services.reads.start(self, self._wanted, limits)
-
-    # ---- Reader ---------------------------------------------------------------------------------
 
     def room(self) -> int:
-        listener = self._exchange.server.listener
+        exchange = self._exchange
+        listener = exchange.server.listener
         if self._connection.unread_bytes > _UNREAD_BYTES_MAX or listener.is_flooded:
             return 0
         if listener.is_congested:
             return 1
-        data: FetchData = self._exchange.request
-        return min(data.max_bytes, self._exchange.server.broker.options.fetch_bytes_max)
+        data: FetchData = exchange.request
+        return min(data.max_bytes, exchange.server.broker.options.fetch_bytes_max)
 
-    def on_parked(self, read: Read) -> None:
-        self._exchange.server.park(self._connection, read)
+    def on_parked(self) -> None:
+        self._exchange.server.park(self._connection, self)
 
-    def on_unparked(self, read: Read) -> None:
-        self._exchange.server.unpark(self._connection, read)
+    def on_unparked(self) -> None:
+        self._exchange.server.unpark(self._connection, self)
 
     def on_bug(self, error: BaseException) -> None:
         if not self._connection.closed:
@@ -136,14 +134,12 @@ class Fetch:
         data: FetchData = exchange.request
         aborted = () if data.isolation_level == _READ_COMMITTED else None
         answered = []
-        for entry, (error, visible, start_offset, found, nearer) in zip(self._wanted, results, strict=True):
-            if error is ErrorCode.NONE:
+        for entry, (error, visible, start_offset, found, nearer) in zip(self.wanted, results, strict=True):
+            if not error:
                 records = (found,) if found else ()
-                answered.append(
-                    FetchResult(
-                        entry.topic, entry.partition, 0, visible, visible, start_offset, records, aborted, nearer
-                    )
-                )
+                place = entry.topic, entry.partition
+                found_here = (*place, 0, visible, visible, start_offset, records, aborted, nearer, None, None)
+                answered.append(_new(FetchResult, found_here))
             else:
                 answered.append(FetchResult(entry.topic, entry.partition, error, visible, -1, start_offset))
         if self._refused:

@@ -14,14 +14,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from drmq.broker.services.caller import ANONYMOUS, Caller, unknown_caller
-from drmq.broker.services.gate import Permission, refusal
+from drmq.broker.services.gate import ADMITTED, Permission, refusal
 from drmq.kafka import describe_quorum, fetch, offset_fetch, produce
 from drmq.kafka.context import Context
-from drmq.kafka.exchange import Exchange
+from drmq.kafka.exchange import API_NAMES, Exchange
 from drmq.kafka.permissions import RULES
 from drmq.kafka.refusals import merge, refuse, refuse_whole
 from drmq.model import ApiError, ErrorCode
@@ -51,7 +52,7 @@ LISTENER: Final = "KAFKA"
 _CONTROLLER_WAIT_S = 5.0
 """How long a request for the controller waits for one to be elected. Most elections take a second."""
 _COORDINATOR_WAIT_S = 10.0
-_NAMES: Final = {key: api.key.name for key, api in APIS.items()}
+_NOTHING: Final[frozenset[Permission]] = frozenset()
 _FORWARDED: Final = {
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
@@ -72,7 +73,8 @@ class Relayed(NamedTuple):
     answer: memoryview
 
 
-class Way(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Way:
     """How the requests of some APIs are parsed and carried out."""
 
     parse: Callable[[memoryview, RequestHeader], Any]
@@ -116,8 +118,10 @@ class Pipeline:
         header = read_request_header(frame)
         way = self._ways.get(header.api_key, self._message)
         request = way.parse(frame, header)
-        caller = self._caller_of(connection, header)
-        exchange = Exchange(self._server, connection, header, frame, request, caller, _NAMES[header.api_key])
+        caller = self._callers.get(connection)
+        if caller is None or caller.client_id != (header.client_id or ""):
+            caller = self._meet(connection, header.client_id)
+        exchange = Exchange(self._server, connection, header, frame, request, caller)
         return exchange, self._pass(way, exchange, len(frame))
 
     async def serve_forwarded(self, caller: Caller | None, frame: memoryview) -> Sequence[Buffer]:
@@ -128,7 +132,7 @@ class Pipeline:
         if request is None or not (is_for_coordinator or _is_for_controller(header.api_key, request)):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not passed on")
         caller = caller or unknown_caller(header.client_id or "")
-        exchange = Exchange(self._server, None, header, frame, request, caller, _NAMES[header.api_key])
+        exchange = Exchange(self._server, None, header, frame, request, caller)
         # What it costs was counted where the client is.
         response = await _result(self._pass(self._message, exchange, 0))
         if is_for_coordinator and offset_fetch.is_elsewhere(response):
@@ -138,20 +142,23 @@ class Pipeline:
     def _pass(self, way: Way, exchange: Exchange, cost_bytes: int) -> Any:
         """Authenticate, authorise, throttle, handle: the only way to a handler."""
         try:
-            admission = self._services.gate.admit(exchange.caller, exchange.api, cost_bytes, way.needs, exchange)
+            admission = self._services.gate.admit(
+                exchange.caller, API_NAMES[exchange.header.api_key], cost_bytes, way.needs, exchange
+            )
         except ApiError as refused:
             return way.refuse(exchange, refused)
+        if admission is ADMITTED:
+            return way.handle(exchange, _NOTHING)
         if admission.throttle_ms:
             exchange.throttle(admission.throttle_ms)
         return way.handle(exchange, admission.refused)
 
-    def _caller_of(self, connection: Connection, header: RequestHeader) -> Caller:
-        client_id = header.client_id or ""
-        caller = self._callers.get(connection)
-        if caller is None or caller.client_id != client_id:
-            caller = Caller(ANONYMOUS, client_id, connection.peer.rpartition(":")[0], LISTENER)
-            self._callers[connection] = caller
-            connection.client_id = client_id or connection.client_id
+    def _meet(self, connection: Connection, client_id: str | None) -> Caller:
+        """The caller of a connection that is new, or whose client has another name now."""
+        if client_id is not None:
+            connection.client_id = client_id
+        caller = Caller(ANONYMOUS, client_id or "", connection.peer.rpartition(":")[0], LISTENER)
+        self._callers[connection] = caller
         return caller
 
     def on_close(self, connection: Connection) -> None:
@@ -208,7 +215,7 @@ class Pipeline:
             _version(exchange.header),
             exchange.caller,
             exchange.api,
-            exchange.parked.append,
+            exchange.park,
         )
         return self._handler(exchange.header.api_key)(context, exchange.request)
 

@@ -30,6 +30,7 @@ from drmq.wire import APIS, ApiKey, ProtocolError, write_response
 
 log = logging.getLogger("drmq.kafka")
 
+_PRODUCE = int(ApiKey.PRODUCE)
 _ROOM_POLL_S = 0.002
 _ABOUT_LEADERS = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
 _CUT_OFF = "this node is cut off from most others, which know better who leads"
@@ -75,7 +76,7 @@ class KafkaServer:
             exchange, response = self._pipeline.take(connection, frame)
             if response is not None:
                 self._answer(connection, exchange, response)
-            elif exchange.header.api_key == ApiKey.PRODUCE and self.broker.services.appends.is_flooded():
+            elif exchange.header.api_key == _PRODUCE and self.broker.services.appends.is_flooded():
                 self._wait_for_room(connection)
         except ProtocolError as error:
             connection.close(str(error))
@@ -86,7 +87,7 @@ class KafkaServer:
         """See to the answer: now, or when the response is there."""
         answer = connection.open_answer()
         if asyncio.isfuture(response):
-            self._parked.setdefault(connection, {}).update(dict.fromkeys(exchange.parked))
+            self._parked.setdefault(connection, {}).update(dict.fromkeys(exchange.parked or ()))
             response.add_done_callback(lambda done: self._on_done(connection, exchange, answer, done))
         elif asyncio.iscoroutine(response):
             connection.pause(Pause.HANDLER)
@@ -114,7 +115,7 @@ class KafkaServer:
         self, connection: Connection, exchange: Exchange, answer: Answer, done: asyncio.Future[object]
     ) -> None:
         waiting = self._parked.get(connection, {})
-        for parked in exchange.parked:
+        for parked in exchange.parked or ():
             waiting.pop(parked, None)
         if done.cancelled() or connection.closed:
             return

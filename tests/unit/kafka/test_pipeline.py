@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,7 +75,7 @@ def reached_handlers(line: KafkaHarness, monkeypatch: pytest.MonkeyPatch) -> lis
 
     monkeypatch.setattr(pipeline, "_handlers", dict.fromkeys(map(int, APIS), handler))
     for key, way in list(pipeline._ways.items()):
-        noting = way._replace(handle=lambda exchange, refused: reached.append(exchange.api) if not refused else None)
+        noting = replace(way, handle=lambda exchange, refused: reached.append(exchange.api) if not refused else None)
         monkeypatch.setitem(pipeline._ways, key, noting if key in (ApiKey.PRODUCE, ApiKey.FETCH) else way)
     return reached
 

@@ -40,6 +40,9 @@ UNKNOWN = -1
 """A high watermark, and a mark of a partition that has none to tell."""
 MISDIRECTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 """Codes after which a client looks for another leader."""
+_FINE, _SOON = ErrorCode.NONE, ErrorCode.OFFSET_NOT_AVAILABLE
+"""At hand, since to look a member up in its class costs a good part of a microsecond."""
+_new = tuple.__new__
 _PARKED_PARTITIONS_MAX = 500_000
 """Partitions that all parked reads together may name; past it a read is answered with what there is."""
 
@@ -79,18 +82,6 @@ class WantedPartition(NamedTuple):
     current_leader_epoch: int = -1
 
 
-class ReadLimits(NamedTuple):
-    """How long a read may wait, and for what."""
-
-    max_wait_ms: int = 0
-    min_bytes: int = 1
-    rack: str = ""
-    """Where the reader is; empty where it does not say."""
-
-
-AT_ONCE = ReadLimits()
-
-
 class ReadResult(NamedTuple):
     """What one partition has to offer."""
 
@@ -102,25 +93,6 @@ class ReadResult(NamedTuple):
     nearer_replica: int = NO_REPLICA
 
 
-class Reader(Protocol):
-    """Whoever waits for a read. Called on the event loop, but for `room`."""
-
-    def room(self) -> int:
-        """How many bytes the reader takes now. Called on any thread."""
-
-    def on_parked(self, read: Read) -> None:
-        """The read waits. `drop` ends it without a result."""
-
-    def on_unparked(self, read: Read) -> None:
-        """The read waits no longer."""
-
-    def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
-        """The results in the order of what was wanted, and whether another node leads one of the partitions."""
-
-    def on_bug(self, error: BaseException) -> None:
-        """The read failed in a way that nobody foresaw."""
-
-
 class Reads:
     """What all reads of a node share."""
 
@@ -129,21 +101,17 @@ class Reads:
         self.parked_partitions = 0
         """Partitions that parked reads name."""
 
-    def start(self, reader: Reader, wanted: Sequence[Wanted], limits: ReadLimits) -> None:
-        """Read now, or park. `reader` hears of it."""
-        Read(self, reader, wanted, limits).start()
-
     async def read(
-        self, wanted: Sequence[Wanted], limits: ReadLimits = AT_ONCE, max_bytes: int | None = None
+        self, wanted: Sequence[Wanted], *, max_bytes: int | None = None, max_wait_ms: int = 0, min_bytes: int = 1
     ) -> list[ReadResult]:
-        """The results, once there are some, for whoever waits in a coroutine."""
-        reader = _Waiting(self.broker.options.fetch_bytes_max if max_bytes is None else max_bytes)
-        self.start(reader, wanted, limits)
+        """The results, once there are some, for a caller that waits in a coroutine."""
+        bytes_max = self.broker.options.fetch_bytes_max if max_bytes is None else max_bytes
+        read = _AwaitedRead(self, wanted, max_wait_ms, min_bytes, bytes_max)
+        read.start()
         try:
-            return await reader.results
+            return await read.results
         finally:
-            if reader.parked is not None:
-                reader.parked.drop()
+            read.drop()
 
     def on_storage_error(self, partition: Partition, error: StorageError) -> None:
         """A read found damage. May be called on any thread."""
@@ -151,52 +119,34 @@ class Reads:
         self.broker.host.call_on_loop(partition.on_damage)
 
 
-class _Waiting:
-    """A reader in a coroutine. Implements `Reader`."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.results: asyncio.Future[list[ReadResult]] = asyncio.get_running_loop().create_future()
-        self.parked: Read | None = None
-        self._bytes_max = bytes_max
-
-    def room(self) -> int:
-        return self._bytes_max
-
-    def on_parked(self, read: Read) -> None:
-        self.parked = read
-
-    def on_unparked(self, read: Read) -> None:
-        self.parked = None
-
-    def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
-        if not self.results.done():
-            self.results.set_result(results)
-
-    def on_bug(self, error: BaseException) -> None:
-        if not self.results.done():
-            self.results.set_exception(error)
-
-
 class Read:
-    """One read from its beginning to its results. Implements `partition.ProgressWatcher`."""
+    """One read from its beginning to its results. Implements `partition.ProgressWatcher`.
+
+    A door subclasses it to say how much there is room for and where the results go.
+    """
 
     __slots__ = (
         "_entries",
         "_is_misdirected",
-        "_limits",
         "_marks",
+        "_max_wait_ms",
+        "_min_bytes",
         "_missing_bytes",
-        "_reader",
+        "_rack",
         "_reads",
         "_timer",
-        "_wanted",
+        "wanted",
     )
 
-    def __init__(self, reads: Reads, reader: Reader, wanted: Sequence[Wanted], limits: ReadLimits) -> None:
+    def __init__(
+        self, reads: Reads, wanted: Sequence[Wanted], max_wait_ms: int = 0, min_bytes: int = 1, rack: str = ""
+    ) -> None:
+        """`rack` is where the reader is; empty where it does not say."""
         self._reads = reads
-        self._reader = reader
-        self._wanted = wanted
-        self._limits = limits
+        self.wanted = wanted
+        self._max_wait_ms = max_wait_ms
+        self._min_bytes = min_bytes
+        self._rack = rack
         self._entries: list[tuple[Wanted, Partition | ApiError]] = []
         self._marks: dict[Partition, int] = {}
         self._missing_bytes = 0
@@ -204,10 +154,32 @@ class Read:
         """Whether another node leads one of the partitions."""
         self._timer: asyncio.TimerHandle | None = None
 
+    # ---- what a door adds -----------------------------------------------------------------------
+
+    def room(self) -> int:
+        """How many bytes the reader takes now. Called on any thread."""
+        raise NotImplementedError
+
+    def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
+        """The results in the order of what was wanted, and whether another node leads one of the partitions."""
+        raise NotImplementedError
+
+    def on_bug(self, error: BaseException) -> None:
+        """The read failed in a way that nobody foresaw."""
+        raise NotImplementedError
+
+    def on_parked(self) -> None:
+        """The read waits from now on. `drop` ends it without a result."""
+
+    def on_unparked(self) -> None:
+        """The read waits no longer."""
+
+    # ---- beginning ------------------------------------------------------------------------------
+
     def start(self) -> None:
         """Answer at once if there is enough, an error, or no time to wait; else park."""
         table = self._reads.broker.partitions
-        for entry in self._wanted:
+        for entry in self.wanted:
             topic = entry.topic
             try:
                 if isinstance(topic, str):
@@ -226,11 +198,11 @@ class Read:
         except NotCached:
             self._read_from_disk()
             return
-        wait_ms, min_bytes, _ = self._limits
-        if urgent or size >= min_bytes or not self._entries or wait_ms <= 0 or not self._may_park():
-            self._reader.on_results(results, self._is_misdirected)
+        has_enough = urgent or size >= self._min_bytes or not self._entries
+        if has_enough or self._max_wait_ms <= 0 or not self._may_park():
+            self.on_results(results, self._is_misdirected)
             return
-        self._park(min_bytes - size, wait_ms)
+        self._park(self._min_bytes - size)
 
     # ---- waiting --------------------------------------------------------------------------------
 
@@ -238,16 +210,16 @@ class Read:
         """Whether there is room for one more read that waits, of so many partitions."""
         return self._reads.parked_partitions + len(self._entries) <= _PARKED_PARTITIONS_MAX
 
-    def _park(self, missing_bytes: int, wait_ms: int) -> None:
+    def _park(self, missing_bytes: int) -> None:
         self._missing_bytes = missing_bytes
         for _, partition in self._entries:
             if isinstance(partition, Partition):
                 is_known = partition.is_leader or partition.knows_high_watermark
                 self._marks[partition] = partition.committed_bytes if is_known else UNKNOWN
                 partition.watch(self)
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
+        self._timer = asyncio.get_running_loop().call_later(self._max_wait_ms / 1000, self.finish)
         self._reads.parked_partitions += len(self._entries)
-        self._reader.on_parked(self)
+        self.on_parked()
 
     def on_progress(self, partition: Partition) -> None:
         """More of a partition is visible, or it is gone."""
@@ -268,11 +240,11 @@ class Read:
         self.drop()
         try:
             results, _, _ = self._read(cached_only=True)
-            self._reader.on_results(results, self._is_misdirected)
+            self.on_results(results, self._is_misdirected)
         except NotCached:
             self._read_from_disk()
         except Exception as error:  # noqa: BLE001  # called by a timer, or among others that wait for the same disk
-            self._reader.on_bug(error)
+            self.on_bug(error)
 
     def drop(self) -> None:
         """Stop waiting."""
@@ -284,13 +256,13 @@ class Read:
             partition.unwatch(self)
         self._marks.clear()
         self._reads.parked_partitions -= len(self._entries)
-        self._reader.on_unparked(self)
+        self.on_unparked()
 
     # ---- reading --------------------------------------------------------------------------------
 
     def _read(self, *, cached_only: bool) -> tuple[list[ReadResult], int, bool]:
         """Results, their size in bytes, and whether one of them sends the client elsewhere. May run on any thread."""
-        left = self._reader.room()
+        left = self.room()
         results: list[ReadResult] = []
         total = 0
         urgent = False
@@ -303,10 +275,10 @@ class Read:
             left -= size
             total += size
             code = result.error
-            if code is ErrorCode.OFFSET_NOT_AVAILABLE:
+            if code is _SOON:
                 # It is about to be: worth a wait.
                 pass
-            elif code is not ErrorCode.NONE:
+            elif code is not _FINE:
                 urgent = True
                 self._is_misdirected = self._is_misdirected or code in MISDIRECTED
             elif result.nearer_replica != NO_REPLICA:
@@ -329,10 +301,10 @@ class Read:
                 if offset < partition.start_offset:
                     return _failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
                 if not partition.knows_high_watermark:
-                    return ReadResult(ErrorCode.OFFSET_NOT_AVAILABLE)
+                    return ReadResult(_SOON)
             elif not partition.start_offset <= offset <= partition.next_offset:
                 raise OffsetOutOfRange(offset, partition.start_offset, partition.next_offset)
-            elif self._limits.rack:
+            elif self._rack:
                 nearer = self._nearer_replica(partition)
             if nearer == NO_REPLICA and left > 0 and offset < visible:
                 found = partition.log.read(offset, min(left, entry.max_bytes), visible, cached_only)
@@ -349,7 +321,7 @@ class Read:
         except StorageError:
             # The log was closed under us: its topic has just been deleted.
             return _failed(_gone(entry), partition)
-        return ReadResult(ErrorCode.NONE, visible, partition.start_offset, data, nearer)
+        return _new(ReadResult, (_FINE, visible, partition.start_offset, data, nearer))
 
     def _may_read(self, partition: Partition) -> bool:
         """Whether this replica may answer: the leader, or for a client of its rack a follower that hears its leader."""
@@ -358,7 +330,7 @@ class Read:
         rack = self._reads.broker.cluster.rack
         return (
             rack is not None
-            and self._limits.rack == rack
+            and self._rack == rack
             and partition.failure is None
             and partition.leader is not None
             and not partition.is_leader
@@ -366,7 +338,7 @@ class Read:
 
     def _nearer_replica(self, partition: Partition) -> int:
         """A replica in the client's rack, where the leader is in another one and the replica keeps up."""
-        broker, rack = self._reads.broker, self._limits.rack
+        broker, rack = self._reads.broker, self._rack
         if rack == broker.cluster.rack:
             return NO_REPLICA
         near = broker.services.cluster.replica_in_rack(rack, partition.in_sync, partition.index)
@@ -383,9 +355,31 @@ class Read:
         error = future.exception()
         if error is not None:
             # No answer would leave the client waiting for its own time-out.
-            self._reader.on_bug(error)
+            self.on_bug(error)
             return
-        self._reader.on_results(future.result()[0], self._is_misdirected)
+        self.on_results(future.result()[0], self._is_misdirected)
+
+
+class _AwaitedRead(Read):
+    """The read of a coroutine."""
+
+    def __init__(
+        self, reads: Reads, wanted: Sequence[Wanted], max_wait_ms: int, min_bytes: int, bytes_max: int
+    ) -> None:
+        super().__init__(reads, wanted, max_wait_ms, min_bytes)
+        self.results: asyncio.Future[list[ReadResult]] = asyncio.get_running_loop().create_future()
+        self._bytes_max = bytes_max
+
+    def room(self) -> int:
+        return self._bytes_max
+
+    def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
+        if not self.results.done():
+            self.results.set_result(results)
+
+    def on_bug(self, error: BaseException) -> None:
+        if not self.results.done():
+            self.results.set_exception(error)
 
 
 def _gone(entry: Wanted) -> ErrorCode:

@@ -13,7 +13,7 @@ from drmq import groups
 from drmq.broker.services.caller import ANONYMOUS, Caller
 from drmq.broker.services.gate import Operation, on_topic, refusal, single
 from drmq.broker.services.lookups import EARLIEST, HIGH_WATERMARK, LATEST
-from drmq.broker.services.reads import ReadLimits, WantedPartition
+from drmq.broker.services.reads import WantedPartition
 from drmq.model import ApiError, ErrorCode, Offset, TopicPartition
 from support.batches import a_batch
 from support.broker_harness import Harness
@@ -43,7 +43,7 @@ class Door:
     async def get(self, topic: str, offset: int, wait_ms: int = 0) -> bytes:
         self.check("GET", Operation.READ, topic)
         wanted = WantedPartition(topic, 0, offset, 1 << 20)
-        [result] = await self._services.reads.read([wanted], ReadLimits(wait_ms))
+        [result] = await self._services.reads.read([wanted], max_wait_ms=wait_ms)
         if result.error:
             raise ApiError(result.error, "not read")
         return bytes(result.data)
@@ -105,7 +105,7 @@ def test_a_read_that_nobody_waits_for_any_more_is_not_parked(harness: Harness) -
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reads.read([PARTITION], ReadLimits(60_000)), 0.01)
+            await asyncio.wait_for(reads.read([PARTITION], max_wait_ms=60_000), 0.01)
 
     harness.run(give_up())
     assert reads.parked_partitions == 0
