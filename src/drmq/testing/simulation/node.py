@@ -79,6 +79,8 @@ class SimulatedNode:
         """Whether it was removed from its cluster, and does not come back."""
         self.has_broker = False
         """Whether this life has got as far as having a broker."""
+        self.greets_as_version_1 = False
+        """Whether its next life greets and registers like a release before feature levels."""
         self.disk_us_max = 600
         """How long the disk takes for a write or a sync at most."""
         self.disk_is_bad = False
@@ -164,7 +166,8 @@ class SimulatedNode:
                 )
                 store = DiskLogs(directory, self.files, JOURNAL_BYTES)
                 environment = Environment(random, Pools(pool, pool, pool, pool), make_writer, open_network)
-                self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, environment)
+                cluster = replace(self._cluster, greets_as_version_1=self.greets_as_version_1)
+                self.broker = Broker(self.node_id, store, self._options, self.clock, cluster, environment)
                 self.broker.host.raft_options = replace(
                     self.broker.host.raft_options,
                     snapshot_chunk_bytes_max=self._chunk_bytes,
