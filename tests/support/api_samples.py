@@ -106,6 +106,9 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.UNREGISTER_BROKER: lambda: make("Request", 1),
         ApiKey.ADD_RAFT_VOTER: lambda: make("Request", voter_id=1),
         ApiKey.REMOVE_RAFT_VOTER: lambda: make("Request", voter_id=1),
+        ApiKey.UPDATE_FEATURES: lambda: make(
+            "Request", feature_updates=[make("RequestFeatureUpdate", "metadata.version", 2)]
+        ),
     }
     made = (topics | groups | others).get(api)
     assert made is not None, f"{api.name} has no sample: add one, so that it is seen at the gate"

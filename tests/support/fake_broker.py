@@ -15,7 +15,12 @@ from typing import Any
 
 from drmq.model.address import Address
 from drmq.wire import KNOWN_APIS, ApiKey, read_request, read_request_header, write_response
-from drmq.wire.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseApi
+from drmq.wire.messages.api_versions import (
+    ApiVersionsResponse,
+    ApiVersionsResponseApi,
+    ApiVersionsResponseFinalizedFeature,
+    ApiVersionsResponseSupportedFeature,
+)
 from drmq.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
 Answer = Callable[[Any], Any]
@@ -29,6 +34,9 @@ class FakeBroker:
         self.versions = versions or {ApiKey(key): (api.version_min, api.version_max) for key, api in KNOWN_APIS.items()}
         self.seen: list[tuple[ApiKey, int]] = []
         self.client_ids: set[str | None] = set()
+        self.supported_features: list[ApiVersionsResponseSupportedFeature] = []
+        self.finalized_features: list[ApiVersionsResponseFinalizedFeature] = []
+        self.finalized_epoch = -1
         self._connections: list[socket.socket] = []
         self._is_awake = threading.Event()
         self._is_awake.set()
@@ -110,7 +118,10 @@ class FakeBroker:
             api_keys=[
                 ApiVersionsResponseApi(api_key=key, min_version=first, max_version=last)
                 for key, (first, last) in self.versions.items()
-            ]
+            ],
+            supported_features=self.supported_features,
+            finalized_features=self.finalized_features,
+            finalized_features_epoch=self.finalized_epoch,
         )
         if version > self.versions.get(ApiKey.API_VERSIONS, (0, 5))[1]:
             response.error_code = 35

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from drmq.broker.clock import Clock, SeenClock, SystemClock
 from drmq.broker.cluster.assignments import Assignments
 from drmq.broker.cluster.controller import Controller
+from drmq.broker.cluster.features import FeatureLevels
 from drmq.broker.cluster.membership import Buffer, Membership, NodeRemoved, Request
 from drmq.broker.cluster.metadata import METADATA_TOPIC, Metadata
 from drmq.broker.cluster.partition_reports import PartitionReports, group_from, group_to_bytes
@@ -32,7 +33,7 @@ from drmq.broker.coordination.machine_log import MachineLog
 from drmq.broker.environment import Environment
 from drmq.broker.maintenance.housekeeping import Maintenance
 from drmq.broker.options import BrokerOptions, ClusterOptions
-from drmq.broker.partitions.derived_state import StateUnreadable
+from drmq.broker.partitions.derived_state import MachineState, StateUnreadable
 from drmq.broker.partitions.log_store import LogStore
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable, StoppedPartition
@@ -42,7 +43,7 @@ from drmq.broker.replication.outgoing_snapshot import SnapshotCache
 from drmq.broker.services.router import serving
 from drmq.broker.services.services import Services
 from drmq.broker.services.topics import TopicService
-from drmq.catalog import Catalog, TopicDefaults, effective
+from drmq.catalog import METADATA_VERSION, Catalog, TopicDefaults, effective
 from drmq.model import DrmqError, GroupId, MemberId, NodeId, TopicId, member_id, node_of
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from drmq.raft import Refusal
@@ -118,7 +119,10 @@ class Broker:
         )
         self.topics = TopicService(self.metadata, self.host, topic_defaults_of(self.options))
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
-        self.controller = Controller(node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id)
+        self.features = FeatureLevels(node_id, self.metadata, self.cluster)
+        self.controller = Controller(
+            node_id, self.metadata, self.host, self.options, self.clock, self._new_cluster_id, self.features
+        )
         self.registrations = Registrations(self.metadata, self.membership, self.controller)
         notes = store.snapshots(METADATA_TOPIC.name, METADATA_TOPIC.topic_id, 0)
         self.assignments = Assignments(
@@ -185,7 +189,7 @@ class Broker:
     # ---- starting -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open what is on the disk and the way to the peers. Raises `StateUnreadable` and other `DrmqError`s."""
+        """Open what is on the disk and the way to the peers. Raises `StateUnreadable`, `UnknownFormat` and others."""
         try:
             await self._open()
         except BaseException:
@@ -229,13 +233,16 @@ class Broker:
 
     def use_network(self, network: Network, port: int) -> None:
         """Talk to peers through this."""
-        self.network = self.host.network = self.membership.network = network
+        self.network = self.host.network = self.membership.network = self.features.network = network
         self.membership.peer_address = (self.membership.peer_address[0], port)
         self.membership.dial_first_peers()
 
     def _open_metadata(self) -> Partition:
         try:
-            return self.partitions.open(METADATA_TOPIC, 0, self._metadata_config())
+            opened = self.partitions.open(METADATA_TOPIC, 0, self._metadata_config())
+            assert isinstance(opened.state, MachineState), opened.state
+            opened.state.check_log()
+            return opened
         except (StorageError, OSError) as error:
             problem = f"{error.finding}; {_NO_METADATA}" if isinstance(error, LogCorrupt | LedgerCorrupt) else error
             raise StateUnreadable(f"the metadata log cannot be read: {problem}") from error
@@ -343,6 +350,8 @@ class Broker:
                     )
                 )
                 return
+        if self.metadata.committed_catalog.level(METADATA_VERSION) > 1:
+            self.store.require_feature_levels()
         registered = self.catalog.brokers.get(self.node_id)
         if registered is None and self.node_id in self.catalog.former_brokers and self._tasks:
             text = f"node {self.node_id} was removed from cluster {cluster_id}; its data is not needed any more"

@@ -183,3 +183,5 @@ class ClusterOptions:
     """Where the node stands. Replicas of a partition are spread over racks; clients read from their own."""
     roles: tuple[str, ...] = ROLES
     """What the node does: `broker` serves clients, `controller` votes about the cluster's metadata."""
+    greets_as_version_1: bool = False
+    """For tests of upgrades: greet and register like the releases before there were feature levels."""

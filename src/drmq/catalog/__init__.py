@@ -2,7 +2,8 @@
 
 The catalog is the cluster's only central state, kept as a replicated state machine: operations return facts, facts are
 appended to the metadata log, and `replay` applies them. `brokers` and `topics` define its content, `topic_configs` the
-settings of a topic, and `records` encodes and decodes facts. `placement` chooses nodes for new partitions, and
+settings of a topic, and `records` encodes and decodes facts. `moves` applies reassignments, and `features` defines what
+may be written while nodes of two releases run in one cluster. `placement` chooses nodes for new partitions, and
 `balance` plans moves of existing ones.
 
 Not here: which nodes are up, which replicas lead and which are in sync. The drivers know that. Only decisions that
@@ -12,6 +13,7 @@ follow from it reach the catalog as facts.
 from drmq.catalog.balance import Move, plan_leaders, plan_rebalance
 from drmq.catalog.brokers import Broker
 from drmq.catalog.catalog import Catalog
+from drmq.catalog.features import FEATURES, GROUP_VERSION, METADATA_VERSION, SUPPORTED, TYPED_ENTRIES, Feature
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
     AssignmentRestored,
@@ -23,6 +25,7 @@ from drmq.catalog.records import (
     BrokerUnfenced,
     ClusterCreated,
     Fact,
+    FeatureLevelSet,
     PartitionsAdded,
     ProducerIdsReserved,
     ReassignmentCancelled,
@@ -51,6 +54,11 @@ from drmq.catalog.topics import Assignment, Topic
 
 __all__ = [
     "DEFINITIONS",
+    "FEATURES",
+    "GROUP_VERSION",
+    "METADATA_VERSION",
+    "SUPPORTED",
+    "TYPED_ENTRIES",
     "Assignment",
     "AssignmentRestored",
     "Broker",
@@ -65,6 +73,8 @@ __all__ = [
     "ConfigDefinition",
     "ConfigType",
     "Fact",
+    "Feature",
+    "FeatureLevelSet",
     "Load",
     "Move",
     "PartitionsAdded",

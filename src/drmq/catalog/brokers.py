@@ -18,7 +18,6 @@ ROLES = ("broker", "controller")
 _NODE_ID_MAX = 2**31 - 1
 _DIRECTORY_ID = re.compile(r"(?:[0-9a-f]{2}){1,64}")
 _TEXT_LENGTH_MAX = 255
-_OLDER_COPY = "has an older copy of its data directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +68,11 @@ def registration(broker: Broker) -> BrokerRegistered:
 
 def older_copy_text(node_id: NodeId) -> str:
     """What a node is told that comes with an older copy of its data directory."""
+    # Nodes of peer protocol version 1 look for these words.
     return (
-        f"node {node_id} {_OLDER_COPY}: it has forgotten what it promised since; start it with an empty data directory"
+        f"node {node_id} has an older copy of its data directory: it has forgotten what it promised since; start it "
+        "with an empty data directory"
     )
-
-
-def tells_of_older_copy(text: str) -> bool:
-    return _OLDER_COPY in text
 
 
 def is_older_copy(known: Broker, starts: int, boot_id: str) -> bool:

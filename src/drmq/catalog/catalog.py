@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from drmq.catalog.brokers import Broker, check_registration, is_older_copy, older_copy_text, registration
+from drmq.catalog.features import Ranges, check_update, level_before
+from drmq.catalog.moves import moved_assignment, restored_assignment, retargeted, without_copy
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
     AssignmentRestored,
@@ -31,6 +33,7 @@ from drmq.catalog.records import (
     BrokerUnfenced,
     ClusterCreated,
     Fact,
+    FeatureLevelSet,
     PartitionsAdded,
     ProducerIdsReserved,
     ReassignmentCancelled,
@@ -75,6 +78,8 @@ class Catalog:
         stays
         here until the partition has returned."""
         self.next_producer_id = 0
+        self.features: dict[str, int] = {}
+        """The level of each feature that was finalized; see `level`."""
         self._hosted: dict[NodeId, dict[GroupId, None]] = {}
         self._firsts: Counter[NodeId] = Counter()
 
@@ -85,6 +90,7 @@ class Catalog:
         copied.brokers, copied.former_brokers = self.brokers.copy(), self.former_brokers.copy()
         copied.topics, copied.topics_by_id = self.topics.copy(), self.topics_by_id.copy()
         copied.deleted, copied.reassignments = self.deleted.copy(), self.reassignments.copy()
+        copied.features = self.features.copy()
         copied._hosted = {node: groups.copy() for node, groups in self._hosted.items()}
         copied._firsts = self._firsts.copy()
         return copied
@@ -156,6 +162,10 @@ class Catalog:
             missing += down
         return tuple(missing)
 
+    def level(self, feature: str) -> int:
+        """The level of a feature that the cluster has finalized."""
+        return self.features.get(feature, level_before(feature))
+
     @property
     def default_replication_factor(self) -> int:
         """The number of replicas of a new topic that requests no number."""
@@ -208,8 +218,16 @@ class Catalog:
         )
         check_registration(fact, self.brokers.values())
         if known is not None and incarnation == known.incarnation and is_older_copy(known, starts, boot_id):
-            raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, older_copy_text(node_id))
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, older_copy_text(node_id))
         return [] if known is not None and registration(known) == fact else [fact]
+
+    def set_level(
+        self, feature: str, level: int, nodes: Mapping[NodeId, Ranges | None], *, downgrade: bool = False
+    ) -> list[Fact]:
+        """Finalize a level of a feature. `nodes` has what each broker supports, None for those that are not there."""
+        present = self.level(feature)
+        check_update(feature, level, present, nodes, downgrade=downgrade)
+        return [] if level == present else [FeatureLevelSet(feature, level)]
 
     def fence(self, node_id: NodeId) -> list[Fact]:
         return [] if self.broker(node_id).fenced else [BrokerFenced(node_id)]
@@ -403,6 +421,8 @@ class Catalog:
             self.cluster_id = self.cluster_id or fact.cluster_id
         elif isinstance(fact, ProducerIdsReserved):
             self.next_producer_id = max(self.next_producer_id, fact.next_id)
+        elif isinstance(fact, FeatureLevelSet):
+            self.features[fact.feature] = max(fact.level, self.features.get(fact.feature, 0))
         else:
             if isinstance(fact, BrokerFact):
                 self._replay_broker(fact)
@@ -414,6 +434,7 @@ class Catalog:
         """Facts that produce this catalog from an empty one."""
         if self.cluster_id is not None:
             yield ClusterCreated(self.cluster_id)
+        yield from (FeatureLevelSet(feature, level) for feature, level in self.features.items())
         yield ProducerIdsReserved(self.next_producer_id)
         for broker in self.former_brokers.values():
             yield registration(broker)
@@ -522,26 +543,26 @@ class Catalog:
     ) -> None:
         group, present = GroupId(topic.topic_id, fact.partition), topic.partitions[fact.partition]
         if isinstance(fact, AssignmentRestored):
-            moved = _restored(present, fact)
+            moved = restored_assignment(present, fact)
             self.reassignments.pop(group, None)
             if moved.target is not None:
                 self.reassignments[group] = moved.target
         elif isinstance(fact, ReplicaLost):
             if fact.node_id not in present.hosts or present.arrival(fact.node_id) != fact.arrival:
                 return
-            moved = _without_copy(present, fact.node_id)
+            moved = without_copy(present, fact.node_id)
         elif isinstance(fact, ReassignmentFinished):
             if present.target != tuple(fact.replicas):
                 # It finished after another target was requested: the group must continue towards that one.
                 return
-            moved = _moved(present, present.target)
+            moved = moved_assignment(present, present.target)
             del self.reassignments[group]
         elif isinstance(fact, ReassignmentStarted) or present.begun:
             target = tuple(fact.replicas) if isinstance(fact, ReassignmentStarted) else present.replicas
-            moved = _retargeted(present, target)
+            moved = retargeted(present, target)
             self.reassignments[group] = target
         else:
-            moved = _retargeted(present, None)
+            moved = retargeted(present, None)
             self.reassignments.pop(group, None)
         self._reassign(topic, fact.partition, moved)
 
@@ -641,44 +662,6 @@ class Catalog:
         names = [f"{self.topics_by_id[group.topic_id].name}-{group.partition}" for group in groups[:_NAMED_MAX]]
         rest = len(groups) - len(names)
         return ", ".join(names) + (f" and {rest} more" if rest else "")
-
-
-def _moved(present: Assignment, replicas: tuple[NodeId, ...]) -> Assignment:
-    """The assignment once its group has exactly the members `replicas`."""
-    stayed = set(replicas) == set(present.replicas)
-    moved = Assignment(replicas, None, present.initial_members if stayed else (), moves=present.moves)
-    return _with_arrivals(moved, present)
-
-
-def _retargeted(present: Assignment, target: tuple[NodeId, ...] | None) -> Assignment:
-    """The assignment with another target than before, or with none."""
-    tried = present.given_up + (present.target or ()) if present.begun else ()
-    given_up = tuple(node for node in dict.fromkeys(tried) if node not in present.replicas + (target or ()))
-    return _with_arrivals(replace(present, target=target, given_up=given_up, moves=present.moves + 1), present)
-
-
-def _with_arrivals(moved: Assignment, before: Assignment) -> Assignment:
-    """Record the present move as the arrival of each new host, and drop hosts that left."""
-    arrivals = ((node, before.arrival(node) if node in before.hosts else moved.moves) for node in moved.hosts)
-    return replace(moved, arrivals=tuple((node, move) for node, move in arrivals if move))
-
-
-def _without_copy(present: Assignment, node_id: NodeId) -> Assignment:
-    """The assignment after one of its hosts lost its replica and starts a new one."""
-    moves = present.moves + 1
-    others = tuple((node, move) for node, move in present.arrivals if node != node_id)
-    return replace(present, moves=moves, arrivals=(*others, (node_id, moves)))
-
-
-def _restored(present: Assignment, fact: AssignmentRestored) -> Assignment:
-    return replace(
-        present,
-        target=None if fact.target is None else tuple(fact.target),
-        given_up=tuple(fact.given_up),
-        begun=fact.begun,
-        moves=fact.moves,
-        arrivals=tuple((NodeId(node), move) for node, move in fact.arrivals),
-    )
 
 
 def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:

@@ -11,13 +11,14 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
-from drmq.model import DrmqError, MemberId, NodeId, TopicId
+from drmq.catalog.features import FEATURES
+from drmq.model import MemberId, NodeId, TopicId, UnknownFormat
 
 FACT_VERSION = 2
 """Version 1 supported a single node: its topics have no replicas, so they cannot be used further."""
 
 
-class UnknownFact(DrmqError):
+class UnknownFact(UnknownFormat):
     """The metadata log holds a record that this version of DRMQ does not understand."""
 
 
@@ -29,6 +30,14 @@ class ClusterCreated:
     """The first fact of a cluster: its id, which never changes."""
 
     cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevelSet:
+    """All nodes can read what this level allows to be written, and it may be written from now on."""
+
+    feature: str
+    level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +208,11 @@ TopicFact: TypeAlias = (
     | ReplicaLost
     | AssignmentRestored
 )
-Fact: TypeAlias = ClusterCreated | BrokerFact | TopicFact | ProducerIdsReserved
+Fact: TypeAlias = ClusterCreated | FeatureLevelSet | BrokerFact | TopicFact | ProducerIdsReserved
 
 _KINDS: dict[str, type[Fact]] = {
     "cluster-created": ClusterCreated,
+    "feature-level-set": FeatureLevelSet,
     "broker-registered": BrokerRegistered,
     "broker-fenced": BrokerFenced,
     "broker-unfenced": BrokerUnfenced,
@@ -233,6 +243,8 @@ def encode_fact(fact: Fact) -> tuple[bytes, bytes]:
             subject += f"-{values['partition']}"
     elif "node_id" in values:
         subject = f"node-{values['node_id']}"
+    elif isinstance(fact, FeatureLevelSet):
+        subject = fact.feature
     else:
         subject = "cluster" if isinstance(fact, ClusterCreated) else "producer-ids"
     value = json.dumps({"kind": kind, "version": FACT_VERSION, **values}, separators=(",", ":"))
@@ -257,9 +269,23 @@ def decode_fact(value: bytes) -> Fact:
     try:
         if "topic_id" in values:
             values["topic_id"] = TopicId(bytes.fromhex(values["topic_id"]))
-        return _KINDS[kind](**values)
+        fact = _KINDS[kind](**values)
     except (TypeError, ValueError) as error:
         raise UnknownFact(
             f"the metadata log holds a {kind!r} record with fields that do not fit ({error}); "
             "start the version that wrote it"
         ) from error
+    if isinstance(fact, FeatureLevelSet):
+        _check_level(fact)
+    return fact
+
+
+def _check_level(fact: FeatureLevelSet) -> None:
+    """Nobody who does not know a level can go on once it is finalized: what it allows may come next."""
+    known = FEATURES.get(fact.feature)
+    if known is None or fact.level not in known.levels:
+        levels = "no such feature" if known is None else f"levels {known.level_min} to {known.level_max} of it"
+        raise UnknownFact(
+            f"the cluster has finalized level {fact.level} of the feature {fact.feature!r}, and this release knows "
+            f"{levels}; start the release that finalized it, or a later one"
+        )

@@ -3,7 +3,8 @@
 The command line must explain failures: which broker, which error code, what to do next. It must respect deadlines, and
 start without delay. It therefore speaks the protocol itself, one request at a time, through `connection`. `cluster`
 finds the broker that is responsible for a request, and retries while that can help. `topics`, `configs`, `groups`,
-`brokers` and `replicas` turn responses into typed values, and `admin` combines them. `errors` lists the exceptions.
+`brokers`, `features` and `replicas` turn responses into typed values, and `admin` combines them. `errors` lists the
+exceptions.
 
 Not here: producing and consuming (the command line uses confluent-kafka for these), encryption and authentication (the
 broker does not have them yet), and threads.

@@ -17,6 +17,7 @@ from drmq.client.cluster import TIMEOUT_S, Cluster
 from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
 from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
+from drmq.client.features import Features
 from drmq.client.groups import Groups
 from drmq.client.probes import Probes
 from drmq.client.replicas import Replicas
@@ -65,6 +66,7 @@ class Admin:
         self.configs = Configs(self._cluster)
         self.groups = Groups(self._cluster)
         self.brokers = Brokers(self._cluster)
+        self.features = Features(self._cluster)
         self.replicas = Replicas(self._cluster)
         self.probes = Probes(self._cluster)
 

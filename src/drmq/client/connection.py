@@ -127,6 +127,11 @@ class Connection:
         self._due_count = 0
         """Requests that were sent and whose responses were not received yet."""
         self._versions: dict[int, tuple[int, int]] = {}
+        self.supported_features: dict[str, tuple[int, int]] = {}
+        """By name: the lowest and the highest level of each feature that the broker supports."""
+        self.finalized_features: dict[str, int] = {}
+        """The levels that its cluster has finalized, and in `finalized_epoch` how new that is."""
+        self.finalized_epoch = -1
         self._socket = self._connect(deadline)
         try:
             self._learn_versions(deadline)
@@ -164,6 +169,11 @@ class Connection:
         if answer.error_code:
             raise refusal(answer.error_code, f"{self.address} does not report its versions")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self.supported_features = {
+            feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features
+        }
+        self.finalized_features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+        self.finalized_epoch = answer.finalized_features_epoch
 
     def _not_kafka(self, error: Exception) -> Unreachable:
         return Unreachable(

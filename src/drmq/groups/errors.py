@@ -10,7 +10,7 @@ Requests never raise: their failures are error codes in the response.
 
 from __future__ import annotations
 
-from drmq.model import DrmqError
+from drmq.model import DrmqError, UnknownFormat
 
 
 class GroupsError(DrmqError):
@@ -21,7 +21,7 @@ class RecordUnreadable(GroupsError):
     """A stored record that cannot be decoded. The replica must stop, not skip it."""
 
 
-class UnknownRecordKind(RecordUnreadable):
+class UnknownRecordKind(RecordUnreadable, UnknownFormat):
     """A record of a kind or version that a newer DRMQ writes. Upgrade this node."""
 
 

@@ -169,11 +169,14 @@ def record_from_bytes(key: bytes, value: bytes | None) -> GroupRecord:
     names = _load(key)
     kind = names.get("kind")
     if kind not in ("group", "offset"):
-        raise UnknownRecordKind(f"a group record of kind {kind!r}, which this version does not know")
+        raise UnknownRecordKind(
+            f"a group record of kind {kind!r}, which this version does not know; start the version that wrote it"
+        )
     content = None if value is None else _load(value)
     if content is not None and content.get("v") != VALUE_VERSION:
         raise UnknownRecordKind(
-            f"a {kind} record of version {content.get('v')!r}, and this version knows {VALUE_VERSION}"
+            f"a {kind} record of version {content.get('v')!r}, and this version of DRMQ knows {VALUE_VERSION}; start "
+            "the version that wrote it"
         )
     try:
         return _group_record(names, content) if kind == "group" else _offset_record(names, content)

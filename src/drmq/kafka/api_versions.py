@@ -2,7 +2,8 @@
 
 A version above ours gets a v0 body with UNSUPPORTED_VERSION and the one row that the client needs to
 ask again (KIP-511). From v5 a client may say whom it believes to be talking to (KIP-1242); a wrong
-belief is answered with REBOOTSTRAP_REQUIRED, so that it looks for its cluster anew.
+belief is answered with REBOOTSTRAP_REQUIRED, so that it looks for its cluster anew. From v3 the answer also tells
+which levels of features this node supports, and which the cluster has finalized (KIP-584).
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ from __future__ import annotations
 from drmq.kafka.context import Context
 from drmq.model import ErrorCode
 from drmq.wire import APIS, ApiKey
-from drmq.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApi
+from drmq.wire.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseApi,
+    ApiVersionsResponseFinalizedFeature,
+    ApiVersionsResponseSupportedFeature,
+)
 
 FROM_THE_FUTURE = -1
 """The version under which the dispatcher passes a request that is newer than ours."""
@@ -26,7 +33,17 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
         context.connection.software = f"{request.client_software_name} {request.client_software_version}"
     if _is_lost(context, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=_rows())
-    return ApiVersionsResponse(api_keys=_rows())
+    features = context.broker.features
+    return ApiVersionsResponse(
+        api_keys=_rows(),
+        supported_features=[
+            ApiVersionsResponseSupportedFeature(name, *levels) for name, levels in features.supported.items()
+        ],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            ApiVersionsResponseFinalizedFeature(name, level, level) for name, level in features.finalized().items()
+        ],
+    )
 
 
 def _rows() -> list[ApiVersionsResponseApi]:

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from drmq.broker import Broker, BrokerOptions, ListenerOptions
+from drmq.broker.release import release
 from drmq.catalog import DEFINITIONS, ConfigDefinition, ConfigType, Topic, TopicDefaults, default_texts
 from drmq.model.names import CONSUMER_OFFSETS
 
@@ -158,6 +159,7 @@ def _facts(broker: Broker) -> Iterator[ConfigEntry]:
         ("advertised.listeners", ConfigType.STRING, f"PLAINTEXT://{host}:{port}", static, "Where clients connect."),
         ("broker.id", ConfigType.INT, str(broker.node_id), static, "This node's id."),
         ("node.id", ConfigType.INT, str(broker.node_id), static, "This node's id."),
+        ("drmq.release", ConfigType.STRING, release(), static, "The release of DRMQ that this node runs."),
         ("log.dirs", ConfigType.STRING, broker.store.location, static, "The data directory."),
         (
             "default.replication.factor",

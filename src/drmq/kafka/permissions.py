@@ -165,6 +165,7 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _cluster(Operation.DESCRIBE),
     ApiKey.OFFSET_DELETE: replace(_topics(Operation.READ), whole=_group(Operation.DELETE).whole),
     ApiKey.DESCRIBE_QUORUM: _cluster(Operation.DESCRIBE),
+    ApiKey.UPDATE_FEATURES: _cluster(Operation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: _cluster(Operation.DESCRIBE),
     ApiKey.UNREGISTER_BROKER: _cluster(Operation.ALTER),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _topics(Operation.DESCRIBE),

@@ -63,6 +63,7 @@ _FORWARDED: Final = {
     ApiKey.UNREGISTER_BROKER,
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_FEATURES,
 }
 """APIs that only the controller can carry out."""
 

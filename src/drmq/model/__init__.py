@@ -3,7 +3,7 @@
 This package has no behaviour. A type belongs here when two packages that may not import each other both need it.
 """
 
-from drmq.model.errors import ApiError, DrmqError, ErrorCode
+from drmq.model.errors import ApiError, DrmqError, ErrorCode, UnknownFormat
 from drmq.model.ids import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -43,6 +43,7 @@ __all__ = [
     "Step",
     "TopicId",
     "TopicPartition",
+    "UnknownFormat",
     "incarnation_of",
     "member_id",
     "node_of",

@@ -123,6 +123,11 @@ class DrmqError(Exception):
     """The root of every exception that DRMQ raises on purpose."""
 
 
+class UnknownFormat(DrmqError):
+    """Bytes of a kind or version that this release does not know. They may be perfectly sound: nothing is changed, and
+    the release that wrote them reads them."""
+
+
 class ApiError(DrmqError):
     """A request that cannot be served: the code for the client, and a sentence that says why."""
 

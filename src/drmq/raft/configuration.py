@@ -17,7 +17,7 @@ from struct import Struct
 from struct import error as StructError
 
 from drmq.model import NodeId
-from drmq.raft.errors import ProtocolError
+from drmq.raft.errors import ProtocolError, UnknownConfiguration
 from drmq.raft.types import Entry, EntryKind, LogIndex, Payload
 
 _FORMAT_VERSION = 1
@@ -82,7 +82,9 @@ def configuration_from_bytes(payload: Payload) -> Configuration:
     try:
         version, *counts = _HEADER.unpack_from(payload)
         if version != _FORMAT_VERSION:
-            raise ProtocolError(f"configuration of unknown format {version}")
+            raise UnknownConfiguration(
+                f"configuration of unknown format {version}; start the release that wrote it, or a later one"
+            )
         body = Struct(f">{sum(counts)}q")
         if len(payload) != _HEADER.size + body.size:
             raise ProtocolError("configuration of the wrong length")

@@ -2,6 +2,7 @@
 
     RaftError
     ├── ProtocolError              a peer sent an invalid message: close that connection
+    │   └── UnknownConfiguration   a configuration that a later release has written (an `UnknownFormat`)
     └── Refusal                    a request that this replica cannot serve now; nothing has changed
         ├── NotLeader              ask `leader`, if it is known
         ├── TransferInProgress     leadership is being transferred; retry shortly
@@ -17,7 +18,7 @@ All of them are raised before any state changes. Any other failure in this packa
 
 from __future__ import annotations
 
-from drmq.model import DrmqError, NodeId
+from drmq.model import DrmqError, NodeId, UnknownFormat
 from drmq.raft.types import LogIndex
 
 
@@ -27,6 +28,10 @@ class RaftError(DrmqError):
 
 class ProtocolError(RaftError):
     """A message that is invalid by itself, whatever the state of its receiver."""
+
+
+class UnknownConfiguration(ProtocolError, UnknownFormat):
+    """Members in a format that this release does not know."""
 
 
 class Refusal(RaftError):

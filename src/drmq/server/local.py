@@ -53,6 +53,7 @@ from drmq.server.processes import (
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+_FILE_VERSION = 1
 _KILL_TIMEOUT_S = 10.0
 _HEALTHY_TIMEOUT_S = 20.0
 _SETTLE_S = 1.0
@@ -133,6 +134,13 @@ class LocalCluster:
         """The nodes in the file, by id; empty if there is no file."""
         try:
             content = json.loads(self._file.read_text())
+            # What was written before there were versions is of the first.
+            version = content.get("version", _FILE_VERSION)
+            if version != _FILE_VERSION:
+                raise LocalError(
+                    f"{self._file} has version {version!r}, and this DRMQ knows version {_FILE_VERSION}. "
+                    "Use the version of DRMQ that wrote it."
+                )
             return sorted((from_json(node) for node in content["nodes"]), key=lambda node: node.node_id)
         except FileNotFoundError:
             return []
@@ -141,7 +149,7 @@ class LocalCluster:
 
     def write(self, nodes: Sequence[LocalNode]) -> None:
         """Replace the file atomically."""
-        content = {"nodes": [to_json(node) for node in nodes]}
+        content = {"version": _FILE_VERSION, "nodes": [to_json(node) for node in nodes]}
         temporary = self._file.with_suffix(".json.new")
         with temporary.open("w") as file:
             file.write(json.dumps(content, indent=2) + "\n")

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from drmq.model import Offset
-from drmq.storage.errors import LogCorrupt
+from drmq.storage.errors import FormatTooNew, LogCorrupt
 from drmq.storage.files import Files, OpenFile, replace_file
 
 _FLUSHED = Struct("<4sI?3xqqq")
@@ -48,21 +48,24 @@ class Flushed(NamedTuple):
 class FlushedFile:
     """The `flushed` file of one log, kept open."""
 
-    __slots__ = ("_file", "_files")
+    __slots__ = ("_file", "_files", "_path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
+        self._path = path
         self._file = OpenFile(files, files.open(path, create=True))
 
     def read(self) -> Flushed | None:
-        """The last written value, or None if it cannot be read."""
+        """The last written value, or None if it cannot be read. Raises `FormatTooNew`."""
         data = self._files.read(self._file.handle, _FLUSHED.size + _CHECKSUM.size, 0)
         if len(data) != _FLUSHED.size + _CHECKSUM.size:
             return None
         magic, version, is_clean, offset, segment, position = _FLUSHED.unpack_from(data)
         (checksum,) = _CHECKSUM.unpack_from(data, _FLUSHED.size)
-        if magic != _FLUSHED_MAGIC or version != _VERSION or crc32c(data[: _FLUSHED.size]) != checksum:
+        if magic != _FLUSHED_MAGIC or crc32c(data[: _FLUSHED.size]) != checksum:
             return None
+        if version != _VERSION:
+            raise FormatTooNew(self._path, version, _VERSION)
         return Flushed(is_clean, Offset(offset), Offset(segment), position)
 
     def write(self, flushed: Flushed) -> None:
@@ -84,7 +87,9 @@ def read_start(files: Files, path: str) -> Offset | None:
     if len(data) == _START.size + _CHECKSUM.size:
         magic, version, offset = _START.unpack_from(data)
         (checksum,) = _CHECKSUM.unpack_from(data, _START.size)
-        if magic == _START_MAGIC and version == _VERSION and crc32c(data[: _START.size]) == checksum:
+        if magic == _START_MAGIC and crc32c(data[: _START.size]) == checksum:
+            if version != _VERSION:
+                raise FormatTooNew(path, version, _VERSION)
             return Offset(offset)
     raise LogCorrupt(
         path,

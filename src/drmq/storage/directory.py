@@ -36,8 +36,12 @@ from drmq.storage.errors import (
 )
 from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, remove_tree, replace_file, sync_ancestors
 
-FORMAT_VERSION = 3
-"""Version 3 added the journal. A DRMQ that does not know it would ignore appends that are only there."""
+FORMAT_VERSION = 4
+"""Version 4 marks a directory that releases before feature levels cannot read. Its files are those of version 3; the
+number keeps such a release from starting on it."""
+_FIRST_VERSION = 3
+"""The version of a new directory. Version 3 added the journal. A DRMQ that does not know it would ignore appends that
+are only there."""
 _OLDEST_VERSION = 2
 DELETED_SUFFIX = ".deleted"
 LOST_SUFFIX = ".lost"
@@ -93,6 +97,7 @@ class DataDirectory:
         records."""
         self.cluster_id: str | None = None
         self.incarnation = 0
+        self._format_version = _FIRST_VERSION
         self.starts = 0
         """How many processes have used the directory, including this one."""
         make_directories(files, self.path)
@@ -131,6 +136,12 @@ class DataDirectory:
             self.cluster_id, self.incarnation = cluster_id, incarnation
             self._describe(f"{self.path}/drmq.json")
 
+    def require_feature_levels(self) -> None:
+        """Durably note that only releases that know of feature levels may use the directory from now on."""
+        if self._format_version < FORMAT_VERSION:
+            self._format_version = FORMAT_VERSION
+            self._describe(f"{self.path}/drmq.json")
+
     def _identify(self, cluster_id: str | None) -> None:
         path = f"{self.path}/drmq.json"
         if not self._files.exists(path):
@@ -161,7 +172,8 @@ class DataDirectory:
         self.directory_id = str(found["directory_id"])
         self.incarnation = int(str(found["incarnation"]))
         self.journal_secret = str(found.get("journal_secret", ""))
-        if found["format_version"] != FORMAT_VERSION:
+        self._format_version = max(_FIRST_VERSION, int(str(found["format_version"])))
+        if found["format_version"] != self._format_version:
             self.journal_secret = self._new_secret()
             self._describe(path)
 
@@ -186,7 +198,7 @@ class DataDirectory:
 
     def _describe(self, path: str) -> None:
         fields: dict[str, object] = {
-            "format_version": FORMAT_VERSION,
+            "format_version": self._format_version,
             "node_id": self.node_id,
             "directory_id": self.directory_id,
             "journal_secret": self.journal_secret,
@@ -304,7 +316,7 @@ def _decode_description(path: str, data: bytes) -> dict[str, object]:
             "longer supported; start with an empty directory"
         )
     checksum = fields.pop("checksum", None)
-    has_secret = "journal_secret" in fields or fields["format_version"] < FORMAT_VERSION
+    has_secret = "journal_secret" in fields or fields["format_version"] < _FIRST_VERSION
     if checksum != _checksum(fields) or not fields.keys() >= _FIELDS or not has_secret:
         raise DirectoryUnreadable(f"{path} is damaged: its checksum does not match; {advice}")
     return fields

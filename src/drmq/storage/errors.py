@@ -9,7 +9,8 @@
     ├── LogClosed            the log was closed or deleted
     ├── LedgerMissing        there is no ledger (in `ledger_format`)
     ├── LedgerCorrupt        a ledger that cannot be read back (in `ledger_format`)
-    ├── LedgerTooNew         a ledger of a later version (in `ledger_format`)
+    ├── FormatTooNew         an intact file of a later version (an `UnknownFormat`)
+    │   └── LedgerTooNew     a ledger of a later version (in `ledger_format`)
     ├── WriterStopped        the writer thread accepts no more work
     ├── InvalidName          a name that may not become part of a path
     └── DirectoryRefused     the data directory must not be used
@@ -23,7 +24,7 @@
 
 from __future__ import annotations
 
-from drmq.model import DrmqError, Offset
+from drmq.model import DrmqError, Offset, UnknownFormat
 
 
 class StorageError(DrmqError):
@@ -79,6 +80,18 @@ class LogCorrupt(StorageError):
         self.problem = problem
 
 
+class FormatTooNew(StorageError, UnknownFormat):
+    """A file in a format that this version does not know. It may be perfectly sound: it is no damage."""
+
+    def __init__(self, path: str, version: int, known: int) -> None:
+        super().__init__(
+            f"{path}: it has version {version} of the format, and this program knows version {known}; "
+            "start the version of DRMQ that wrote it; nothing was changed"
+        )
+        self.path = path
+        self.version = version
+
+
 class LogClosed(StorageError):
     """An operation on a log that was closed or deleted."""
 
@@ -107,7 +120,7 @@ class DirectoryUnreadable(DirectoryRefused):
     """The description of the data directory is damaged or missing although there is data."""
 
 
-class DirectoryTooNew(DirectoryRefused):
+class DirectoryTooNew(DirectoryRefused, UnknownFormat):
     """The data directory was written by a later version of DRMQ."""
 
 

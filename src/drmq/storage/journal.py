@@ -47,7 +47,7 @@ from crc32c import crc32c
 from drmq.model import Offset
 from drmq.records import Buffer
 from drmq.storage.checkpoint import Flushed, FlushedFile
-from drmq.storage.errors import DirectoryUnreadable
+from drmq.storage.errors import DirectoryUnreadable, FormatTooNew
 from drmq.storage.files import Files, OpenFile, replace_file
 from drmq.storage.log import Log, Unflushed
 from drmq.storage.recovery import FLUSHED_NAME
@@ -378,9 +378,12 @@ def read_records(data: Buffer, file: int, seed: int) -> Iterator[Record]:
         magic, version, checksum = _HEAD.unpack_from(view, position)
         size, sequence, first_sequence, entry_count = _BODY.unpack_from(view, position + _HEAD.size)
         record = view[position + _HEAD.size : position + size]
-        if magic != _MAGIC or version != _VERSION or size > len(view) - position or crc32c(record, seed) != checksum:
+        if magic != _MAGIC or size > len(view) - position or crc32c(record, seed) != checksum:
             position += PAGE_BYTES
             continue
+        if version != _VERSION:
+            # It may hold what was acknowledged and is nowhere else.
+            raise FormatTooNew(JOURNAL_NAMES[file], version, _VERSION)
         position += _padded(size)
         yield Record(sequence, first_sequence, file, position, _decode_entries(record[_BODY.size :], entry_count))
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from drmq.storage.errors import StorageError
+from drmq.storage.errors import FormatTooNew, StorageError
 
 NO_VOTE = -1
 
@@ -82,15 +82,11 @@ class LedgerCorrupt(StorageError):
         self.problem = problem
 
 
-class LedgerTooNew(StorageError):
+class LedgerTooNew(FormatTooNew):
     """A ledger in a format that this version does not know. It may be intact."""
 
     def __init__(self, path: str, version: int) -> None:
-        super().__init__(
-            f"{path}: it has version {version} of the format, and this program knows version {_VERSION}; "
-            "start the version of DRMQ that wrote it; nothing was changed"
-        )
-        self.path = path
+        super().__init__(path, version, _VERSION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The newest two of a kind are kept: if one is damaged, the one before it is used,
 log.
 
 A damaged snapshot loses no data here: `load_latest` skips it and logs an error. A caller whose state cannot be restored
-by replay must refuse to start.
+by replay must refuse to start. An intact snapshot of a later version is not damaged: `FormatTooNew`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from drmq.model import Offset
 from drmq.records import Buffer
-from drmq.storage.errors import InvalidName
+from drmq.storage.errors import FormatTooNew, InvalidName
 from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, replace_file, sync_ancestors
 
 _logger = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ _HEADER = Struct("<4sIqQI")
 _BEFORE_CHECKSUM = _HEADER.size - 4
 _MAGIC = b"DMQP"
 _VERSION = 1
+"""Of the header and of the payload: a kind whose payload changes gets the next number."""
 _SUFFIX = ".snapshot"
 _DIGITS = 20
 _PREFIX_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -113,8 +114,10 @@ class SnapshotStore:
             return None
         magic, version, offset, size, checksum = _HEADER.unpack_from(data)
         payload = memoryview(data)[_HEADER.size :]
-        if magic != _MAGIC or version != _VERSION or len(payload) != size:
+        if magic != _MAGIC or len(payload) != size:
             return None
         if crc32c(payload, crc32c(memoryview(data)[:_BEFORE_CHECKSUM])) != checksum:
             return None
+        if version != _VERSION:
+            raise FormatTooNew(path, version, _VERSION)
         return Snapshot(Offset(offset), bytes(payload))

@@ -96,6 +96,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, flexible_from=0),
         Api(ApiKey.OFFSET_DELETE, 0, 0, flexible_from=NEVER),
         Api(ApiKey.DESCRIBE_QUORUM, 0, 2, flexible_from=0),
+        Api(ApiKey.UPDATE_FEATURES, 0, 2, flexible_from=0),
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, flexible_from=0),
         Api(ApiKey.UNREGISTER_BROKER, 0, 0, flexible_from=0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, flexible_from=0),

@@ -66,7 +66,7 @@ def test_an_older_copy_of_a_directory_is_refused() -> None:
     for each in (catalog, restored):
         for starts, boot_id in ((4, "bb"), (3, "aa"), (3, "bb"), (0, "")):
             code, text = refusal(lambda at=starts, by=boot_id: register(each, 1, starts=at, boot_id=by))  # type: ignore[misc]  # noqa: B023
-            assert code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+            assert code is ErrorCode.STALE_BROKER_EPOCH
             assert text.startswith("node 1 has an older copy of its data directory")
     assert len(register(catalog, 1, starts=6, boot_id="bb")) == 1
     assert catalog.broker(ONE).incarnation == 0

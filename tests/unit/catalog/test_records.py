@@ -18,6 +18,7 @@ from drmq.catalog import (
     BrokerUnfenced,
     ClusterCreated,
     Fact,
+    FeatureLevelSet,
     PartitionsAdded,
     ProducerIdsReserved,
     ReassignmentCancelled,
@@ -72,6 +73,7 @@ FACTS: dict[str, st.SearchStrategy[Fact]] = {
         st.booleans(),
     ),
     "producer-ids-reserved": st.builds(ProducerIdsReserved, COUNTS),
+    "feature-level-set": st.sampled_from([FeatureLevelSet("metadata.version", 2), FeatureLevelSet("group.version", 1)]),
 }
 
 
@@ -90,6 +92,7 @@ def test_the_key_says_what_a_fact_is_about() -> None:
     topic = TopicId(bytes.fromhex("ab" * 16))
     assert encode_fact(BrokerFenced(NodeId(3)))[0] == b"broker-fenced:node-3"
     assert encode_fact(ClusterCreated("c"))[0] == b"cluster-created:cluster"
+    assert encode_fact(FeatureLevelSet("group.version", 1))[0] == b"feature-level-set:group.version"
     assert encode_fact(ProducerIdsReserved(5))[0] == b"producer-ids-reserved:producer-ids"
     assert encode_fact(TopicDeleted(topic, "t"))[0] == b"topic-deleted:" + b"ab" * 16
     assert encode_fact(ReassignmentCancelled(topic, 7))[0] == b"reassignment-cancelled:" + b"ab" * 16 + b"-7"

@@ -165,9 +165,24 @@ def test_a_missing_description_beside_data_is_refused() -> None:
 def test_a_later_version_is_refused_in_clear_words() -> None:
     files = FakeFiles()
     DataDirectory("/d", ONE, files=files).close()
-    files.replace_content("/d/drmq.json", b'{"format_version": 4}')
-    with pytest.raises(DirectoryTooNew, match=r"format version 4.*up to 3"):
+    files.replace_content("/d/drmq.json", b'{"format_version": 5}')
+    with pytest.raises(DirectoryTooNew, match=r"format version 5.*up to 4"):
         DataDirectory("/d", ONE, files=files)
+
+
+def test_a_directory_is_kept_from_older_releases_only_when_it_must_be() -> None:
+    """Until then they read it, and afterwards this release goes on with what it was."""
+    files = FakeFiles()
+    directory = DataDirectory("/d", ONE, "cluster", files)
+    assert json.loads(files.content("/d/drmq.json"))["format_version"] == 3
+    directory.require_feature_levels()
+    directory.require_feature_levels()
+    directory.close()
+    assert json.loads(files.content("/d/drmq.json"))["format_version"] == 4
+    again = DataDirectory("/d", ONE, "cluster", files)
+    assert (again.directory_id, again.journal_secret) == (directory.directory_id, directory.journal_secret)
+    again.identify("cluster", 1)
+    assert json.loads(files.content("/d/drmq.json"))["format_version"] == 4
 
 
 def test_a_directory_from_before_the_journal_is_taken_over() -> None:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from drmq.broker.clock import Clock
-from drmq.broker.cluster.membership import removed
+from drmq.broker.cluster.features import FeatureLevels
+from drmq.broker.cluster.membership import check_supported, removed
 from drmq.broker.cluster.metadata import Metadata
 from drmq.broker.cluster.metadata_voters import hand_vote_on, has_vote
 from drmq.broker.options import BrokerOptions
 from drmq.broker.replication.group_host import GroupHost
-from drmq.catalog import Broker, Catalog, Topic, plan_leaders, plan_rebalance
+from drmq.catalog import Broker, Catalog, Fact, FeatureLevelSet, Topic, plan_leaders, plan_rebalance
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, node_of
 from drmq.raft import NotCaughtUp, Refusal
 
@@ -38,6 +39,7 @@ class Controller:
         options: BrokerOptions,
         clock: Clock,
         new_cluster_id: Callable[[], str],
+        features: FeatureLevels,
     ) -> None:
         self._node_id = node_id
         self._metadata = metadata
@@ -45,6 +47,7 @@ class Controller:
         self._options = options
         self._clock = clock
         self._new_cluster_id = new_cluster_id
+        self._features = features
         self._heard_ms: dict[NodeId, int] = {}
         self._balance_at_ms = 0
         self.elect: Callable[[GroupId, NodeId], None] = lambda group, node_id: None
@@ -61,9 +64,15 @@ class Controller:
         self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
         if self._catalog.cluster_id is None:
             cluster_id = self._new_cluster_id()
-            self._metadata.append(self._catalog.create_cluster(cluster_id))
+            self._metadata.append([*self._catalog.create_cluster(cluster_id), *self._first_levels()])
             log.info("formed cluster %s", cluster_id)
         log.info("node %d is the controller", self._node_id)
+
+    def _first_levels(self) -> list[Fact]:
+        """The newest levels that all who form the cluster support: there is nothing old to be read by anybody."""
+        raft = self._metadata.log.partition.replica.node
+        levels = {} if raft is None else self._features.to_begin_with(raft.configuration)
+        return [FeatureLevelSet(feature, level) for feature, level in levels.items()]
 
     # ---- registration ---------------------------------------------------------------------------
 
@@ -79,6 +88,7 @@ class Controller:
             )
         if cluster_id is not None and node_id not in self._catalog.brokers and node_id in self._catalog.former_brokers:
             raise removed(node_id)
+        check_supported(node_id, fields, self._catalog.features)
         facts = self._catalog.register_broker(
             node_id,
             fields["directory_id"],

@@ -21,14 +21,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+from drmq.broker.cluster.features import offered, own_ranges
 from drmq.broker.cluster.metadata import Metadata
 from drmq.broker.options import ClusterOptions
 from drmq.broker.partitions.log_store import LogStore
+from drmq.broker.release import release
 from drmq.broker.replication.group_host import GroupHost
-from drmq.catalog.brokers import is_older_copy, older_copy_text, tells_of_older_copy
+from drmq.catalog.brokers import is_older_copy, older_copy_text
+from drmq.catalog.features import unsupported
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId
 from drmq.transport.peers import (
+    PROTOCOL_VERSION,
     ConnectionKind,
+    GreetingRefusal,
     Hello,
     Identity,
     LeaderNotice,
@@ -38,19 +43,26 @@ from drmq.transport.peers import (
     PeerMessage,
     PeerRefused,
     PeerUnavailable,
-    another_cluster_text,
-    tells_of_another_cluster,
-    tells_of_twin,
-    twin_text,
+    RefusalCode,
+    another_cluster,
+    twin,
 )
+from drmq.transport.peers.interface import features_of
 
 log = logging.getLogger("drmq.broker")
 
 Buffer = bytes | bytearray | memoryview
 Handler = Callable[[NodeId, memoryview], Awaitable[Sequence[Buffer]]]
 
-_FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.BROKER_ID_NOT_REGISTERED)
+_FINAL = (
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+    ErrorCode.BROKER_ID_NOT_REGISTERED,
+    ErrorCode.STALE_BROKER_EPOCH,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
 """Refusals of a registration that trying again does not change."""
+_STANDING = (RefusalCode.TWIN, RefusalCode.FEATURES)
+"""Refusals of peers that count once they have stood for a while."""
 _PARTING_S = 2.0
 """How long a node that was removed is still spoken to, so that it hears of it and ends by itself."""
 _RETRY_S = 0.1
@@ -75,6 +87,23 @@ def removed(node_id: NodeId) -> ApiError:
         ErrorCode.BROKER_ID_NOT_REGISTERED,
         f"node {node_id} was removed from the cluster; to join it again it must start with an empty data directory",
     )
+
+
+def check_supported(node_id: NodeId, fields: Mapping[str, Any], finalized: Mapping[str, int]) -> None:
+    """Refuse a node that registers and does not support what the cluster has finalized. Raises `ApiError`.
+
+    The code ends the node. Releases before feature levels, which do not send their features, know only some such codes.
+    """
+    ranges = {str(name): (int(lowest), int(highest)) for name, (lowest, highest) in fields.get("features", {}).items()}
+    lacking = unsupported(ranges, finalized)
+    if lacking is not None:
+        is_old = "features" not in fields
+        code = ErrorCode.INCONSISTENT_CLUSTER_ID if is_old else ErrorCode.UNSUPPORTED_VERSION
+        raise ApiError(code, _not_supported(node_id, lacking))
+
+
+def _not_supported(node_id: NodeId, lacking: str) -> str:
+    return f"node {node_id} cannot take part: {lacking}; start it with a release that supports it"
 
 
 class Request(IntEnum):
@@ -123,33 +152,49 @@ class Membership:
     def identity(self) -> Identity:
         host, port = self.peer_address
         store = self._store
-        return Identity(store.cluster_id, self.node_id, store.incarnation, store.starts, self.boot_id, host, port)
+        return Identity(
+            store.cluster_id,
+            self.node_id,
+            store.incarnation,
+            store.starts,
+            self.boot_id,
+            host,
+            port,
+            release(),
+            offered(self.options),
+            1 if self.options.greets_as_version_1 else PROTOCOL_VERSION,
+        )
 
     # ---- PeerHandler ----------------------------------------------------------------------------
 
-    def check_hello(self, hello: Hello) -> str | None:
+    def check_hello(self, hello: Hello) -> GreetingRefusal | None:
         if hello.node_id in self._blocked:
-            return f"node {hello.node_id} is cut off"
+            return GreetingRefusal(RefusalCode.CUT_OFF, f"node {hello.node_id} is cut off")
         own = self._store.cluster_id
         if own is not None and hello.cluster_id is not None and own != hello.cluster_id:
-            return another_cluster_text(hello, self.identity())
+            return another_cluster(hello, self.identity())
         if hello.node_id == self.node_id:
-            return f"node id {self.node_id} is used twice"
+            return GreetingRefusal(RefusalCode.SAME_ID, f"node id {self.node_id} is used twice")
         twin = self.twin_of(hello.node_id, hello.boot_id)
         if twin is not None:
             return twin
+        lacking = unsupported(features_of(hello), self._metadata.committed_catalog.features)
+        if lacking is not None and hello.cluster_id is not None:
+            # A fresh one hears it from the controller, in a way that ends it at once.
+            return GreetingRefusal(RefusalCode.FEATURES, _not_supported(hello.node_id, lacking))
         known = self._metadata.catalog.brokers.get(hello.node_id)
         if known is not None and hello.cluster_id is not None and hello.incarnation < known.incarnation:
-            return f"node {hello.node_id} has been replaced by one with another disk; this one must start empty"
+            text = f"node {hello.node_id} has been replaced by one with another disk; this one must start empty"
+            return GreetingRefusal(RefusalCode.REPLACED, text)
         is_same_life = known is not None and hello.cluster_id is not None and hello.incarnation == known.incarnation
         if known is not None and is_same_life and is_older_copy(known, hello.starts, hello.boot_id.hex()):
-            return older_copy_text(hello.node_id)
+            return GreetingRefusal(RefusalCode.OLDER_COPY, older_copy_text(hello.node_id))
         if hello.node_id not in self.network.peers:
             # One that joins: it can ask us for admission only when we speak to it as well.
             asyncio.get_running_loop().call_soon(self._meet, hello)
         return None
 
-    def twin_of(self, node_id: NodeId, boot_id: bytes) -> str | None:
+    def twin_of(self, node_id: NodeId, boot_id: bytes) -> GreetingRefusal | None:
         """Why a process is not let in whose id another one has that is heard: each would break the other's connections.
 
         One that was killed has left no connections, and one whose machine is gone is not heard for long. So who takes
@@ -158,7 +203,7 @@ class Membership:
         running = self.network.hello_from(node_id)
         if node_id == self.node_id:
             running = Hello.of(self.identity(), ConnectionKind.HEARTBEAT, node_id)
-        return None if running is None or running.boot_id == boot_id else twin_text(running)
+        return None if running is None or running.boot_id == boot_id else twin(running)
 
     def is_member(self, node_id: NodeId) -> bool:
         """Whether a node that is up is one of this cluster, and has said so itself."""
@@ -267,16 +312,18 @@ class Membership:
         """What this node is told by peers, or tells them, instead of a greeting."""
         return [status.refusal for status in self.network.peers.values() if status.refusal is not None]
 
-    def _end_if_refused_for_good(self, reason: str = "") -> None:
-        """Raise `DrmqError` where only the operator can change that this node is not let in. `reason` is why it was
-        not registered.
+    def _end_if_refused_for_good(self, unregistered: ApiError | PeerRefused | None = None) -> None:
+        """Raise `DrmqError` where only the operator can change that this node is not let in. `unregistered` is why it
+        was not registered.
         """
-        refusals = [*self._refusals(), reason]
-        for refusal in refusals:
-            if tells_of_older_copy(refusal):
-                raise DrmqError(refusal)
+        refusals = [(status.refusal_code, status.refusal) for status in self.network.peers.values()]
+        for code, text in refusals:
+            if code is RefusalCode.OLDER_COPY:
+                raise DrmqError(text)
         now = asyncio.get_running_loop().time()
-        standing = next((refusal for refusal in refusals if tells_of_twin(refusal)), None) or self._foreign_peers()
+        standing = next((text for code, text in refusals if code in _STANDING), None) or self._foreign_peers()
+        if unregistered is not None and unregistered.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            standing = str(unregistered)
         if standing is None:
             self._refused_at = None
         elif self._refused_at is None:
@@ -286,13 +333,12 @@ class Membership:
 
     def _foreign_peers(self) -> str | None:
         """What is wrong where all the peers that this node was told of belong to another cluster."""
-        refusals = [
-            "" if status is None else status.refusal or ""
-            for status in (self.network.peers.get(node_id) for node_id in self.options.peers if node_id != self.node_id)
-        ]
-        if not refusals or not all(map(tells_of_another_cluster, refusals)):
+        found = [self.network.peers.get(node_id) for node_id in self.options.peers if node_id != self.node_id]
+        foreign = [each for each in found if each is not None and each.refusal_code is RefusalCode.OTHER_CLUSTER]
+        if not foreign or len(foreign) < len(found):
             return None
-        return f"{self._store.location} holds the data of another cluster than that of this node's peers: {refusals[0]}"
+        why = foreign[0].refusal
+        return f"{self._store.location} holds the data of another cluster than that of this node's peers: {why}"
 
     @property
     def peers_are_strangers(self) -> bool:
@@ -331,11 +377,12 @@ class Membership:
         while True:
             self._check_peer_port()
             reason = next(iter(self._refusals()), "no node answers")
+            refused: ApiError | PeerRefused | None = None
             if self._metadata.is_controller:
                 try:
                     return await local()
                 except ApiError as error:
-                    reason = error.message
+                    refused, reason = error, error.message
             for node_id in self._candidates():
                 try:
                     answer = await self.network.request(node_id, Request.REGISTER, (payload,), _REQUEST_TIMEOUT_S)
@@ -344,11 +391,12 @@ class Membership:
                     return fields
                 except (PeerError, ApiError) as error:
                     reason = str(error)
-                    code = getattr(error, "code", None)
-                    if code in _FINAL:
-                        was_removed = code == ErrorCode.BROKER_ID_NOT_REGISTERED
-                        raise (NodeRemoved(reason) if was_removed else DrmqError(reason)) from error
-            self._end_if_refused_for_good(reason)
+                    if isinstance(error, PeerRefused | ApiError):
+                        refused = error
+                        if error.code in _FINAL:
+                            was_removed = error.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+                            raise (NodeRemoved(reason) if was_removed else DrmqError(reason)) from error
+            self._end_if_refused_for_good(refused)
             if loop.time() - said_at > _SAID_EVERY_S:
                 said_at = loop.time()
                 log.info("not registered with the cluster yet: %s", reason)
@@ -380,6 +428,7 @@ class Membership:
             "peer_port": self.peer_address[1],
             "rack": self.options.rack,
             "roles": list(self.options.roles),
+            "features": {name: list(levels) for name, levels in own_ranges(self.options).items()},
         }
 
     def _candidates(self) -> list[NodeId]:

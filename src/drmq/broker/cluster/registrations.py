@@ -37,7 +37,7 @@ class Registrations:
         self._metadata.check_controller()
         twin = self._membership.twin_of(node_id, bytes.fromhex(fields["boot_id"]))
         if twin is not None:
-            raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, twin)
+            raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, twin.text)
         return self.answer_for(await self._controller.register(node_id, fields))
 
     def answer_for(self, broker: Broker) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from drmq.broker.partitions.log_store import Snapshots
 from drmq.broker.partitions.producer_table import ProducerTable
 from drmq.broker.replication.entry_log import decode_offset, encode_offset
-from drmq.model import DrmqError, Offset
+from drmq.model import DrmqError, Offset, UnknownFormat
 from drmq.raft import IndexRange, LogIndex, SnapshotMeta, Term, configuration_from_bytes, configuration_to_bytes
 from drmq.records import BatchHeader, Record, check_replicated_batch, decode_batch, encode_batch, iter_batches
 from drmq.storage import LedgerBase, Log, LogCorrupt, Snapshot, StorageError
@@ -47,8 +47,8 @@ class StateUnreadable(DrmqError):
     """The broker's own state cannot be read, so it must not start: it would otherwise start as a new broker."""
 
 
-_UNREADABLE = (LogCorrupt, StateUnreadable, OSError)
-"""What reading a machine's state may raise because of the disk."""
+_UNREADABLE = (LogCorrupt, StateUnreadable, OSError, UnknownFormat)
+"""What reading a machine's state may raise because of the disk, or because a later release wrote it."""
 
 
 class InstallationInDoubt(StorageError):
@@ -155,6 +155,8 @@ class MessageState:
     def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
         try:
             return ProducerTable.from_bytes(data)
+        except UnknownFormat:
+            raise
         except Exception:  # noqa: BLE001 - bytes from a peer, which may be invalid in any way
             return None
 
@@ -283,6 +285,16 @@ class MachineState:
             assert data, (self.log.name, self.applied_offset, end)
             self.applied_offset = replay_batches(data, self.machine.replay, self.applied_offset)
 
+    def check_log(self) -> None:
+        """Look at what follows the snapshot in the log, committed or not. Blocks. Raises `UnknownFormat`, so that a
+        node ends before it has done anything; what is damaged is found when it is replayed."""
+        end, offset, draft = self.log.end_offset, self.applied_offset, self.machine.draft()
+        try:
+            while offset < end and (data := self.log.read(offset, _READ_SIZE, end)):
+                offset = replay_batches(data, draft.replay, offset)
+        except (LogCorrupt, OSError):
+            return
+
     def note_appended(self, next_offset: Offset) -> None:
         """The leader has appended and replayed records of its own."""
         self.applied_offset = next_offset
@@ -324,7 +336,7 @@ class MachineState:
     def discard(self, partition: Partition, error: Exception) -> None:
         """The machine cannot be used any more: its replica fails, and begins again by loading the machine."""
         self._unreadable = error
-        partition.on_state_unreadable(str(error), is_damage=not isinstance(error, OSError))
+        partition.on_state_unreadable(error)
 
     def reload(self, end_offset: Offset) -> object:
         if self._unreadable is not None and not isinstance(self._unreadable, OSError):

@@ -83,6 +83,9 @@ class LogStore(Protocol):
     def identify(self, cluster_id: str, incarnation: int) -> None:
         """Durably record the cluster that this node belongs to, and its incarnation."""
 
+    def require_feature_levels(self) -> None:
+        """Durably note that only releases that know of feature levels may use this directory from now on."""
+
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool: ...
 
     def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
@@ -158,6 +161,9 @@ class DiskLogs:
 
     def identify(self, cluster_id: str, incarnation: int) -> None:
         self._directory.identify(cluster_id, incarnation)
+
+    def require_feature_levels(self) -> None:
+        self._directory.require_feature_levels()
 
     def _path(self, topic: str, topic_id: TopicId, index: int) -> str:
         if topic == CLUSTER_METADATA:
@@ -285,6 +291,9 @@ class MemoryLogs:
 
     def identify(self, cluster_id: str, incarnation: int) -> None:
         self.cluster_id, self.incarnation = cluster_id, incarnation
+
+    def require_feature_levels(self) -> None:
+        return
 
     def remove_topic(self, topic: str, topic_id: TopicId) -> None:
         for key in [key for key in self._snapshots if key[0] == topic_id]:

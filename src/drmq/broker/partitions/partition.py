@@ -26,7 +26,7 @@ from drmq.broker.notify import notify_all
 from drmq.broker.partitions.producer_table import ProducerTable, WrittenBatch
 from drmq.broker.replication.entry_log import decode_offset, encode_trim
 from drmq.catalog import TimestampType, TopicConfig
-from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, node_of
+from drmq.model import ApiError, ErrorCode, GroupId, LeaderEpoch, NodeId, Offset, TopicId, UnknownFormat, node_of
 from drmq.model.names import check_not_internal, is_internal
 from drmq.raft import (
     NO_INDEX,
@@ -114,6 +114,10 @@ class PartitionEvents(Protocol):
     believed_ms: int
     """The time of the last expiry. Producers that are seen now must not get an earlier time."""
 
+    @property
+    def types_own_entries(self) -> bool:
+        """Whether all nodes can read own entries that begin with their type."""
+
     def on_leadership_changed(self, partition: Partition) -> None: ...
 
     def on_trim(self, partition: Partition, offset: Offset) -> None: ...
@@ -124,6 +128,9 @@ class PartitionEvents(Protocol):
 
     def on_state_unreadable(self, partition: Partition, reason: str) -> None:
         """Make its replica fail, after the caller is done."""
+
+    def on_unknown_format(self, partition: Partition, reason: str) -> None:
+        """The same, for good: it holds what only a later release can read."""
 
 
 class Partition:
@@ -384,7 +391,7 @@ class Partition:
         """Remove the records below `offset` on all replicas. Raises `ApiError` with nothing changed."""
         self._check_leads()
         try:
-            self.replica.propose_own(encode_trim(offset))
+            self.replica.propose_own(encode_trim(offset, typed=self._events.types_own_entries))
         except Refusal as refusal:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._who_leads()) from refusal
         self._trim_waiters.append((offset, done))
@@ -541,11 +548,14 @@ class Partition:
     def on_damage(self) -> None:
         self._events.on_damaged(self)
 
-    def on_state_unreadable(self, reason: str, *, is_damage: bool) -> None:
-        """The derived state cannot be read: temporarily or, with damage, permanently."""
-        if is_damage:
+    def on_state_unreadable(self, error: Exception) -> None:
+        """The derived state cannot be read: temporarily or, if it is damaged or too new, permanently."""
+        if isinstance(error, UnknownFormat):
+            self._events.on_unknown_format(self, str(error))
+            return
+        if not isinstance(error, OSError):
             self.on_damage()
-        self._events.on_state_unreadable(self, f"the state derived from its records cannot be read: {reason}")
+        self._events.on_state_unreadable(self, f"the state derived from its records cannot be read: {error}")
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
         """The disk refused a write: refuse appends until the replica has started again."""

@@ -35,7 +35,7 @@ from drmq.broker.replication.group_host import GroupHost
 from drmq.broker.replication.incoming_snapshot import IncomingSnapshot
 from drmq.broker.replication.outgoing_snapshot import SnapshotCache
 from drmq.broker.replication.replica import Replica
-from drmq.catalog import Catalog, Topic, TopicConfig
+from drmq.catalog import METADATA_VERSION, TYPED_ENTRIES, Catalog, Topic, TopicConfig
 from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId, incarnation_of, member_id, node_of
 from drmq.model.names import INTERNAL_PREFIX
 from drmq.raft import NO_INDEX, NO_TERM, Configuration, configuration_to_bytes
@@ -335,6 +335,10 @@ class PartitionTable:
 
     # ---- events of partitions -------------------------------------------------------------------
 
+    @property
+    def types_own_entries(self) -> bool:
+        return self.committed_catalog().level(METADATA_VERSION) >= TYPED_ENTRIES
+
     def on_leadership_changed(self, partition: Partition) -> None:
         if partition.is_serving:
             self._host.look_at(partition)
@@ -355,6 +359,10 @@ class PartitionTable:
         """Fail the replica later: the damage was found in the middle of its work, which is completed first."""
         replica = partition.replica
         self._host.call_on_loop(self._host.guard, replica, _fail_if_unreadable, partition, reason)
+
+    def on_unknown_format(self, partition: Partition, reason: str) -> None:
+        replica = partition.replica
+        self._host.call_on_loop(self._host.guard, replica, replica.on_unknown_format, reason)
 
     def on_partition_failed(self, partition: Partition, reason: str) -> None:
         repeat = {"repeat_key": f"refused {partition!r}"}

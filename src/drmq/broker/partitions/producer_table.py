@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from drmq.model import ApiError, ErrorCode, Offset
+from drmq.model import ApiError, ErrorCode, Offset, UnknownFormat
 from drmq.records import BatchHeader
 
 BATCHES_KEPT = 5
@@ -26,8 +26,14 @@ PRODUCERS_MAX = 20_000
 
 _SEQUENCE_LIMIT = 2**31
 
+_MARK = Struct(">q")
+"""A table of a later version begins with its version as a negative number: no producer has such an id."""
 _PRODUCER = Struct(">qhqB")
 _BATCH = Struct(">iiqq")
+
+
+class UnknownTable(UnknownFormat):
+    """A table of producers that a later release has written."""
 
 
 class WrittenBatch(NamedTuple):
@@ -142,9 +148,14 @@ class ProducerTable:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ProducerTable:
-        """The table that `to_bytes` wrote; the bytes are protected by the snapshot's checksum."""
+        """The table that `to_bytes` wrote; the snapshot's checksum protects the bytes. Raises `UnknownTable`."""
         table = cls()
         position = 0
+        if len(data) >= _MARK.size and (version := -_MARK.unpack_from(data)[0]) > 0:
+            raise UnknownTable(
+                f"a table of producers of version {version}, and this version of DRMQ knows version 1; "
+                "start the version that wrote it"
+            )
         while position < len(data):
             producer_id, epoch, last_seen_ms, batch_count = _PRODUCER.unpack_from(data, position)
             position += _PRODUCER.size

@@ -21,15 +21,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from enum import IntEnum
 from struct import Struct
 
 from drmq.broker.replication.recent_entries import RecentEntries, RecentMemory
-from drmq.model import ErrorCode, Offset
+from drmq.model import ErrorCode, Offset, UnknownFormat
 from drmq.raft import Entry, EntryKind, LogIndex, ProtocolError, SnapshotMeta, Term, configuration_from_bytes
-from drmq.records import HEADER_SIZE, BatchHeader, InvalidBatch, check_replicated_batch, iter_batches
+from drmq.records import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, check_replicated_batch, iter_batches
 from drmq.storage import LedgerBase, Log, LogCorrupt, OwnEntry
 
 _OFFSET = Struct(">q")
+_OWN_TYPE_MAX = 31
+"""Types of own entries that later releases may have. Anything beyond is no entry at all."""
 
 
 class Batch:
@@ -60,23 +63,66 @@ def decode_offset(data: bytes) -> Offset:
     return Offset(_OFFSET.unpack(data)[0])
 
 
-def encode_trim(offset: Offset) -> bytes:
-    """The payload of an entry that removes the records below `offset`. It is shorter than any batch."""
-    return encode_offset(offset)
+class OwnType(IntEnum):
+    """The type of an own entry with a payload: the first byte, followed by the body. The numbers are stored and sent.
+
+    No batch begins with one of them. The first byte of a batch is the most significant byte of its base offset, and
+    that of a trim without a type is the same of the trim's offset. Both are zero in any realistic log.
+    """
+
+    TRIM = 1
+    """Removes the records below an offset. The body is the offset."""
+
+
+class UnknownEntry(UnknownFormat):
+    """An own entry of a type that this release does not know."""
+
+
+def encode_trim(offset: Offset, *, typed: bool = False) -> bytes:
+    """The payload of an entry that removes the records below `offset`. Older releases read it only without a type."""
+    return bytes((OwnType.TRIM,)) + encode_offset(offset) if typed else encode_offset(offset)
 
 
 def decode_trim(payload: bytes) -> Offset:
-    return decode_offset(payload)
+    return decode_offset(payload[-_OFFSET.size :])
+
+
+def is_batch(payload: Buffer) -> bool:
+    """Whether a payload is a batch of records, and not one of the group's own."""
+    return len(payload) >= HEADER_SIZE and payload[0] == 0
+
+
+def check_own(index: int, kind: int, payload: Buffer) -> None:
+    """Raise `UnknownEntry` for an own entry that this release cannot carry out, `ProtocolError` for what is none."""
+    if kind != EntryKind.PAYLOAD:
+        if kind not in list(EntryKind):
+            raise _unknown(index, f"kind {kind}")
+    elif len(payload) != _OFFSET.size or payload[0] != 0:
+        if not payload or not 0 < payload[0] <= _OWN_TYPE_MAX:
+            raise ProtocolError(f"entry {index} is neither a batch nor one of the group's own")
+        if payload[0] not in list(OwnType):
+            raise _unknown(index, f"type {payload[0]}")
+        if len(payload) != 1 + _OFFSET.size:
+            raise ProtocolError(f"entry {index} is a trim of {len(payload)} bytes")
+
+
+def _unknown(index: int, what: str) -> UnknownEntry:
+    return UnknownEntry(
+        f"entry {index} of its replica group has {what}, which this release does not know; "
+        "start the release that wrote it, or a later one"
+    )
 
 
 def received(entry: Entry) -> Entry:
-    """Check the batch of an entry from a peer, and return the entry with it. Raises `ProtocolError`."""
+    """Check the payload of an entry from a peer, and return the entry with it.
+
+    Raises `ProtocolError` or `UnknownEntry`.
+    """
     payload = entry.payload
     assert isinstance(payload, bytes | bytearray | memoryview), payload
-    if entry.kind is not EntryKind.PAYLOAD or len(payload) < HEADER_SIZE:
+    if entry.kind is not EntryKind.PAYLOAD or not is_batch(payload):
         span, checked = 1, bytes(payload)
-        if entry.kind is EntryKind.PAYLOAD and len(checked) != _OFFSET.size:
-            raise ProtocolError(f"entry {entry.index} is neither a batch nor a trim")
+        check_own(entry.index, entry.kind, checked)
         if entry.index - entry.first + 1 != span:
             raise ProtocolError(f"entry {entry.first} to {entry.index} should cover one index")
         return Entry(entry.first, entry.index, entry.term, entry.kind, checked, len(checked))
@@ -106,6 +152,9 @@ class EntryLog:
         snapshot: SnapshotMeta | None = None,
         memory: RecentMemory | None = None,
     ) -> None:
+        """Raises `UnknownEntry` where the ledger holds an entry that a later release has written."""
+        for entry in own:
+            check_own(entry.index, entry.kind, entry.payload)
         self.log = log
         self.recent = RecentEntries(memory or RecentMemory(bytes_max=0))
         """Entries that this node has appended as a leader and may have to send again."""

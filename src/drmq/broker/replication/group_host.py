@@ -26,7 +26,7 @@ from drmq.broker.partitions.partition import Partition
 from drmq.broker.replication.learner_catch_up import LearnerCatchUp
 from drmq.broker.replication.recent_entries import RecentMemory
 from drmq.broker.replication.replica import Replica
-from drmq.model import GroupId, MemberId, NodeId, TopicId, node_of
+from drmq.model import GroupId, MemberId, NodeId, TopicId, UnknownFormat, node_of
 from drmq.raft import Message, Node, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
@@ -143,10 +143,13 @@ class GroupHost:
         """Call a function that works for one replica. An exception does not reach the caller.
 
         An exception is a bug, because errors of disks and peers are not raised. It ends this replica, because it is
-        unknown which part of its work was done. The other members of its group elect another leader.
+        unknown which part of its work was done. The other members of its group elect another leader. The exception to
+        that is data of a later release, which ends the replica without being a bug.
         """
         try:
             work(*arguments)
+        except UnknownFormat as error:
+            replica.on_unknown_format(str(error))
         except Exception as error:  # noqa: BLE001 - the event loop reports it, with its trace
             self._on_bug(replica, error)
 
@@ -263,6 +266,8 @@ class GroupHost:
         else:
             try:
                 replica.receive(message)
+            except UnknownFormat as error:
+                replica.on_unknown_format(str(error))
             except ProtocolError as error:
                 self.protocol_errors += 1
                 log.error("node %d sent an invalid message: %s", peer, error, extra={"repeat_key": f"peer {peer}"})

@@ -631,6 +631,11 @@ class Replica:
         """End the replica after an unexpected exception, because it is unknown which part of its work was done."""
         self._fail(f"stopped by a bug; see the log of this node, and restart the node ({error!r})", is_final=True)
 
+    def on_unknown_format(self, reason: str) -> None:
+        """It has, or is sent, what only a later release can read. Whatever came next would rest on half a truth."""
+        log.critical("%s: its replica stops: %s; nothing is lost or changed by that", self.log.name, reason)
+        self._fail(reason, is_final=True)
+
     def on_failed(self, reason: str, end_offset: Offset) -> None:
         """The writer could not append or sync."""
         self._fail(reason, is_final=self.log.is_fenced, end_offset=end_offset)

@@ -307,8 +307,7 @@ class Router:
 
     def carries_caller(self, node_id: NodeId) -> bool:
         """Whether a node understands requests that carry their caller."""
-        version_of = getattr(self._broker.network, "protocol_version", None)
-        return version_of is not None and (version_of(node_id) or 1) >= CALLERS_FROM
+        return self._broker.network.protocol_version(node_id) >= CALLERS_FROM
 
     def _for_client(self, node_id: NodeId, caller: Caller, request: Buffer) -> tuple[Buffer, ...]:
         return wrap(caller, request) if self.carries_caller(node_id) else (request,)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.features import features, upgrade
 from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
 from drmq.server.cli.options import (
     ClusterChoice,
@@ -35,6 +36,10 @@ _node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="
 @click.group()
 def cluster() -> None:
     """Show the nodes of a cluster, and add, remove and rebalance them."""
+
+
+cluster.add_command(features)
+cluster.add_command(upgrade)
 
 
 # ---- looking ------------------------------------------------------------------------------------------

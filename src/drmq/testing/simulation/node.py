@@ -89,6 +89,10 @@ class SimulatedNode:
         """Whether it was removed from its cluster permanently."""
         self.has_broker = False
         """Whether this process run has created its broker."""
+        self.fatal_error: str | None = None
+        """The error because of which the last process run ended, if it did."""
+        self.greets_as_version_1 = False
+        """Whether its next process run greets and registers like a release before feature levels."""
         self.disk_us_max = 600
         """The maximum time of a write or a sync."""
         self.disk_is_bad = False
@@ -174,7 +178,8 @@ class SimulatedNode:
                 )
                 store = DiskLogs(directory, self.files, JOURNAL_BYTES)
                 environment = Environment(random, Pools(pool, pool, pool, pool), make_writer, open_network)
-                self.broker = Broker(self.node_id, store, self._options, self.clock, self._cluster, environment)
+                cluster = replace(self._cluster, greets_as_version_1=self.greets_as_version_1)
+                self.broker = Broker(self.node_id, store, self._options, self.clock, cluster, environment)
                 self.broker.host.raft_options = replace(
                     self.broker.host.raft_options,
                     snapshot_chunk_bytes_max=self._chunk_bytes,
@@ -198,6 +203,7 @@ class SimulatedNode:
     def _on_fatal(self, error: BaseException) -> None:
         if self.files.is_off or not self.is_running:
             return
+        self.fatal_error = str(error)
         self.world.say(self.name, f"stops because of a fatal error: {error}")
         self.later(0, "fatal", lambda: self.on_dead(self, Ending.FAILED))
 

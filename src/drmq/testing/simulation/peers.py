@@ -18,6 +18,7 @@ from drmq.testing.simulation.world import World
 from drmq.transport.connection import Buffer
 from drmq.transport.peers import (
     ConnectionKind,
+    GreetingRefusal,
     Hello,
     Identity,
     LeaderNotice,
@@ -40,7 +41,8 @@ from drmq.transport.peers.codec import (
     encode_notices,
     encode_request,
 )
-from drmq.transport.peers.hello import decode_hello, encode_hello, refusal_of
+from drmq.transport.peers.hello import decode_hello, encode_hello, encode_offer, refusal_of
+from drmq.transport.peers.interface import features_of, protocol_version_of
 
 _NOBODY = bytes(16)
 
@@ -72,7 +74,7 @@ class _Peer:
     """A new process run of the peer has sent a greeting, but has not confirmed yet that it receives ours."""
     past: set[bytes] = field(default_factory=set)
     """Boot ids of earlier process runs. Their connections break when the next run sends a greeting."""
-    refusal: str | None = None
+    refusal: GreetingRefusal | None = None
     requests: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
 
 
@@ -199,9 +201,27 @@ class SimulatedPeers:
     @property
     def peers(self) -> Mapping[NodeId, PeerStatus]:
         return {
-            node_id: PeerStatus(peer.host, peer.port, peer.is_up, 0, 0, peer.refusal, None, peer.hello, peer.heard_ms)
+            node_id: PeerStatus(
+                peer.host,
+                peer.port,
+                peer.is_up,
+                0,
+                0,
+                None if peer.refusal is None else peer.refusal.text,
+                None,
+                peer.hello,
+                peer.heard_ms,
+            )
             for node_id, peer in self._peers.items()
         }
+
+    def protocol_version(self, node_id: NodeId) -> int:
+        peer = self._peers.get(node_id)
+        return protocol_version_of(None if peer is None else peer.hello)
+
+    def features_of(self, node_id: NodeId) -> Mapping[str, tuple[int, int]]:
+        peer = self._peers.get(node_id)
+        return features_of(None if peer is None else peer.hello)
 
     # ---- heartbeats -----------------------------------------------------------------------------
 
@@ -214,19 +234,20 @@ class SimulatedPeers:
             self._greet(node_id, peer, None)
 
     def _greet(self, node_id: NodeId, peer: _Peer, stranger: Hello | None) -> None:
-        hello = encode_hello(Hello.of(self._identity(), ConnectionKind.HEARTBEAT, node_id))
+        own = Hello.of(self._identity(), ConnectionKind.HEARTBEAT, node_id)
+        hello = encode_hello(own), encode_offer(own)
         known = peer.hello or stranger
         silent = self._loop.time() - peer.heard_s > self._options.peer_timeout_ms / 1_000
         heard = _NOBODY if known is None or (silent and stranger is None) else known.boot_id
         self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, hello, heard))
 
-    def _meet(self, other: SimulatedPeers, hello: bytes, heard: bytes) -> None:
+    def _meet(self, other: SimulatedPeers, hello: tuple[bytes, bytes], heard: bytes) -> None:
         """Connections end with their process: an old process must not send a greeting after the next one has."""
         if self._board.up.get(self.node_id) is self:
             other._on_heartbeat(hello, heard)
 
-    def _on_heartbeat(self, data: bytes, heard: bytes) -> None:
-        hello = decode_hello(memoryview(data))
+    def _on_heartbeat(self, greeting: tuple[bytes, bytes], heard: bytes) -> None:
+        hello = decode_hello(memoryview(greeting[0]), greeting[1])
         own = self._identity()
         node_id = hello.node_id
         peer = self._peers.get(node_id)
@@ -243,7 +264,8 @@ class SimulatedPeers:
         if peer is None:
             self._strangers[node_id] = hello
             # Its greeting arrived, and it must be notified of that.
-            answer = encode_hello(Hello.of(own, ConnectionKind.HEARTBEAT, node_id))
+            answered = Hello.of(own, ConnectionKind.HEARTBEAT, node_id)
+            answer = encode_hello(answered), encode_offer(answered)
             self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, answer, hello.boot_id))
             return
         peer.refusal = None

@@ -15,8 +15,8 @@ The idea
   it says on its own connections to A. Only requests are answered where they were asked.
 - **Drop, do not wait.** `send` puts a message where there is a connection and room, and forgets it otherwise. Raft
   repeats what matters. So memory is bounded, and nobody needs to know about anybody's speed.
-- **Greet first.** Both sides say which node of which cluster they are, whom they mean, and which start of the process
-  this is. A wrong one is told why and let go; both logs say it once.
+- **Greet first.** Both sides say which node of which cluster they are, whom they mean, which start of the process
+  this is, and what they can speak and support. A wrong one is told why and let go; both logs say it once.
 - **Up means both ways.** A peer is up when each has a heartbeat connection to the other, and our other ones are
   open. It is down when it was silent for too long, or broke the connection and takes no new one.
 
@@ -44,20 +44,25 @@ What is missing, and what it costs
 - No compression: batches are compressed by their producers, if at all.
 - One event loop: a loop that is blocked for long is silent. It forgives its peers the time that it missed, but they do
   not know why they did not hear from it.
-- All nodes must speak the same version of the protocol. One that does not is told so.
+- Nodes speak the newest version of the protocol that both know, and this one knows the last two. Nodes further apart
+  are told so, and have no connection.
 """
 
 from drmq.transport.peers.errors import PeerError, PeerRefused, PeerUnavailable
-from drmq.transport.peers.hello import another_cluster_text, tells_of_another_cluster, tells_of_twin, twin_text
+from drmq.transport.peers.hello import another_cluster, twin
 from drmq.transport.peers.interface import Network, PeerClock, PeerHandler, PeerStatus
 from drmq.transport.peers.messages import (
     NO_LEADER,
     PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
     ConnectionKind,
+    FeatureRange,
+    GreetingRefusal,
     Hello,
     Identity,
     LeaderNotice,
     PeerMessage,
+    RefusalCode,
     Sleep,
     Wake,
 )
@@ -68,7 +73,10 @@ from drmq.transport.peers.options import PeerOptions
 __all__ = [
     "NO_LEADER",
     "PROTOCOL_VERSION",
+    "PROTOCOL_VERSION_MIN",
     "ConnectionKind",
+    "FeatureRange",
+    "GreetingRefusal",
     "Hello",
     "Identity",
     "LeaderNotice",
@@ -83,10 +91,9 @@ __all__ = [
     "PeerRefused",
     "PeerStatus",
     "PeerUnavailable",
+    "RefusalCode",
     "Sleep",
     "Wake",
-    "another_cluster_text",
-    "tells_of_another_cluster",
-    "tells_of_twin",
-    "twin_text",
+    "another_cluster",
+    "twin",
 ]

@@ -1,34 +1,74 @@
-"""The greeting: how two nodes find out, before anything else, that they mean each other.
+"""The greeting: how two nodes find out, before anything else, that they mean each other and what both can speak.
 
-Whoever dials says hello first; the other says hello too, or why not. The first bytes, the mark and the version,
-are the same in all versions, and so is a refusal: so a node can always tell another that it does not speak its
-version.
+Whoever dials says hello first; the other says hello too, or why not. Each frame has two parts:
+
+- the *head* is what version 1 of the protocol has to say, and is the same in all versions for ever: mark, layout, who
+  I am, whom I mean. A refusal's head is a sentence;
+- the *payload* is what version 2 has added: the versions of the protocol that the sender speaks, its release and the
+  feature levels that it supports; with a refusal, its code.
+
+A node of version 1 never looks at the payload of these frames, and sends none. So each side knows after one greeting
+what the other is, both use the newest version that both speak, and no attempt has to fail first. What a later version
+adds to the payload goes behind what is there, where this one does not look.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
 
 from drmq.model import NodeId
 from drmq.model.address import Address
-from drmq.transport.peers.messages import PROTOCOL_VERSION, ConnectionKind, Hello, Identity
+from drmq.transport.connection import Buffer
+from drmq.transport.peers.codec import text_from_bytes, text_to_bytes
+from drmq.transport.peers.frames import Frame
+from drmq.transport.peers.messages import (
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
+    ConnectionKind,
+    FeatureRange,
+    GreetingRefusal,
+    Hello,
+    Identity,
+    RefusalCode,
+)
 from drmq.wire import ProtocolError
 
 HELLO_FRAME_BYTES_MAX = 8_192
 """The largest frame before a connection is accepted: a greeting, or a refusal with its sentence."""
 
 _MARK = b"DRMQ"
+_LAYOUT = 1
+"""Of the head. It stays 1, or nodes of version 1 could not be told anything."""
 _START = Struct(">4sH")
 _REST = Struct(">Bqqqq16sHHH")
 _NO_CLUSTER = 0xFFFF
 _TEXT_SIZE_MAX = 1_024
+_VERSIONS = Struct(">HH")
+"""The oldest and the newest version of the protocol that is spoken."""
+_SIZE = Struct(">H")
+_LEVELS = Struct(">hh")
+_NAME_SIZE_MAX = 64
+_FEATURES_MAX = 64
+_CODE = Struct(">H")
+
 _OTHER_CLUSTER = "a node changes its cluster only with an empty data directory"
 _TWIN = "each node needs an id of its own"
+_OLDER_COPY = "has an older copy of its data directory"
+_CODES_OF_VERSION_1 = {
+    _OTHER_CLUSTER: RefusalCode.OTHER_CLUSTER,
+    _TWIN: RefusalCode.TWIN,
+    _OLDER_COPY: RefusalCode.OLDER_COPY,
+}
+"""Nodes of version 1 send no codes, and look for these words in what they are told. So the words stay."""
 
 
 class UnknownVersion(ProtocolError):
-    """A greeting in a version that this node does not speak."""
+    """A greeting from a node with which this one has no version of the protocol in common."""
+
+
+# ---- greetings ----------------------------------------------------------------------------------
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -49,19 +89,37 @@ def encode_hello(hello: Hello) -> bytes:
         len(host),
         cluster_size,
     )
-    return _START.pack(_MARK, hello.protocol_version) + rest + host + cluster_id
+    return _START.pack(_MARK, _LAYOUT) + rest + host + cluster_id
 
 
-def decode_hello(head: memoryview) -> Hello:
+def encode_offer(hello: Hello, version_min: int = PROTOCOL_VERSION_MIN) -> bytes:
+    """The payload of a greeting's frame: what the sender can do. Nothing, from one that speaks version 1 only."""
+    if hello.protocol_version == 1:
+        return b""
+    assert len(hello.features) <= _FEATURES_MAX, hello
+    parts = [_VERSIONS.pack(version_min, hello.protocol_version), _sized(hello.release)]
+    parts.append(_SIZE.pack(len(hello.features)))
+    for feature in hello.features:
+        parts += [_sized(feature.name), _LEVELS.pack(feature.level_min, feature.level_max)]
+    return b"".join(parts)
+
+
+def _sized(text: str) -> bytes:
+    data = text.encode()
+    assert len(data) <= _NAME_SIZE_MAX, text
+    return _SIZE.pack(len(data)) + data
+
+
+def decode_hello(head: memoryview, offer: Buffer = b"") -> Hello:
     """A greeting. Raises `UnknownVersion` for one in another version, `ProtocolError` for what is none."""
     try:
-        mark, version = _START.unpack_from(head)
+        mark, layout = _START.unpack_from(head)
         if mark != _MARK:
             raise ProtocolError("a greeting without the mark of one")
-        if version != PROTOCOL_VERSION:
+        if layout != _LAYOUT:
             raise UnknownVersion(
-                f"it speaks version {version} of the peer protocol and this node version {PROTOCOL_VERSION}; "
-                "run the same release on both"
+                f"it greets in layout {layout} of the peer protocol, and this node in layout {_LAYOUT}; "
+                "run releases that follow each other"
             )
         kind, node_id, target, incarnation, starts, boot_id, port, host_size, cluster_size = _REST.unpack_from(
             head, _START.size
@@ -75,6 +133,7 @@ def decode_hello(head: memoryview) -> Hello:
         raise ProtocolError(f"a greeting of {len(head)} bytes that should have {end}")
     if min(node_id, target, incarnation, starts) < 0:
         raise ProtocolError(f"a greeting from node {node_id} in life {incarnation} to node {target}")
+    version, release, features = _decode_offer(memoryview(offer))
     try:
         host = str(head[host_start:cluster_start], "utf-8")
         cluster_id = None if cluster_size == _NO_CLUSTER else str(head[cluster_start:end], "utf-8")
@@ -89,41 +148,101 @@ def decode_hello(head: memoryview) -> Hello:
             port,
             ConnectionKind(kind),
             NodeId(target),
+            release,
+            features,
         )
     except ValueError as error:
         raise ProtocolError(f"a greeting that makes no sense: {error}") from None
 
 
-def refusal_of(hello: Hello, own: Identity, expected: NodeId | None = None) -> str | None:
+def _decode_offer(offer: memoryview) -> tuple[int, str, tuple[FeatureRange, ...]]:
+    """The version that both speak, and what else the other says of itself."""
+    if not len(offer):
+        return _common_version(1, 1), "", ()
+    try:
+        oldest, newest = _VERSIONS.unpack_from(offer)
+        version = _common_version(oldest, newest)
+        release, position = _text_at(offer, _VERSIONS.size)
+        (count,) = _SIZE.unpack_from(offer, position)
+        position += _SIZE.size
+        if count > _FEATURES_MAX:
+            raise ProtocolError(f"a greeting that tells of {count} features")
+        features = []
+        for _ in range(count):
+            name, position = _text_at(offer, position)
+            features.append(FeatureRange(name, *_LEVELS.unpack_from(offer, position)))
+            position += _LEVELS.size
+    except (StructError, ValueError):
+        raise ProtocolError(f"what a greeting offers is cut short or no text: {len(offer)} bytes") from None
+    return version, release, tuple(features)
+
+
+def _text_at(data: memoryview, position: int) -> tuple[str, int]:
+    (size,) = _SIZE.unpack_from(data, position)
+    start = position + _SIZE.size
+    if size > _NAME_SIZE_MAX or start + size > len(data):
+        raise ValueError(size)
+    text = str(data[start : start + size], "utf-8")
+    if not text.isprintable():
+        raise ValueError(text)
+    return text, start + size
+
+
+def _common_version(oldest: int, newest: int) -> int:
+    version = min(newest, PROTOCOL_VERSION)
+    if version < max(oldest, PROTOCOL_VERSION_MIN):
+        raise UnknownVersion(
+            f"it speaks versions {oldest} to {newest} of the peer protocol, and this node {PROTOCOL_VERSION_MIN} to "
+            f"{PROTOCOL_VERSION}; run releases that follow each other"
+        )
+    return version
+
+
+# ---- refusals -----------------------------------------------------------------------------------
+
+
+def encode_refusal(refusal: GreetingRefusal) -> tuple[bytes, Sequence[Buffer]]:
+    """Head and payload of a refusal's frame."""
+    return text_to_bytes(refusal.text), (_CODE.pack(refusal.code),)
+
+
+def decode_refusal(frame: Frame) -> GreetingRefusal:
+    """Why the peer does not want us. One without a code is from a node of version 1, which has its own words."""
+    text = text_from_bytes(frame.head)
+    if len(frame.payload) < _CODE.size:
+        code = next((code for words, code in _CODES_OF_VERSION_1.items() if words in text), RefusalCode.UNKNOWN)
+        return GreetingRefusal(code, text)
+    (number,) = _CODE.unpack_from(frame.payload)
+    return GreetingRefusal(RefusalCode(number) if number in list(RefusalCode) else RefusalCode.UNKNOWN, text)
+
+
+def refusal_of(hello: Hello, own: Identity, expected: NodeId | None = None) -> GreetingRefusal | None:
     """Why a greeting cannot be meant for this node, or None. `expected` is who was dialled."""
     if hello.target != own.node_id:
-        return f"it looks for node {hello.target}, and this is node {own.node_id}; check the peers' addresses"
+        text = f"it looks for node {hello.target}, and this is node {own.node_id}; check the peers' addresses"
+        return GreetingRefusal(RefusalCode.WRONG_NODE, text)
     if hello.node_id == own.node_id:
-        return f"it is node {hello.node_id}, and so is this one; give every node its own id"
+        text = f"it is node {hello.node_id}, and so is this one; give every node its own id"
+        return GreetingRefusal(RefusalCode.SAME_ID, text)
     if expected is not None and hello.node_id != expected:
-        return f"it is node {hello.node_id}, and node {expected} was dialled; check the peers' addresses"
+        text = f"it is node {hello.node_id}, and node {expected} was dialled; check the peers' addresses"
+        return GreetingRefusal(RefusalCode.WRONG_NODE, text)
     if None not in (hello.cluster_id, own.cluster_id) and hello.cluster_id != own.cluster_id:
-        return another_cluster_text(hello, own)
+        return another_cluster(hello, own)
     return None
 
 
-def another_cluster_text(hello: Hello, own: Identity) -> str:
+def another_cluster(hello: Hello, own: Identity) -> GreetingRefusal:
     """What one is told who greets with the data of another cluster."""
-    return (
+    return GreetingRefusal(
+        RefusalCode.OTHER_CLUSTER,
         f"node {hello.node_id} belongs to cluster {hello.cluster_id}, and node {own.node_id} to {own.cluster_id}; "
-        f"{_OTHER_CLUSTER}"
+        f"{_OTHER_CLUSTER}",
     )
 
 
-def tells_of_another_cluster(refusal: str) -> bool:
-    return _OTHER_CLUSTER in refusal
-
-
-def twin_text(running: Hello) -> str:
+def twin(running: Hello) -> GreetingRefusal:
     """What a node is told whose id is that of a process that is heard."""
     address = Address(running.peer_host, running.peer_port)
-    return f"node {running.node_id} runs already, and other nodes reach it at {address}; {_TWIN}"
-
-
-def tells_of_twin(refusal: str) -> bool:
-    return _TWIN in refusal
+    text = f"node {running.node_id} runs already, and other nodes reach it at {address}; {_TWIN}"
+    return GreetingRefusal(RefusalCode.TWIN, text)

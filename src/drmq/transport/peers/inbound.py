@@ -18,12 +18,17 @@ from drmq.transport.peers.codec import (
     decode_notices,
     decode_request,
     encode_answer,
-    text_from_bytes,
-    text_to_bytes,
 )
 from drmq.transport.peers.frames import Frame, FrameType
-from drmq.transport.peers.hello import UnknownVersion, decode_hello, encode_hello
-from drmq.transport.peers.messages import ConnectionKind, Hello
+from drmq.transport.peers.hello import (
+    UnknownVersion,
+    decode_hello,
+    decode_refusal,
+    encode_hello,
+    encode_offer,
+    encode_refusal,
+)
+from drmq.transport.peers.messages import ConnectionKind, GreetingRefusal, Hello, RefusalCode
 from drmq.transport.peers.stream import Stream
 from drmq.wire import ProtocolError
 
@@ -86,8 +91,8 @@ class Inbound:
             return
         kind = self.hello.kind
         if frame.type == FrameType.REFUSAL:
-            refusal = f"the peer refuses: {text_from_bytes(frame.head)}"
-            self._network.on_refusal(self._peer, stream.address, refusal)
+            refusal = decode_refusal(frame)
+            self._network.on_refusal(self._peer, stream.address, f"the peer refuses: {refusal.text}")
             stream.close("refused by the peer")
             return
         if frame.type not in _ALLOWED[kind]:
@@ -108,25 +113,24 @@ class Inbound:
         if frame.type != FrameType.HELLO:
             raise ProtocolError(f"a frame of type {frame.type} instead of a greeting")
         try:
-            hello = decode_hello(frame.head)
+            hello = decode_hello(frame.head, frame.payload)
         except UnknownVersion as error:
-            self._refuse(stream, None, str(error))
+            self._refuse(stream, None, GreetingRefusal(RefusalCode.VERSION, str(error)))
             return
         refusal = self._network.check_hello(hello)
         if refusal is not None:
             self._refuse(stream, hello.node_id, refusal)
             return
-        stream.send_frame(
-            FrameType.HELLO, encode_hello(Hello.of(self._network.identity, hello.kind, target=hello.node_id))
-        )
+        own = Hello.of(self._network.identity, hello.kind, target=hello.node_id)
+        stream.send_frame(FrameType.HELLO, encode_hello(own), (encode_offer(own),))
         stream.accept(hello.kind)
         self.hello = hello
         self._peer = hello.node_id
         self._heard_at = self._network.on_greeted(self, hello)
 
-    def _refuse(self, stream: Stream, node_id: NodeId | None, refusal: str) -> None:
-        stream.send_frame(FrameType.REFUSAL, text_to_bytes(refusal))
-        self._network.on_refusal(node_id, stream.address, f"this node refuses: {refusal}")
+    def _refuse(self, stream: Stream, node_id: NodeId | None, refusal: GreetingRefusal) -> None:
+        stream.send_frame(FrameType.REFUSAL, *encode_refusal(refusal))
+        self._network.on_refusal(node_id, stream.address, f"this node refuses: {refusal.text}")
         stream.close("refused")
 
     def _on_messages(self, stream: Stream, frame: Frame) -> None:

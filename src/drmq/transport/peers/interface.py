@@ -11,7 +11,7 @@ from typing import Protocol
 
 from drmq.model import GroupId, NodeId
 from drmq.transport.connection import Buffer
-from drmq.transport.peers.messages import Hello, LeaderNotice, PeerMessage
+from drmq.transport.peers.messages import GreetingRefusal, Hello, LeaderNotice, PeerMessage, RefusalCode
 
 
 class PeerClock(Protocol):
@@ -42,7 +42,7 @@ class PeerHandler(Protocol):
     def on_notices(self, peer: NodeId, notices: Sequence[LeaderNotice]) -> None:
         """News of leaders."""
 
-    def check_hello(self, hello: Hello) -> str | None:
+    def check_hello(self, hello: Hello) -> GreetingRefusal | None:
         """Why a peer that greets is not welcome, or None. Version, target and cluster id are checked already.
 
         Called at both ends of every connection, for a node that `set_peer` never named as well: one that joins
@@ -74,6 +74,8 @@ class PeerStatus:
     hello: Hello | None
     """How it introduced itself last."""
     last_heard_ms: int | None
+    refusal_code: RefusalCode | None = None
+    """What kind of refusal it is, where it is the peer that refuses."""
 
 
 class Network(Protocol):
@@ -105,5 +107,23 @@ class Network(Protocol):
     def last_heard_ms(self, node_id: NodeId) -> int | None:
         """When a peer was last heard, by the clock's monotonic time; None if never."""
 
+    def protocol_version(self, node_id: NodeId) -> int:
+        """The newest version of the peer protocol that this node and that one speak, as of its last greeting; 1 where
+        it has never greeted. What a node may be sent is decided by this."""
+
+    def features_of(self, node_id: NodeId) -> Mapping[str, tuple[int, int]]:
+        """The lowest and the highest level of each feature that a node supports, as of its last greeting; nothing for
+        one of protocol version 1, which does not say."""
+
     @property
     def peers(self) -> Mapping[NodeId, PeerStatus]: ...
+
+
+def protocol_version_of(hello: Hello | None) -> int:
+    """What can be spoken with a node that has greeted like this."""
+    return 1 if hello is None else hello.protocol_version
+
+
+def features_of(hello: Hello | None) -> Mapping[str, tuple[int, int]]:
+    """What a node supports that has greeted like this."""
+    return {} if hello is None else {each.name: (each.level_min, each.level_max) for each in hello.features}

@@ -22,11 +22,18 @@ from typing import TYPE_CHECKING
 
 from drmq.model import ErrorCode, GroupId
 from drmq.transport.connection import Buffer
-from drmq.transport.peers.codec import REQUEST_KIND_MAX, Request, decode_answer, encode_request, text_from_bytes
+from drmq.transport.peers.codec import REQUEST_KIND_MAX, Request, decode_answer, encode_request
 from drmq.transport.peers.errors import PeerRefused, PeerUnavailable
 from drmq.transport.peers.frames import Frame, FrameType
-from drmq.transport.peers.hello import UnknownVersion, decode_hello, encode_hello
-from drmq.transport.peers.messages import ConnectionKind, Hello, PeerMessage
+from drmq.transport.peers.hello import (
+    UnknownVersion,
+    decode_hello,
+    decode_refusal,
+    encode_hello,
+    encode_offer,
+    encode_refusal,
+)
+from drmq.transport.peers.messages import ConnectionKind, GreetingRefusal, Hello, PeerMessage, RefusalCode
 from drmq.transport.peers.stream import Stream
 from drmq.wire import ProtocolError
 
@@ -179,7 +186,8 @@ class Lane:
             stream.abort("the attempt is over")
             return
         self._stream = stream
-        stream.send_frame(FrameType.HELLO, encode_hello(self._link.own_hello(self.kind)))
+        own = self._link.own_hello(self.kind)
+        stream.send_frame(FrameType.HELLO, encode_hello(own), (encode_offer(own),))
 
     def on_frame(self, stream: Stream, frame: Frame) -> None:
         if stream is not self._stream:
@@ -187,7 +195,8 @@ class Lane:
         if self.hello is not None:
             self._on_answer(frame)
         elif frame.type == FrameType.REFUSAL:
-            self._refused(stream, f"the peer refuses: {text_from_bytes(frame.head)}")
+            refusal = decode_refusal(frame)
+            self._refused(stream, GreetingRefusal(refusal.code, f"the peer refuses: {refusal.text}"), by_peer=True)
         elif frame.type == FrameType.HELLO:
             self._on_hello(stream, frame)
         else:
@@ -195,13 +204,13 @@ class Lane:
 
     def _on_hello(self, stream: Stream, frame: Frame) -> None:
         try:
-            hello = decode_hello(frame.head)
+            hello = decode_hello(frame.head, frame.payload)
             refusal = self._link.check_hello(hello, self.kind)
         except UnknownVersion as error:
-            refusal = str(error)
+            refusal = GreetingRefusal(RefusalCode.VERSION, str(error))
         if refusal is not None:
-            stream.send_frame(FrameType.REFUSAL, refusal.encode())
-            self._refused(stream, f"this node refuses: {refusal}")
+            stream.send_frame(FrameType.REFUSAL, *encode_refusal(refusal))
+            self._refused(stream, GreetingRefusal(refusal.code, f"this node refuses: {refusal.text}"), by_peer=False)
             return
         stream.accept(self.kind)
         self.hello = hello
@@ -219,9 +228,9 @@ class Lane:
         for group, message in held:
             self.send_message(group, message)
 
-    def _refused(self, stream: Stream, refusal: str) -> None:
-        self._link.on_refused(refusal)
-        stream.close(refusal)
+    def _refused(self, stream: Stream, refusal: GreetingRefusal, *, by_peer: bool) -> None:
+        self._link.on_refused(refusal, by_peer=by_peer)
+        stream.close(refusal.text)
 
     def _on_answer(self, frame: Frame) -> None:
         raise ProtocolError(f"a frame of type {frame.type} on a connection that is for sending only")

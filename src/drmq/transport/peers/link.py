@@ -26,7 +26,15 @@ from drmq.transport.peers.errors import PeerUnavailable
 from drmq.transport.peers.frames import FrameType
 from drmq.transport.peers.interface import PeerStatus
 from drmq.transport.peers.lane import Lane, RequestLane
-from drmq.transport.peers.messages import ConnectionKind, Hello, LeaderNotice, PeerMessage, kind_of
+from drmq.transport.peers.messages import (
+    ConnectionKind,
+    GreetingRefusal,
+    Hello,
+    LeaderNotice,
+    PeerMessage,
+    RefusalCode,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from drmq.transport.peers.network import PeerNetwork
@@ -56,7 +64,8 @@ class Link:
         self._waiting: set[asyncio.Future[None]] = set()
         """Requests that wait for a connection."""
         self._hello: Hello | None = None
-        self._refusal: str | None = None
+        self._refusal: GreetingRefusal | None = None
+        self._is_refused_by_peer = False
         self._failure_said: str | None = None
         self._heard_at = 0.0
         self._heard_ms: int | None = None
@@ -80,11 +89,17 @@ class Link:
             is_up=self.is_up,
             buffered_bytes=sum(lane.buffered_bytes for lane in self._lanes.values()),
             dropped_messages=sum(lane.dropped_messages for lane in self._lanes.values()),
-            refusal=self._refusal,
+            refusal=None if self._refusal is None else self._refusal.text,
             failure=self._heartbeats.ended,
             hello=self._hello,
             last_heard_ms=self._heard_ms,
+            refusal_code=self._refusal.code if self._refusal is not None and self._is_refused_by_peer else None,
         )
+
+    @property
+    def hello(self) -> Hello | None:
+        """How the peer introduced itself last."""
+        return self._hello
 
     # ---- life -----------------------------------------------------------------------------------
 
@@ -173,10 +188,11 @@ class Link:
     def own_hello(self, kind: ConnectionKind) -> Hello:
         return Hello.of(self._network.identity, kind, self.node_id)
 
-    def check_hello(self, hello: Hello, kind: ConnectionKind) -> str | None:
+    def check_hello(self, hello: Hello, kind: ConnectionKind) -> GreetingRefusal | None:
         """Why the answer to our greeting is not acceptable, or None."""
         if hello.kind is not kind:
-            return f"it answers for {hello.kind.name}, and {kind.name} was asked for"
+            text = f"it answers for {hello.kind.name}, and {kind.name} was asked for"
+            return GreetingRefusal(RefusalCode.WRONG_NODE, text)
         return self._network.check_hello(hello, self.node_id)
 
     def may_dial(self, lane: Lane) -> bool:
@@ -206,10 +222,10 @@ class Link:
         if lane is self._heartbeats or lane is self._requests:
             self._fail_waiting(reason)
 
-    def on_refused(self, refusal: str) -> None:
+    def on_refused(self, refusal: GreetingRefusal, *, by_peer: bool) -> None:
         if refusal != self._refusal:
-            log.warning("no connection with node %d at %s: %s", self.node_id, self.address, refusal)
-        self._refusal = refusal
+            log.warning("no connection with node %d at %s: %s", self.node_id, self.address, refusal.text)
+        self._refusal, self._is_refused_by_peer = refusal, by_peer
 
     # ---- sending --------------------------------------------------------------------------------
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from drmq.model import GroupId, MemberId, NodeId, node_of
 from drmq.raft import AppendRequest, LogIndex, Message, SnapshotChunk, Term
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""The newest version of what nodes say to each other. Version 2 says more in greetings, and codes in refusals."""
+PROTOCOL_VERSION_MIN = 1
+"""The oldest version that is spoken as well, with nodes that speak nothing newer."""
 NO_LEADER = NodeId(-1)
 
 
@@ -27,6 +31,46 @@ class ConnectionKind(IntEnum):
     """Requests one way, their answers the other: the only connection that carries meaning both ways."""
 
 
+class RefusalCode(IntEnum):
+    """Why a greeting is not accepted. The numbers are sent, so they never change."""
+
+    UNKNOWN = 0
+    """A peer of protocol version 1 has said why in a sentence, and in no way that can be told apart."""
+    VERSION = 1
+    """The two have no version of the protocol in common."""
+    WRONG_NODE = 2
+    """It was meant for another node, or comes from another one than was dialled."""
+    SAME_ID = 3
+    """Both have the same node id."""
+    OTHER_CLUSTER = 4
+    TWIN = 5
+    """Another process with the same node id is heard."""
+    REPLACED = 6
+    """A node with another disk has taken its place."""
+    OLDER_COPY = 7
+    """It has an older copy of its data directory."""
+    CUT_OFF = 8
+    """A test has cut the two off from each other."""
+    FEATURES = 9
+    """It does not support a feature level that the cluster has finalized."""
+
+
+@dataclass(frozen=True, slots=True)
+class GreetingRefusal:
+    """Why one who greets is not welcome: a code for the program at the other end, a sentence for people."""
+
+    code: RefusalCode
+    text: str
+
+
+class FeatureRange(NamedTuple):
+    """The levels of a feature that a node supports, both ends included."""
+
+    name: str
+    level_min: int
+    level_max: int
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who a node is: the part of its greeting that is the same for every connection."""
@@ -42,6 +86,11 @@ class Identity:
     peer_host: str
     peer_port: int
     """Where it listens for its peers."""
+    release: str = ""
+    """Which release of DRMQ it runs, for people to read."""
+    features: tuple[FeatureRange, ...] = ()
+    protocol_version: int = PROTOCOL_VERSION
+    """The newest version that it speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +98,8 @@ class Hello:
     """The first frame of every connection, both ways: who I am, whom I mean, what this connection is for."""
 
     protocol_version: int
+    """In a greeting that is sent: the newest one that its sender speaks. In one that came: the newest one that both
+    speak."""
     cluster_id: str | None
     node_id: NodeId
     incarnation: int
@@ -58,12 +109,15 @@ class Hello:
     peer_port: int
     kind: ConnectionKind
     target: NodeId
+    release: str = ""
+    """Empty from a peer of protocol version 1, which does not say."""
+    features: tuple[FeatureRange, ...] = ()
 
     @classmethod
     def of(cls, identity: Identity, kind: ConnectionKind, target: NodeId) -> Hello:
         """The greeting of a node to `target`."""
         return cls(
-            PROTOCOL_VERSION,
+            identity.protocol_version,
             identity.cluster_id,
             identity.node_id,
             identity.incarnation,
@@ -73,6 +127,8 @@ class Hello:
             identity.peer_port,
             kind,
             target,
+            identity.release,
+            identity.features,
         )
 
 

@@ -20,9 +20,16 @@ from drmq.transport.connection import Buffer
 from drmq.transport.peers.errors import PeerUnavailable
 from drmq.transport.peers.hello import refusal_of
 from drmq.transport.peers.inbound import Inbound
-from drmq.transport.peers.interface import PeerClock, PeerHandler, PeerStatus
+from drmq.transport.peers.interface import PeerClock, PeerHandler, PeerStatus, features_of, protocol_version_of
 from drmq.transport.peers.link import Link
-from drmq.transport.peers.messages import ConnectionKind, Hello, Identity, LeaderNotice, PeerMessage
+from drmq.transport.peers.messages import (
+    ConnectionKind,
+    GreetingRefusal,
+    Hello,
+    Identity,
+    LeaderNotice,
+    PeerMessage,
+)
 from drmq.transport.peers.options import PeerOptions
 from drmq.transport.peers.stream import Stream, Streams
 
@@ -153,6 +160,16 @@ class PeerNetwork:
         link = self._links.get(node_id)
         return None if link is None else link.last_heard_ms
 
+    def protocol_version(self, node_id: NodeId) -> int:
+        return protocol_version_of(self._last_hello(node_id))
+
+    def features_of(self, node_id: NodeId) -> Mapping[str, tuple[int, int]]:
+        return features_of(self._last_hello(node_id))
+
+    def _last_hello(self, node_id: NodeId) -> Hello | None:
+        link = self._links.get(node_id)
+        return None if link is None else link.hello
+
     @property
     def peers(self) -> Mapping[NodeId, PeerStatus]:
         return {node_id: link.status for node_id, link in self._links.items()}
@@ -190,7 +207,7 @@ class PeerNetwork:
         except Exception:  # logged, and the network goes on
             log.exception("%s failed on a bug", getattr(function, "__name__", "a handler"))
 
-    def check_hello(self, hello: Hello, expected: NodeId | None = None) -> str | None:
+    def check_hello(self, hello: Hello, expected: NodeId | None = None) -> GreetingRefusal | None:
         """Why one who greets is not welcome, or None."""
         return refusal_of(hello, self.identity, expected) or self.handler.check_hello(hello)
 

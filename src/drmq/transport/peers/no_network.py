@@ -42,3 +42,9 @@ class NoNetwork:
 
     def last_heard_ms(self, node_id: NodeId) -> int | None:
         return None
+
+    def protocol_version(self, node_id: NodeId) -> int:
+        return 1
+
+    def features_of(self, node_id: NodeId) -> Mapping[str, tuple[int, int]]:
+        return {}

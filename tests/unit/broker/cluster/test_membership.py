@@ -15,11 +15,20 @@ from drmq.broker.cluster.membership import Membership, Request
 from drmq.broker.cluster.metadata import Metadata
 from drmq.broker.cluster.registrations import Registrations
 from drmq.model import ApiError, DrmqError, ErrorCode, NodeId
-from drmq.transport.peers import ConnectionKind, Hello, Identity, NoNetwork, PeerStatus, twin_text
+from drmq.transport.peers import (
+    ConnectionKind,
+    FeatureRange,
+    Hello,
+    Identity,
+    NoNetwork,
+    PeerStatus,
+    RefusalCode,
+    twin,
+)
 from support.broker_harness import NODE, Harness
 
 OTHER = NodeId(2)
-FRESH = Identity(None, OTHER, 0, 1, b"b" * 16, "host", 1)
+FRESH = Identity(None, OTHER, 0, 1, b"b" * 16, "host", 1, features=(FeatureRange("metadata.version", 1, 2),))
 
 
 def hello(identity: Identity) -> Hello:
@@ -27,7 +36,8 @@ def hello(identity: Identity) -> Hello:
 
 
 def refusal_of(harness: Harness, identity: Identity) -> str | None:
-    return harness.call(lambda: harness.broker.membership.check_hello(hello(identity)))
+    refusal = harness.call(lambda: harness.broker.membership.check_hello(hello(identity)))
+    return None if refusal is None else refusal.text
 
 
 def a_registration(directory_id: str, cluster_id: str | None = None) -> dict[str, Any]:
@@ -42,6 +52,7 @@ def a_registration(directory_id: str, cluster_id: str | None = None) -> dict[str
         "roles": ["broker"],
         "starts": 1,
         "boot_id": FRESH.boot_id.hex(),
+        "features": {"metadata.version": [1, 2]},
     }
 
 
@@ -145,36 +156,37 @@ class Hearing(NoNetwork):
 def test_an_id_is_taken_while_the_process_that_has_it_is_heard(harness: Harness) -> None:
     """Who takes the place of one that has ended is let in as soon as that is noticed."""
     network = harness.broker.membership.network = Hearing()
-    twin = replace(FRESH, boot_id=b"c" * 16)
+    other = replace(FRESH, boot_id=b"c" * 16)
     network.heard[OTHER] = hello(FRESH)
     assert refusal_of(harness, FRESH) is None
-    refusal = refusal_of(harness, twin)
+    refusal = refusal_of(harness, other)
     assert refusal is not None
     assert "node 2 runs already" in refusal
     assert "host:1" in refusal
     with pytest.raises(ApiError, match="node 2 runs already"):
         harness.run(
-            harness.broker.registrations.register(OTHER, a_registration("aa" * 16) | {"boot_id": twin.boot_id.hex()})
+            harness.broker.registrations.register(OTHER, a_registration("aa" * 16) | {"boot_id": other.boot_id.hex()})
         )
     assert OTHER not in harness.broker.catalog.brokers
     del network.heard[OTHER]
-    assert refusal_of(harness, twin) is None
+    assert refusal_of(harness, other) is None
 
 
 class Refusing(NoNetwork):
     """Peers that refuse this node."""
 
-    def __init__(self, *refusals: str | None) -> None:
+    def __init__(self, *refusals: Refusal | None) -> None:
         self.peers = {
-            NodeId(number): PeerStatus("host", number, False, 0, 0, refusal, None, None, None)
-            for number, refusal in enumerate(refusals, 2)
+            NodeId(number): PeerStatus("host", number, False, 0, 0, text, None, None, None, code)
+            for number, (code, text) in enumerate((refusal or (None, None) for refusal in refusals), 2)
         }
 
 
-OTHER_CLUSTER = "the peer refuses: node 1 belongs to cluster A, and node 2 to B; " + (
-    "a node changes its cluster only with an empty data directory"
-)
-TWIN = "the peer refuses: " + twin_text(hello(FRESH))
+Refusal = tuple[RefusalCode | None, str]
+OTHER_CLUSTER: Refusal = (RefusalCode.OTHER_CLUSTER, "the peer refuses: node 1 belongs to cluster A, and node 2 to B")
+TWIN: Refusal = (RefusalCode.TWIN, "the peer refuses: " + twin(hello(FRESH)).text)
+FEATURES: Refusal = (RefusalCode.FEATURES, "the peer refuses: node 1 cannot take part")
+OWN_REFUSAL: Refusal = (None, "this node refuses: " + twin(hello(FRESH)).text)
 
 
 async def never() -> dict[str, Any]:
@@ -185,12 +197,14 @@ async def never() -> dict[str, Any]:
     ("refusals", "is_final"),
     [
         ([TWIN, None], True),
+        ([FEATURES, None], True),
         ([OTHER_CLUSTER, OTHER_CLUSTER], True),
         ([OTHER_CLUSTER, None], False),
-        (["the peer refuses: it speaks version 7"] * 2, False),
+        ([OWN_REFUSAL, OWN_REFUSAL], False),
+        ([(RefusalCode.VERSION, "the peer refuses: it speaks version 7")] * 2, False),
     ],
 )
-def test_a_refusal_that_stands_ends_the_node(harness: Harness, refusals: list[str | None], is_final: bool) -> None:
+def test_a_refusal_that_stands_ends_the_node(harness: Harness, refusals: list[Refusal | None], is_final: bool) -> None:
     """Not at once: the end of the process whose place a node takes may not be noticed yet."""
     member = a_fresh_member(harness, peers=2)
     member.network = Refusing(*refusals)
@@ -201,7 +215,7 @@ def test_a_refusal_that_stands_ends_the_node(harness: Harness, refusals: list[st
     harness.run(asyncio.sleep(0.3))
     assert joining.done() is is_final
     if is_final:
-        with pytest.raises(DrmqError, match=r"runs already|belongs to cluster"):
+        with pytest.raises(DrmqError, match=r"runs already|belongs to cluster|cannot take part"):
             joining.result()
     joining.cancel()
 

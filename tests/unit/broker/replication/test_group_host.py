@@ -407,6 +407,24 @@ def test_what_no_replica_sends_is_counted_and_does_no_harm(room: Room, caplog: p
     assert room.produce(room.leader) == [ErrorCode.NONE]
 
 
+@pytest.mark.parametrize("payload", [b"\2", b"\2" + bytes(200)], ids=["short", "longer than a batch's header"])
+def test_an_entry_of_a_later_release_ends_its_replica_in_order(
+    room: Room, payload: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is blamed: the connection goes on, for other groups have messages there, and the copy is not damaged."""
+    room.make_group()
+    later = Entry(LogIndex(5), LogIndex(5), Term(1), EntryKind.PAYLOAD, payload, len(payload))
+    message = AppendRequest(NodeId(4), NodeId(1), Term(99), LogIndex(4), Term(1), (later,), LogIndex(0))
+    host = room.place(1).host
+    room.call(lambda: host.on_group_message(NodeId(4), GroupId(TOPIC.topic_id, 0), message))
+    assert host.protocol_errors == 0
+    partition = host.get(GroupId(TOPIC.topic_id, 0))
+    assert partition is not None
+    assert partition.replica.node is None
+    assert "has type 2, which this release does not know; start the release that wrote it" in str(partition.failure)
+    assert caplog.text.count("its replica stops") == 1
+
+
 # ---- news of leaders -------------------------------------------------------------------------------
 
 

@@ -55,7 +55,8 @@ class Room:
     def speak_version(self, version: int) -> None:
         """All nodes take each other for nodes of this version."""
         for node_id in NODES:
-            self.broker(node_id).network.protocol_version = lambda other: version  # type: ignore[attr-defined]
+            network = self.broker(node_id).network
+            network.protocol_version = lambda node_id: version  # type: ignore[method-assign]
 
     def use(self, gate: Gate) -> None:
         for node_id in NODES:

@@ -14,12 +14,14 @@ from drmq.raft import AppendRequest, Entry, EntryKind, Heartbeat, LogIndex, Term
 from drmq.transport.connection import Buffer
 from drmq.transport.peers import (
     ConnectionKind,
+    GreetingRefusal,
     Hello,
     Identity,
     LeaderNotice,
     PeerMessage,
     PeerNetwork,
     PeerOptions,
+    RefusalCode,
 )
 from drmq.transport.peers.frames import Frame, FrameType, encode_frame, parse_frame
 from drmq.transport.peers.hello import decode_hello, encode_hello
@@ -52,6 +54,7 @@ class Recorder:
         self.messages: list[tuple[NodeId, GroupId, PeerMessage]] = []
         self.notices: list[LeaderNotice] = []
         self.refusal: str | None = None
+        """What it tells those who greet, as if they had been removed."""
         self.greeted: list[Hello] = []
         self.serve: Served = self._echo
         self.on_message: Callable[[PeerMessage], None] = lambda message: None
@@ -73,9 +76,9 @@ class Recorder:
     def on_notices(self, peer: NodeId, notices: Sequence[LeaderNotice]) -> None:
         self.notices += notices
 
-    def check_hello(self, hello: Hello) -> str | None:
+    def check_hello(self, hello: Hello) -> GreetingRefusal | None:
         self.greeted.append(hello)
-        return self.refusal
+        return None if self.refusal is None else GreetingRefusal(RefusalCode.REPLACED, self.refusal)
 
     async def on_request(self, peer: NodeId, kind: int, payload: memoryview) -> Sequence[Buffer]:
         return await self.serve(peer, kind, bytes(payload))

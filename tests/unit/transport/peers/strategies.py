@@ -28,7 +28,7 @@ from drmq.raft import (
     VoteRequest,
     VoteResponse,
 )
-from drmq.transport.peers import ConnectionKind, Hello, LeaderNotice, PeerMessage, Sleep, Wake
+from drmq.transport.peers import ConnectionKind, FeatureRange, Hello, LeaderNotice, PeerMessage, Sleep, Wake
 
 numbers = st.integers(0, 2**63 - 1)
 members = numbers.map(lambda number: MemberId(NodeId(number)))
@@ -98,9 +98,12 @@ notices = st.builds(
     numbers,
     st.lists(nodes, max_size=20).map(tuple),
 )
+names = st.text(alphabet="abc.019-", max_size=20)
+levels = st.integers(-(2**15), 2**15 - 1)
+
 hellos = st.builds(
     Hello,
-    protocol_version=st.just(1),
+    protocol_version=st.just(2),
     cluster_id=st.none() | st.text(max_size=40),
     node_id=nodes,
     incarnation=st.integers(0, 2**31 - 1),
@@ -110,4 +113,6 @@ hellos = st.builds(
     peer_port=st.integers(0, 65_535),
     kind=st.sampled_from(ConnectionKind),
     target=nodes,
+    release=names,
+    features=st.lists(st.builds(FeatureRange, names, levels, levels), max_size=4).map(tuple),
 )

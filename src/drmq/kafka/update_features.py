@@ -1,0 +1,52 @@
+"""UpdateFeatures (57): finalize levels of features, once every node supports them.
+
+All updates of a request are carried out or none is, whatever its version. A level that the feature has already is a
+success: there is nothing to do. There is no way back, so every kind of downgrade is refused. With `validate_only` the
+answer says what would happen, and nothing does. The request's timeout is not used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from drmq.broker.cluster.features import Update
+from drmq.kafka.context import Context
+from drmq.model import ApiError, ErrorCode
+from drmq.wire.messages.update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpdateFeaturesResponseResult,
+)
+
+_UPGRADE = 1
+_UPGRADE_TYPES = (1, 2, 3)
+
+
+async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    try:
+        # Where the controller is of an older release, it was asked and has not understood.
+        context.broker.features.check_controller()
+        updates = _updates(request)
+        await context.broker.features.update(updates, dry_run=request.validate_only)
+    except ApiError as error:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    if context.version > 1:
+        return UpdateFeaturesResponse()
+    return UpdateFeaturesResponse(results=[UpdateFeaturesResponseResult(update.feature) for update in updates])
+
+
+def _updates(request: UpdateFeaturesRequest) -> list[Update]:
+    asked = request.feature_updates
+    if not asked:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the request names no feature")
+    named = Counter(update.feature for update in asked)
+    twice = [name for name, count in named.items() if count > 1]
+    if twice:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{twice[0]} is in the request {named[twice[0]]} times")
+    unknown = [update.upgrade_type for update in asked if update.upgrade_type not in _UPGRADE_TYPES]
+    if unknown:
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{unknown[0]} is no type of upgrade: there are 1, 2 and 3")
+    return [
+        Update(update.feature, update.max_version_level, update.allow_downgrade or update.upgrade_type != _UPGRADE)
+        for update in asked
+    ]
