@@ -183,7 +183,7 @@ BUGS = [
             wrong="state.send(response)",
         ),
         seeds=60,
-        first=59,
+        first=2,
     ),
     SeededBug(
         PlantedBug(
@@ -527,7 +527,7 @@ BUGS = [
             wrong="self._on_durable(records, answers, callbacks, token, ErrorCode.NONE)",
         ),
         seeds=50,
-        first=40,
+        first=6,
     ),
 ]
 
