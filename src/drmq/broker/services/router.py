@@ -33,7 +33,7 @@ from drmq.broker.services.reads import ReadResult, Reads, WantedPartition
 from drmq.catalog import Topic
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId, Offset, TopicId
 from drmq.records import HEADER_SIZE, read_header
-from drmq.transport.peers import NO_LEADER
+from drmq.transport.peers import NO_LEADER, PeerOptions
 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
@@ -60,6 +60,9 @@ RETRIED: Final = frozenset(
     }
 )
 """Refusals of the moment. What was refused with one of these was not done."""
+
+_READ_BYTES_MAX: Final = PeerOptions().request_frame_bytes_max // 2
+"""How much is read from another node at a time: what a frame between nodes takes, with room for a large batch."""
 
 _APPEND = Struct(">16sii")
 _APPENDED = Struct(">hq")
@@ -158,7 +161,7 @@ class Router:
             leader = self._leader_of(place)
             if leader == self._broker.node_id:
                 return await self._read(caller, place, offset, max_bytes)
-            body = _READ.pack(*place.group, offset, max_bytes)
+            body = _READ.pack(*place.group, offset, min(max_bytes, _READ_BYTES_MAX))
             answer = memoryview(await self._ask(leader, Request.READ, caller, body, left_s))
             high_watermark, start_offset = _RESULT.unpack_from(answer)
             return ReadResult(ErrorCode.NONE, high_watermark, start_offset, answer[_RESULT.size :])

@@ -20,6 +20,7 @@ from drmq.model import ApiError, ErrorCode, GroupId, NodeId, Offset
 from drmq.model.names import CONSUMER_OFFSETS
 from drmq.records import read_header
 from drmq.testing import Cluster, cluster
+from drmq.transport.peers import PeerOptions
 from drmq.wire import ApiKey, read_response, write_request
 from drmq.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
 from drmq.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -232,6 +233,9 @@ def test_what_is_not_there_is_refused_at_once(room: Room) -> None:
     with pytest.raises(ApiError) as caught:
         room.run(2, room.router(2).read(ALICE, topic, 0, Offset(99), 1000))
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    with pytest.raises(ApiError) as caught:
+        room.run(2, room.router(2).append(ALICE, topic, 0, bytes(PeerOptions().request_frame_bytes_max)))
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     with pytest.raises(ApiError) as caught:
         room.run(2, room.router(2).append(ALICE, topic, 0, b"no batch at all"))
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
