@@ -14,7 +14,7 @@ OTHER_TESTS := $(addprefix tests/unit/,records wire raft catalog groups columnar
   $(addprefix tests/unit/storage/,test_segment_log.py test_log_contract.py test_ledger.py test_snapshots.py) \
   tests/scripts tests/e2e/test_embedded.py $(addprefix tests/e2e/test_up_down.py::,test_up_serves_and_down_stops \
   test_up_after_a_crash_goes_on_with_the_same_data_and_port) \
-  --ignore tests/unit/raft/test_mutants.py --ignore tests/unit/raft/test_random_cluster.py
+  --ignore tests/unit/raft/test_planted_bugs.py --ignore tests/unit/raft/test_random_cluster.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run test check unit conformance e2e spark-test other-pythons soak chaos simulate bench spark-bench fuzz lint \
