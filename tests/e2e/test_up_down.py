@@ -87,7 +87,9 @@ def test_up_after_a_crash_goes_on_with_the_same_data_and_port(directory: Path) -
     assert f"drmq topic ls -b {second['kafka']}" in done.stdout
     assert "topic create" not in done.stdout
     said = [
-        line for line in (directory / "node-1" / "server.log").read_text().splitlines() if "stopped in order" in line
+        line
+        for line in (directory / "node-1" / "server.log").read_text().splitlines()
+        if "shutdown was not clean" in line
     ]
     assert len(said) == 1
     assert re.search(r": [1-9]\d* of \d+ logs were not closed cleanly, [1-9]\d* bytes checked, 0 cut", said[0])
