@@ -24,6 +24,7 @@ from drmq.client.connection import Connection, Deadline
 from drmq.model import ErrorCode
 from drmq.model import TopicPartition as Place
 from drmq.model.address import parse_bootstrap
+from drmq.server.processes import EXIT_REMOVED
 from drmq.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsRequestConfig, AlterConfigsRequestResource
 from drmq.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from drmq.wire.messages.create_topics import (
@@ -425,7 +426,7 @@ def test_a_node_joins_and_the_controller_leaves_under_load(tmp_path: Path) -> No
 
         # With its old disk it is told why not; with an empty one it is welcome.
         cluster[leaving].start()
-        assert eventually(lambda: cluster[leaving].exit_status(), lambda status: status is not None) == 1
+        assert eventually(lambda: cluster[leaving].exit_status(), lambda status: status is not None) == EXIT_REMOVED
         assert "must start with an empty data directory" in cluster[leaving].log_text()
         cluster[leaving].wipe()
         cluster[leaving].start().wait_ready()
