@@ -126,7 +126,7 @@ BUGS = [
         PlantedBug(
             "a group that has committed nothing, says every node but its coordinator",
             symbol="Pipeline._fetch_offsets",
-            right="return Relayed(await router.ask_coordinator(exchange.caller, group_ids[0], exchange.frame))",
+            right="return Relayed(await router.ask_coordinator(exchange.caller, topic, index, exchange.frame))",
             wrong="""
                 return (
                     type(response)(
@@ -139,7 +139,7 @@ BUGS = [
                         ]
                     )
                     if exchange.header.api_version < 8
-                    else Relayed(await router.ask_coordinator(exchange.caller, group_ids[0], exchange.frame))
+                    else Relayed(await router.ask_coordinator(exchange.caller, topic, index, exchange.frame))
                 )
             """,
         ),

@@ -1,8 +1,8 @@
-"""The Kafka protocol's door: one module per API, each with a `handle`.
+"""The Kafka door: the Kafka protocol, with one module per API, each with a function `handle`.
 
-`server` takes frames from connections and finds the handler; a handler asks the broker and says the
-answer in the protocol's words. Errors of the layers below become Kafka's codes here, and nowhere
-else. `produce` and `fetch` are the hot path and have a form of their own.
+`server` receives frames from connections and `pipeline` finds the handler. A handler calls the broker and encodes the
+result. Errors of the layers below are translated to Kafka's error codes here and nowhere else. `produce` and `fetch`
+are the hot path: they read their frames and write their answers with their own code.
 """
 
 from drmq.kafka.server import KafkaServer

@@ -1,8 +1,8 @@
-"""AddRaftVoter (80): let a node that follows the metadata vote about it (KIP-853).
+"""AddRaftVoter (80): make a node a voter of the metadata log (KIP-853).
 
-The node must be part of the cluster already, and in the life of its data directory that the request names; zeros
-leave that open. Its listeners are known from its registration, so those in the request are not used. It gets its vote
-once it has caught up, which the request waits for.
+The node must already be part of the cluster. If the request names a data directory, it must be the node's current one;
+an id of zeros matches any. The listeners in the request are ignored, because the node's registration has them. The node
+becomes a voter once it has caught up, and the request waits for that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drmq.model import ApiError, NodeId
 from drmq.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 _WAIT_MS, _WAIT_MS_MAX = 10_000, 25_000
-"""The longest wait is shorter than that of a node which has passed the request on."""
+"""The maximum is shorter than the time that a node waits for the answer to a request that it has forwarded."""
 
 
 async def handle(context: Context, request: AddRaftVoterRequest) -> AddRaftVoterResponse:

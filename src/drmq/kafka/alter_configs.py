@@ -1,6 +1,6 @@
-"""AlterConfigs (33): replace all settings of a topic; what the request leaves out goes back to its default.
+"""AlterConfigs (33): replace all settings of a topic; settings that the request leaves out return to their defaults.
 
-Superseded by IncrementalAlterConfigs, and still what older clients send.
+Superseded by IncrementalAlterConfigs, but older clients still send it.
 """
 
 from __future__ import annotations

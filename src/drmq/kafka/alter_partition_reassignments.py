@@ -1,9 +1,9 @@
-"""AlterPartitionReassignments (45): move partitions to other nodes, or with null stop a move (KIP-455).
+"""AlterPartitionReassignments (45): move partitions to other nodes, or cancel a move with null (KIP-455).
 
-The answer comes when the moves are decided. They are carried out one partition at a time, each as a change of the
-partition's replica group: the new replicas get the log, then the members change, then the old replicas go.
-ListPartitionReassignments shows what is left. Each partition succeeds or fails by itself; one that the request names
-twice is refused, since the two may differ. The request's timeout is not used.
+The answer is sent when the moves are decided. They are carried out one partition at a time, each as a membership change
+of the partition's replica group: the new replicas receive the log, then the membership changes, then the old replicas
+are removed. ListPartitionReassignments shows the moves that are left. Each partition succeeds or fails on its own. A
+partition that the request names twice is refused, since the two entries may differ. The request's timeout is ignored.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ async def _alter(
     *,
     may_change_factor: bool,
 ) -> ApiError | None:
-    """Change one partition, and put a refusal into its `result`; an error that concerns the whole request is returned.
+    """Change one partition. A refusal is stored in `result`; an error that concerns the whole request is returned.
 
-    A failure to store the decision is such an error: nothing is known then about any partition of the request.
+    A failure to store the decision concerns the whole request: the outcome of all its partitions is unknown.
     """
     refusals: list[ApiError] = []
 
@@ -92,7 +92,7 @@ def _decide(
     catalog: Catalog, place: TopicPartition, count: int, replicas: list[int] | None, *, may_change_factor: bool
 ) -> list[Fact]:
     if count > 1:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{place} is in the request {count} times")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{place} is in the request {count} times; name it once")
     topic = catalog.topic(place.topic)
     if replicas is None:
         return catalog.cancel_reassignment(topic, place.partition)
@@ -101,6 +101,7 @@ def _decide(
     if len(replicas) != present and not may_change_factor:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{place} has {present} replicas and would have {len(replicas)}, which the request does not allow",
+            f"{place} has {present} replicas and would have {len(replicas)}, but the request does not allow a change "
+            "of the replication factor; name as many nodes, or set allow_replication_factor_change",
         )
     return facts

@@ -1,9 +1,10 @@
-"""ApiVersions (18): what this broker speaks. The first thing that every client asks.
+"""ApiVersions (18): the APIs and versions that this broker supports. It is every client's first request.
 
-A version above ours gets a v0 body with UNSUPPORTED_VERSION and the one row that the client needs to
-ask again (KIP-511). From v5 a client may say whom it believes to be talking to (KIP-1242); a wrong
-belief is answered with REBOOTSTRAP_REQUIRED, so that it looks for its cluster anew. From v3 the answer also tells
-which levels of features this node supports, and which the cluster has finalized (KIP-584).
+A request in a version newer than ours gets a v0 body with UNSUPPORTED_VERSION and the row of ApiVersions itself, which
+the client needs to send the request again (KIP-511). From v5 a client may state the cluster and node that it expects to
+be connected to (KIP-1242). If they are wrong, it gets REBOOTSTRAP_REQUIRED and starts again from its bootstrap servers.
+From v3 the answer also has the feature levels that this node supports, and those that the cluster has finalized
+(KIP-584).
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from drmq.wire.messages.api_versions import (
     ApiVersionsResponseSupportedFeature,
 )
 
-FROM_THE_FUTURE = -1
-"""The version under which the dispatcher passes a request that is newer than ours."""
+NEWER_VERSION = -1
+"""The version that the pipeline passes for a request whose version is newer than ours."""
 
 
 def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    if context.version == FROM_THE_FUTURE:
+    if context.version == NEWER_VERSION:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(ApiKey.API_VERSIONS)])
     if context.version >= 3:
         if not _is_printable(request.client_software_name) or not _is_printable(request.client_software_version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=_rows())
         assert context.connection is not None
         context.connection.software = f"{request.client_software_name} {request.client_software_version}"
-    if _is_lost(context, request):
+    if _expects_another_broker(context, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=_rows())
     features = context.broker.features
     return ApiVersionsResponse(
@@ -56,12 +57,12 @@ def _row(key: int) -> ApiVersionsResponseApi:
 
 
 def _is_printable(name: str) -> bool:
-    """The protocol's rule: letters, digits, dots and dashes, beginning and ending with a letter or digit."""
+    """Check the protocol's rule: letters, digits, dots and dashes, with a letter or digit at both ends."""
     plain = name.replace("-", "").replace(".", "")
     return plain.isascii() and plain.isalnum() and name[0].isalnum() and name[-1].isalnum()
 
 
-def _is_lost(context: Context, request: ApiVersionsRequest) -> bool:
+def _expects_another_broker(context: Context, request: ApiVersionsRequest) -> bool:
     if context.version < 5:
         return False
     wrong_cluster = request.cluster_id is not None and request.cluster_id != context.broker.cluster_id

@@ -1,4 +1,4 @@
-"""Doing the parts of one request side by side, so that they share their waits for the disk."""
+"""Runs the parts of one request concurrently, so that they share their waits for the disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 R = TypeVar("R")
 
 _AT_ONCE_MAX = 256
-"""Parts under way at a time: one request can name a hundred thousand."""
+"""Parts that run at the same time. Without a limit, a request with 100,000 entries would start as many tasks."""
 
 
 async def concurrently(parts: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
-    """The results of all parts, in order. None of them outlives the call; hand them in as they are made."""
+    """Run all parts and return their results in order. All parts have ended when this returns.
+
+    `parts` should be a generator, so that coroutines are created only when their turn comes.
+    """
     results: list[R] = []
     rest = iter(parts)
     while some := list(islice(rest, _AT_ONCE_MAX)):

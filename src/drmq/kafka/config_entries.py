@@ -1,10 +1,9 @@
-"""Settings as Kafka's tools want to see them: value, where it comes from, and what it would fall back to.
+"""Settings as Kafka's tools display them: the value, where it comes from, and the values it would fall back to.
 
-A topic's setting has up to three layers: what was set on the topic, what the node's configuration
-says for all topics, and DRMQ's own default. Each layer that says something is a *synonym*, the
-strongest first, and the first one counts. A broker's settings are listed under the names that Kafka
-has for them, as far as it has any, so that tools which look one up by name find it; they cannot be
-changed while the node runs.
+A topic's setting has up to three layers: the value set on the topic, the value in the node's configuration for all
+topics, and DRMQ's default. Each layer that has a value is a *synonym*. Synonyms are listed by precedence, and the first
+one is in effect. A broker's settings are listed under Kafka's names for them, where Kafka has one, so that tools which
+look up a setting by name find it. They cannot be changed while the node runs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One layer of a setting; on the broker's layers its name may be another one."""
+    """One layer of a setting. In the broker's layers the setting may have a different name."""
 
     name: str
     value: str
@@ -45,7 +44,7 @@ class ConfigEntry:
     doc: str
     read_only: bool
     synonyms: tuple[Synonym, ...]
-    """Every layer that has a value, the strongest first; never empty."""
+    """Every layer that has a value, highest precedence first; never empty."""
 
     @property
     def value(self) -> str:
@@ -60,7 +59,7 @@ class ConfigEntry:
 
 
 def topic_entries(broker: Broker, topic: Topic) -> list[ConfigEntry]:
-    """All settings of a topic, in the order of their names."""
+    """All settings of a topic, sorted by name."""
     configured, built_in = default_texts(broker.topics.defaults), default_texts(TopicDefaults())
     entries = []
     for name, definition in sorted(DEFINITIONS.items()):
@@ -85,8 +84,8 @@ def _layers(name: str, configured: str, built_in: str) -> tuple[Synonym, ...]:
 # ---- brokers ----------------------------------------------------------------------------------------
 
 
-class _Named(NamedTuple):
-    """Kafka's name for an option, and how many of the option's units make one of Kafka's."""
+class _KafkaName(NamedTuple):
+    """Kafka's name for an option, its type, and how many of the option's units make one of Kafka's units."""
 
     name: str
     type: ConfigType = ConfigType.INT
@@ -94,28 +93,28 @@ class _Named(NamedTuple):
 
 
 _OPTION_NAMES = {
-    "auto_create_topics": _Named("auto.create.topics.enable", ConfigType.BOOLEAN),
-    "num_partitions": _Named("num.partitions"),
-    "retention_check_interval_ms": _Named("log.retention.check.interval.ms", ConfigType.LONG),
-    "offsets_retention_ms": _Named("offsets.retention.minutes", divisor=60_000),
-    "group_initial_rebalance_delay_ms": _Named("group.initial.rebalance.delay.ms"),
-    "group_session_timeout_min_ms": _Named("group.min.session.timeout.ms"),
-    "group_session_timeout_max_ms": _Named("group.max.session.timeout.ms"),
-    "group_size_max": _Named("group.max.size"),
-    "offset_metadata_bytes_max": _Named("offset.metadata.max.bytes"),
-    "offsets_topic_partitions": _Named("offsets.topic.num.partitions"),
-    "fetch_bytes_max": _Named("fetch.max.bytes"),
-    "fetch_sessions_max": _Named("max.incremental.fetch.session.cache.slots"),
-    "producer_expiry_ms": _Named("producer.id.expiration.ms"),
-    "request_bytes_max": _Named("socket.request.max.bytes"),
-    "connections_max": _Named("max.connections"),
-    "idle_timeout_ms": _Named("connections.max.idle.ms", ConfigType.LONG),
+    "auto_create_topics": _KafkaName("auto.create.topics.enable", ConfigType.BOOLEAN),
+    "num_partitions": _KafkaName("num.partitions"),
+    "retention_check_interval_ms": _KafkaName("log.retention.check.interval.ms", ConfigType.LONG),
+    "offsets_retention_ms": _KafkaName("offsets.retention.minutes", divisor=60_000),
+    "group_initial_rebalance_delay_ms": _KafkaName("group.initial.rebalance.delay.ms"),
+    "group_session_timeout_min_ms": _KafkaName("group.min.session.timeout.ms"),
+    "group_session_timeout_max_ms": _KafkaName("group.max.session.timeout.ms"),
+    "group_size_max": _KafkaName("group.max.size"),
+    "offset_metadata_bytes_max": _KafkaName("offset.metadata.max.bytes"),
+    "offsets_topic_partitions": _KafkaName("offsets.topic.num.partitions"),
+    "fetch_bytes_max": _KafkaName("fetch.max.bytes"),
+    "fetch_sessions_max": _KafkaName("max.incremental.fetch.session.cache.slots"),
+    "producer_expiry_ms": _KafkaName("producer.id.expiration.ms"),
+    "request_bytes_max": _KafkaName("socket.request.max.bytes"),
+    "connections_max": _KafkaName("max.connections"),
+    "idle_timeout_ms": _KafkaName("connections.max.idle.ms", ConfigType.LONG),
 }
-"""Options of `BrokerOptions` and `ListenerOptions` that Kafka has a name for, besides the topics' defaults."""
+"""Options of `BrokerOptions` and `ListenerOptions` for which Kafka has a name. The topic defaults are not included."""
 
 
 def broker_entries(broker: Broker, limits: ListenerOptions) -> list[ConfigEntry]:
-    """The settings of this node, in the order of their names."""
+    """The settings of this node, sorted by name."""
     configured, built_in = default_texts(broker.topics.defaults), default_texts(TopicDefaults())
     entries = [
         ConfigEntry(
@@ -149,14 +148,20 @@ def _option_entries(
 
 
 def _facts(broker: Broker) -> Iterator[ConfigEntry]:
-    """What is not an option but is asked for as if it were."""
+    """Properties of the node that are not options in DRMQ, but are settings in Kafka."""
     host, port = broker.advertised
     static, default = ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
     factor = broker.metadata.committed_catalog.default_replication_factor
     offsets = broker.metadata.committed_catalog.topics.get(CONSUMER_OFFSETS)
     offsets_factor = factor if offsets is None else len(offsets.partitions[0].planned)
     for name, config_type, value, source, doc in (
-        ("advertised.listeners", ConfigType.STRING, f"PLAINTEXT://{host}:{port}", static, "Where clients connect."),
+        (
+            "advertised.listeners",
+            ConfigType.STRING,
+            f"PLAINTEXT://{host}:{port}",
+            static,
+            "The address that clients connect to.",
+        ),
         ("broker.id", ConfigType.INT, str(broker.node_id), static, "This node's id."),
         ("node.id", ConfigType.INT, str(broker.node_id), static, "This node's id."),
         ("drmq.release", ConfigType.STRING, release(), static, "The release of DRMQ that this node runs."),
@@ -166,14 +171,14 @@ def _facts(broker: Broker) -> Iterator[ConfigEntry]:
             ConfigType.INT,
             str(factor),
             default,
-            "Replicas of a new topic that asks for none in particular: three, or as many as there are brokers up.",
+            "Replicas of a new topic if its creator gives no number: three, or the number of live brokers if fewer.",
         ),
         (
             "offsets.topic.replication.factor",
             ConfigType.INT,
             str(offsets_factor),
             default,
-            "Replicas of `__consumer_offsets`, as it is or as it would be made now.",
+            "Replicas of `__consumer_offsets`: the current number, or the number it would be created with now.",
         ),
         ("delete.topic.enable", ConfigType.BOOLEAN, "true", default, "Topics can be deleted."),
     ):

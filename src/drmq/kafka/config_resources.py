@@ -1,7 +1,7 @@
-"""What has settings, and the rules that AlterConfigs and IncrementalAlterConfigs share.
+"""The resources that have settings, and the rules that AlterConfigs and IncrementalAlterConfigs share.
 
-Only topics can be changed while a node runs. A resource that a request names twice is refused as a
-whole, and so is one with a setting named twice: which of the two was meant cannot be known.
+Only the settings of topics can be changed while a node runs. A resource that a request names twice is refused as a
+whole, and so is a resource with a setting named twice, because it is not clear which of the two is meant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ResourceType(IntEnum):
 
 
 class Resource(Protocol):
-    """What the resources of all config requests have in common."""
+    """The fields that the resources of all config requests have in common."""
 
     resource_type: int
     resource_name: str
@@ -35,7 +35,7 @@ R = TypeVar("R", bound=Resource)
 
 
 class Altered(NamedTuple):
-    """What became of one resource."""
+    """The result for one resource."""
 
     resource_type: int
     resource_name: str
@@ -44,7 +44,7 @@ class Altered(NamedTuple):
 
 
 async def alter_topics(resources: Sequence[R], change: Callable[[R], Awaitable[None]]) -> list[Altered]:
-    """Carry out `change` on each resource that is a topic; the others, and whatever it refuses, become errors."""
+    """Apply `change` to each resource that is a topic. Other resources, and `ApiError`s of `change`, become errors."""
     results = []
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     for resource in resources:
@@ -54,7 +54,10 @@ async def alter_topics(resources: Sequence[R], change: Callable[[R], Awaitable[N
             continue
         try:
             if count > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name!r} is in the request {count} times")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{resource.resource_name!r} is in the request {count} times; name it once",
+                )
             _check_type(resource)
             await change(resource)
         except ApiError as error:
@@ -68,7 +71,7 @@ def check_distinct(names: Iterable[str], what: str) -> None:
     """Raise `ApiError` (INVALID_REQUEST) if a name occurs twice."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} given more than once: {', '.join(repeated)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} given more than once: {', '.join(repeated)}; give each once")
 
 
 def _check_type(resource: Resource) -> None:
@@ -77,15 +80,15 @@ def _check_type(resource: Resource) -> None:
     if resource.resource_type == ResourceType.BROKER:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            "a broker's settings cannot be changed while it runs; set it in the node's configuration",
+            "a broker's settings cannot be changed while it runs; change them in the node's configuration and restart",
         )
     raise no_settings(resource)
 
 
 def no_settings(resource: Resource) -> ApiError:
-    """Why this resource can be neither described nor changed."""
+    """The error for a resource that can be neither described nor changed."""
     try:
         kind = ResourceType(resource.resource_type).name.lower().replace("_", " ")
     except ValueError:
-        return ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} is not known")
-    return ApiError(ErrorCode.INVALID_REQUEST, f"a {kind} has no settings here; topics and brokers have")
+        return ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} is unknown")
+    return ApiError(ErrorCode.INVALID_REQUEST, f"a {kind} has no settings in DRMQ; only topics and brokers have")

@@ -1,4 +1,4 @@
-"""What a handler knows of the request it serves, besides the request itself."""
+"""The context of a request: what a handler needs besides the request itself."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from drmq.transport import Connection
 
 
 def _forget(parked: ParkedRequest) -> None:
-    """For a request without a connection that could close."""
+    """Do nothing: a request without a connection is never cancelled by a disconnect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The broker, who asks, and in which version."""
+    """The broker, the caller, and the version of the request."""
 
     broker: Broker
     connection: Connection | None
-    """None for a request that another node has passed on."""
+    """None for a request that another node has forwarded."""
     version: int
     caller: Caller
     api: str
     """The name of the API, in capitals."""
     park: Callable[[ParkedRequest], None] = _forget
-    """Called for a group request that may wait long, so that its shard can be told if the connection closes."""
+    """Called for a group request that may wait for a long time, so that its shard is notified if the connection
+    closes."""
 
     @property
     def services(self) -> Services:
@@ -41,5 +42,5 @@ class Context:
         return f"/{self.caller.address}"
 
     def may(self, permission: Permission) -> bool:
-        """Whether the caller may see one of the things that a request without names asks for."""
+        """Whether the caller has a permission. For requests that list everything: entries without it are left out."""
         return self.services.gate.allows(self.caller, self.api, permission)

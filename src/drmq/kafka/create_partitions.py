@@ -1,7 +1,8 @@
-"""CreatePartitions (37): raise the number of partitions of topics. `count` is the new total.
+"""CreatePartitions (37): increase the number of partitions of topics. `count` is the new total.
 
-The number never falls. Records stay where they are, so a key may go to another partition from then
-on; whoever relies on keys knows why this is asked for explicitly.
+The number never decreases. Existing records stay where they are, so new records with a given key may go to a different
+partition than old ones. Consumers that rely on the order of a key's records are affected, which is why partitions are
+only added on request.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ async def _grow(
 ) -> CreatePartitionsResponseResult:
     try:
         if count > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name!r} is in the request {count} times")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"topic {wanted.name!r} is in the request {count} times; name it once"
+            )
         replicas = None
         if wanted.assignments is not None:
             replicas = [[NodeId(node_id) for node_id in each.broker_ids] for each in wanted.assignments]

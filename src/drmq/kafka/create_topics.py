@@ -1,9 +1,9 @@
 """CreateTopics (19): create topics, each with counts or with an explicit assignment of replicas.
 
--1 asks for the default number of partitions or replicas: three replicas where there are three brokers, else as
-many as there are. An explicit assignment names the nodes of each partition. A name that is twice
-in the request is refused, since the two may differ. From v5 the answer describes what was made.
-The request's timeout is not used: the answer comes when the topics are committed and have leaders.
+-1 stands for the default number of partitions or replicas. The default is three replicas, or as many as there are
+brokers if there are fewer. An explicit assignment names the nodes of each partition. A topic that the request names
+twice is refused, since the two entries may differ. From v5 the answer describes the created topic. The request's
+timeout is ignored: the answer is sent when the topics are committed and have leaders.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ async def _create(
 ) -> CreateTopicsResponseTopic:
     try:
         if count > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name!r} is in the request {count} times")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"topic {wanted.name!r} is in the request {count} times; name it once"
+            )
         check_distinct((config.name for config in wanted.configs), "settings")
         topic = await broker.topics.create(
             wanted.name,
@@ -59,12 +61,13 @@ async def _create(
 
 
 def _partition_count(broker: Broker, wanted: CreateTopicsRequestTopic) -> int:
-    """How many partitions the topic is to have. Raises `ApiError` for replicas that cannot be."""
+    """The number of partitions to create. Raises `ApiError` for an invalid assignment of replicas."""
     if not wanted.assignments:
         return broker.options.num_partitions if wanted.num_partitions == _DEFAULT else wanted.num_partitions
     if wanted.num_partitions != _DEFAULT or wanted.replication_factor != _DEFAULT:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, "with an assignment of replicas, partition count and replication factor are -1"
+            ErrorCode.INVALID_REQUEST,
+            "with an assignment of replicas, partition count and replication factor must both be -1",
         )
     indexes = sorted(each.partition_index for each in wanted.assignments)
     if indexes != list(range(len(indexes))):
@@ -75,7 +78,7 @@ def _partition_count(broker: Broker, wanted: CreateTopicsRequestTopic) -> int:
 
 
 def _replicas(wanted: CreateTopicsRequestTopic) -> list[list[NodeId]] | None:
-    """The nodes that each partition is to be on, where the request says so."""
+    """The nodes of each partition, if the request has an assignment."""
     if not wanted.assignments:
         return None
     in_order = sorted(wanted.assignments, key=lambda each: each.partition_index)

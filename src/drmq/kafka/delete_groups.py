@@ -1,4 +1,4 @@
-"""DeleteGroups (42): delete groups that have no members, with all that they committed."""
+"""DeleteGroups (42): delete groups that have no members, with all their committed offsets."""
 
 from __future__ import annotations
 

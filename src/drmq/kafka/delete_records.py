@@ -1,8 +1,8 @@
-"""DeleteRecords (21): move the start of partitions up to an offset; -1 means everything there is.
+"""DeleteRecords (21): raise the log start offset of partitions; -1 deletes all records.
 
-What lies below is gone for readers at once and for good, though the disk is freed by whole segments.
-An offset below the start changes nothing and is no error. The answer's low watermark is where the
-partition starts now. A partition that the request names twice is refused: the two may differ.
+Records below the new start can no longer be read, at once and permanently. Disk space is freed later, one whole segment
+at a time. An offset below the log start offset changes nothing and is not an error. The low watermark in the answer is
+the new log start offset. A partition that the request names twice is refused, since the two entries may differ.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ async def _delete(
     try:
         if count > 1:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"{topic}-{entry.partition_index} is in the request {count} times"
+                ErrorCode.INVALID_REQUEST,
+                f"{topic}-{entry.partition_index} is in the request {count} times; name it once",
             )
         start = await lookups.move_start(topic, entry.partition_index, entry.offset)
     except ApiError as error:

@@ -1,8 +1,7 @@
 """DeleteTopics (20): delete topics by name, or from v6 by id.
 
-The answer comes when the topics are gone for everybody; with them go the offsets that groups
-committed there. A topic that the request names twice is refused, and so is an entry with both a
-name and an id, or neither.
+The answer is sent when the deletion is committed. The offsets that groups committed for the topics are deleted as well.
+A topic that the request names twice is refused, and so is an entry with both a name and an id, or with neither.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
 async def _delete(broker: Broker, entry: DeleteTopicsRequestTopic, count: int) -> DeleteTopicsResponseTopic:
     try:
         if count > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"the topic is in the request {count} times")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the topic is in the request {count} times; name it once")
         what = f"topic {entry.name!r}" if entry.name is not None else f"topic {entry.topic_id.hex()}"
         topic = await broker.topics.delete_found(lambda catalog: _find(catalog, entry), what)
     except ApiError as error:

@@ -1,7 +1,7 @@
-"""DescribeCluster (60): the cluster's id, its controller and its brokers, from v2 those that are down as well.
+"""DescribeCluster (60): the cluster's id, its controller and its brokers. From v2 it can include brokers that are down.
 
-From v1 a client says whether it believes to speak to a broker or to a controller; controllers have
-no door of their own here.
+From v1 a client states whether it expects to be connected to a broker or to a controller. In DRMQ clients only connect
+to brokers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
     if request.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="this is a broker's endpoint, not a controller's",
+            error_message="this is a broker's endpoint, not a controller's; use the bootstrap servers, not controllers",
             endpoint_type=_BROKERS,
         )
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"endpoint type {request.endpoint_type} is not known",
+            error_message=f"endpoint type {request.endpoint_type} is unknown; only brokers ({_BROKERS}) are supported",
             endpoint_type=_BROKERS,
         )
     known = cluster.live_brokers()

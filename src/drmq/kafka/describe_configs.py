@@ -1,9 +1,9 @@
 """DescribeConfigs (32): the settings of topics and of this broker, with their sources and fallbacks.
 
-A broker is named by its node id; the empty name means the defaults for all brokers that can be set
-at run time, of which there are none. A list of keys that is null or empty asks for all settings,
-and keys that do not exist are passed over. A resource that is named several times is described once,
-with all the keys that were asked for. Other resources (loggers, groups) have no settings here.
+A broker is named by its node id. The empty name stands for the defaults of all brokers that can be changed at run time,
+and there are none. A list of keys that is null or empty asks for all settings. Keys that do not exist are skipped. A
+resource that is named several times is described once, with all the requested keys. Other resources (loggers, groups)
+have no settings in DRMQ.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def _entries(context: Context, resource: DescribeConfigsRequestResource) -> list
     if not name:
         return []
     if name != str(broker.node_id):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"this is broker {broker.node_id}, which does not have the settings of {name!r}; ask that broker",
+        )
     assert context.connection is not None
     return broker_entries(broker, context.connection.limits)
 

@@ -1,7 +1,7 @@
 """DescribeGroups (15): state, members and assignments of classic groups.
 
-Each group is described once, however often it is named. One that is not there is `Dead`. From v6 that
-comes with GROUP_ID_NOT_FOUND and a sentence; older versions do not know the code for this API and get
+Each group is described once, however often it is named. A group that does not exist is described as `Dead`. From v6 it
+also gets GROUP_ID_NOT_FOUND and a message. Older versions of this API do not have that code, so there the group is
 `Dead` without an error.
 """
 

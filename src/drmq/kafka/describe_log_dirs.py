@@ -1,7 +1,7 @@
 """DescribeLogDirs (35): how many bytes each partition takes on this node's disk.
 
-There is one data directory. Partitions that are not there, or whose log cannot be opened, are left
-out. From v4 the answer has the size of the file system and the space left on it.
+A node has one data directory. Partitions that are not on this node, or whose log cannot be opened, are left out. From
+v4 the answer has the size of the file system and its free space.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeL
 
 
 def _topic(broker: Broker, name: str, indexes: Iterable[int] | None) -> DescribeLogDirsResponseTopic:
-    """The sizes of a topic's partitions; of all of them for None."""
+    """The sizes of the topic's partitions in `indexes`, or of all its partitions if that is None."""
     return DescribeLogDirsResponseTopic(
         name,
         [

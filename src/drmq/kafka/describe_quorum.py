@@ -1,11 +1,12 @@
-"""DescribeQuorum (55): the replica group of the cluster's metadata, or of any partition, as its leader sees it.
+"""DescribeQuorum (55): the replica group of the metadata log, or of any partition, as its leader sees it.
 
-Kafka's brokers tell this of `__cluster_metadata` only; here every partition is such a group. Only a leader knows how
-far the others are, so others answer NOT_LEADER_OR_FOLLOWER and name it. A request about the metadata alone is passed
-on to the controller, which leads it.
+Kafka supports this for `__cluster_metadata` only; in DRMQ every partition has such a group. Only the leader knows the
+progress of the other replicas, so other nodes answer NOT_LEADER_OR_FOLLOWER with the leader's id. A request about the
+metadata alone is forwarded to the controller, which leads the metadata log.
 
-A voter or observer is a node in one life of its data directory. While members change, those of both sets are voters.
-A follower's log end is what it has confirmed to be durable. Times are the leader's, exact to a heartbeat.
+A voter or observer is one incarnation of a node's data directory. During a membership change, the members of both the
+old and the new set are reported as voters. A follower's log end offset is what it has confirmed to be durable. Times
+are by the leader's clock, with the precision of a heartbeat interval.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LISTENER_NAME = "KAFKA"
 
 
 def is_about_metadata(request: DescribeQuorumRequest) -> bool:
-    """Whether the controller can answer all of it."""
+    """Whether the controller can answer the whole request."""
     return all(topic.topic_name == CLUSTER_METADATA for topic in request.topics)
 
 
@@ -66,10 +67,10 @@ def _describe(broker: Broker, topic: str, index: int) -> DescribeQuorumResponseP
         partition = broker.partitions.by_name(topic, index, reads_records=False)
         partition.check_serving()
     except ApiError as error:
-        leader, epoch = _who_leads(broker, topic, index)
+        leader, epoch = _known_leader(broker, topic, index)
         return DescribeQuorumResponsePartition(index, error.code, error.message, leader, epoch, _UNKNOWN)
     node = partition.replica.node
-    assert node is not None, f"{partition!r} serves and takes no part in its group"
+    assert node is not None, f"{partition!r} serves requests, but has no Raft node"
     progress = node.progress()
     configuration = node.configuration
     voters = configuration.voters | configuration.voters_before
@@ -90,7 +91,7 @@ def _describe(broker: Broker, topic: str, index: int) -> DescribeQuorumResponseP
 def _replica(
     broker: Broker, partition: Partition, member: NodeId, progress: PeerProgress | None
 ) -> DescribeQuorumResponseReplica:
-    """One member; without progress it is the leader itself."""
+    """Describe one member. `progress` is None for the leader itself."""
     node_id = node_of(member)
     known = broker.metadata.committed_catalog.brokers.get(node_id)
     directory_id = NO_DIRECTORY_ID
@@ -101,19 +102,19 @@ def _replica(
         return DescribeQuorumResponseReplica(node_id, directory_id, partition.next_offset, now_ms, now_ms)
     replica, node = partition.replica, partition.replica.node
     assert node is not None
-    # A group that sleeps does not count: there the heartbeats between the nodes stand for the group's own.
+    # A sleeping group does not count ticks: the heartbeats between the nodes replace the group's own.
     is_heard = replica.asleep and broker.network.is_up(node_id)
     tick_ms = broker.options.tick_ms
     heard_ms = now_ms if is_heard else now_ms - progress.ticks_since_heard * tick_ms
     behind_ticks = progress.ticks_since_caught_up
-    # Of one that has it all, nothing is known beyond when it was last heard.
+    # A follower that is caught up has a lag of 0 ticks, but that was last confirmed when the leader last heard from it.
     caught_up_ms = _UNKNOWN if behind_ticks is None else min(heard_ms, now_ms - behind_ticks * tick_ms)
     end_offset = _UNKNOWN if progress.match == NO_INDEX else max(0, replica.entries.next_offset(progress.match))
     return DescribeQuorumResponseReplica(node_id, directory_id, end_offset, heard_ms, caught_up_ms)
 
 
-def _who_leads(broker: Broker, topic: str, index: int) -> tuple[int, int]:
-    """The leader and its term, as far as this node has heard."""
+def _known_leader(broker: Broker, topic: str, index: int) -> tuple[int, int]:
+    """The leader and its term, as far as this node knows them."""
     if topic == CLUSTER_METADATA:
         controller = broker.metadata.controller
         return (_UNKNOWN if controller is None else controller), _UNKNOWN

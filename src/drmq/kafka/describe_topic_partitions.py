@@ -1,9 +1,9 @@
-"""DescribeTopicPartitions (75): topics and their partitions in the order of their names, page by page.
+"""DescribeTopicPartitions (75): topics and their partitions, sorted by name, in pages.
 
-An empty list of topics asks for all. A page holds up to `response_partition_limit` partitions, and
-never more than `PARTITIONS_MAX`; if something is left, the answer has a cursor, from which the next
-request goes on, also in the middle of a topic. The cursor names what comes next, so topics that are
-made or deleted between two pages do no harm.
+An empty list of topics asks for all. A page has up to `response_partition_limit` partitions, and never more than
+`PARTITIONS_MAX`. If partitions are left, the answer has a cursor at which the next request continues, also in the
+middle of a topic. The cursor names the next topic and partition rather than a position in the list, so topics may be
+created or deleted between two pages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drmq.wire.messages.describe_topic_partitions import (
 )
 
 PARTITIONS_MAX = 2_000
-"""Partitions on one page; bounds what one answer costs."""
+"""Partitions on one page. Limits the cost of one answer."""
 
 
 def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -54,7 +54,7 @@ def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Describ
 
 
 def _seen(context: Context) -> list[str]:
-    """The topics that the client may know of."""
+    """The topics that the client may describe."""
     names = context.services.cluster.catalog.topics
     return [name for name in names if context.may(on_topic(Operation.DESCRIBE, name))]
 

@@ -1,11 +1,11 @@
-"""ElectLeaders (43): let the preferred replica of partitions lead, the one that comes first in their assignment.
+"""ElectLeaders (43): make the preferred replica of partitions, the first in their assignment, the leader.
 
-The leader hands over once the other has everything, so nothing is lost and clients find the new leader by
-themselves; the answer waits for it. Any node serves this. A partition that its preferred replica leads already is
-told so, and left out where all partitions were asked for.
+The current leader hands over once the preferred replica has the whole log, so no records are lost, and clients find the
+new leader without help. The answer waits for the handover. Any node serves this request. A partition that its preferred
+replica already leads gets ELECTION_NOT_NEEDED; it is left out of the answer if the request is for all partitions.
 
-An unclean election, which would let a replica lead that lacks committed records, does not exist. A partition without
-a leader gets one by itself as soon as a majority of its replicas is up, and never before.
+There is no unclean election, which would elect a replica that lacks committed records. A partition without a leader
+elects one as soon as a majority of its replicas is up, and never before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One request on its way through the pipeline, with all that its answer needs."""
+"""One request on its way through the pipeline, with everything that its answer needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ API_NAMES: Final = {int(key): api.key.name for key, api in APIS.items()}
 
 
 class Exchange:
-    """Made for each request once it is parsed. Belongs to the pipeline."""
+    """One parsed request and the state of its processing. Owned by the pipeline."""
 
     __slots__ = ("caller", "connection", "frame", "header", "parked", "request", "server", "throttle_ms")
 
@@ -33,15 +33,15 @@ class Exchange:
     ) -> None:
         self.server = server
         self.connection = connection
-        """None for a request that another node has passed on."""
+        """None for a request that another node has forwarded."""
         self.header = header
         self.frame = frame
         self.request = request
-        """What the API's own parser has made of the frame."""
+        """The result of the API's parser."""
         self.caller = caller
         self.throttle_ms = 0
         self.parked: list[ParkedRequest] | None = None
-        """Group requests whose answer may take long, for when the connection closes."""
+        """Group requests whose answer may take a long time. They are cancelled if the connection closes."""
 
     @property
     def api(self) -> str:
@@ -54,7 +54,7 @@ class Exchange:
         self.parked.append(parked)
 
     def throttle(self, ms: int) -> None:
-        """Take no further request from the client for a while; the answer to this one says so (KIP-219)."""
+        """Read no further request from the client for `ms`; the answer to this request has that time (KIP-219)."""
         connection = self.connection
         if connection is None:
             return

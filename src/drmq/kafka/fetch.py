@@ -1,8 +1,8 @@
-"""Fetch (1): stored bytes out, from an offset on, or later when there are some.
+"""Fetch (1): return stored batches from an offset on, at once or when there are some.
 
-The hot path. Reading, waiting and the rules that clients notice are those of `broker/services/reads.py`; here are the
-protocol's: sessions (KIP-227), hints about leaders (KIP-951), and the limits of the connection. A client that does not
-read its answers gets no more records.
+The hot path. Reading, waiting, and the rules that clients depend on are in `broker/services/reads.py`. This module has
+what is specific to the protocol: sessions (KIP-227), leader hints (KIP-951), and the limits of the connection. A client
+that does not read its answers gets no more records.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _TOPIC_ID_FROM = 13
 _HINTS_FROM = 16
 _READ_COMMITTED = 1
 _UNREAD_BYTES_MAX = 1_048_576
-"""Earlier answers that the client has not read, at which it gets no more records."""
+"""If more bytes than this of earlier answers are unread, the client gets no more records."""
 _new = tuple.__new__
 _API = APIS[ApiKey.FETCH]
 _RULE = RULES[ApiKey.FETCH]
 
 
 def parse(frame: memoryview, header: RequestHeader) -> FetchData:
-    """What the client wants, or has changed about what it wants."""
+    """Parse the partitions to read, or the changes to those of a session."""
     version = header.api_version
     if not _API.serves(version):
-        raise ProtocolError(f"FETCH v{version} is not served, v{_API.version_min} to v{_API.version_max} are")
+        raise ProtocolError(f"FETCH v{version} is not supported, only v{_API.version_min} to v{_API.version_max}")
     return read_fetch(frame, header.body_position, version)
 
 
 def needs(exchange: Exchange) -> Iterable[Permission]:
-    """The permissions of a request: to read each topic that it, or its session, is about."""
+    """The permissions that a request needs: to read each topic of the request and of its session."""
     cluster = exchange.server.broker.services.cluster
     wanted = exchange.server.fetch_sessions.wanted(exchange.request)
     return (needed for entry in wanted if (needed := _RULE.each(cluster, entry)) is not None)
@@ -67,7 +67,7 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
 
 
 def refuse_all(exchange: Exchange, refused: ApiError) -> None:
-    """Answer a request of which nothing is done."""
+    """Answer a request that is refused as a whole."""
     connection, header = exchange.connection, exchange.header
     assert connection is not None
     wanted = exchange.server.fetch_sessions.wanted(exchange.request)
@@ -96,7 +96,7 @@ class Fetch(Read):
         data: FetchData = exchange.request
         wait_ms = data.max_wait_ms
         if refused:
-            # A client hears at once of what it may not read.
+            # Authorization errors are sent at once.
             wanted, wait_ms = [entry for entry in wanted if entry.topic not in refused], 0
         Read.__init__(self, exchange.server.broker.services.reads, wanted, wait_ms, data.min_bytes, data.rack_id)
         assert exchange.connection is not None

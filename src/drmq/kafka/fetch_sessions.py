@@ -1,12 +1,12 @@
-"""Fetch sessions (KIP-227): a client names its partitions once and then only what changed.
+"""Fetch sessions (KIP-227): a client lists its partitions once, and then sends only changes.
 
-A session is a promise to remember, so it is bounded: at most so many sessions, each with at most so
-many partitions. A client that gets none (session id 0) goes on sending full requests, which is legal
-and only costs bytes. When all places are taken, the session that was used longest ago makes room if it
-has been idle for a while.
+Sessions take memory, so both their number and the number of their partitions are limited. A client that gets no session
+(session id 0) continues to send full requests, which is correct and only costs bytes. When the number of sessions has
+reached its limit, the least recently used session is evicted if it has been idle for a while.
 
-The rules of epochs: 0 with id 0 asks for a new session; -1 asks for none, and with an id also ends
-that one; anything else must be the next epoch of a known session, or the client is told to start over.
+Epochs: 0 with session id 0 asks for a new session. -1 asks for no session, and with an id also closes that session. Any
+other epoch must be the next one of an existing session; if it is not, the client gets an error and starts again with a
+full request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 PARTITIONS_MAX = 10_000
 ALL_PARTITIONS_MAX = 500_000
-"""Partitions of all sessions together: what a node remembers for clients who may never come back."""
+"""Partitions of all sessions together. Limits the memory for clients that may never return."""
 _IDLE_BEFORE_EVICTION_MS = 120_000
 
 Key = tuple[Topic, int]
@@ -32,7 +32,7 @@ Key = tuple[Topic, int]
 
 @dataclass(slots=True)
 class SessionPartition:
-    """What the client asked for, and what it was last told."""
+    """The client's request for one partition, and the offsets that were last sent to it."""
 
     asked: FetchPartition
     high_watermark: int = -1
@@ -64,23 +64,23 @@ class FetchSession:
         return [entry.asked for entry in self.partitions.values()]
 
     def changed(self, results: list[FetchResult]) -> list[FetchResult]:
-        """Of an incremental answer, what the client does not know yet; partitions with records move to the end.
+        """Reduce `results` to those that are new to the client. Partitions with records move to the end.
 
-        Moving them keeps a busy partition from starving the ones behind it when answers are full.
+        Moving them prevents a busy partition from starving those behind it when answers are full.
         """
         kept = []
         for result in results:
             known = self.partitions.get((result.topic, result.partition))
             if known is None:
                 continue
-            news = (
+            is_new = (
                 bool(result.records)
                 or result.error_code != 0
                 or result.preferred_read_replica >= 0
                 or result.high_watermark != known.high_watermark
                 or result.log_start_offset != known.log_start_offset
             )
-            if news:
+            if is_new:
                 kept.append(result)
             self.remember(known, result)
             if result.records:
@@ -88,7 +88,7 @@ class FetchSession:
         return kept
 
     def remember(self, known: SessionPartition, result: FetchResult) -> None:
-        # After an error the client must hear of the partition again once it is well.
+        # After an error, the next result without one must be sent, even if the offsets have not changed.
         healthy = result.error_code == 0
         known.high_watermark = result.high_watermark if healthy else -1
         known.log_start_offset = result.log_start_offset if healthy else -1
@@ -106,16 +106,16 @@ class FetchSessions:
         return len(self._sessions)
 
     def wanted(self, data: FetchData) -> list[FetchPartition]:
-        """The partitions that a request is about, its session's included. Changes nothing."""
+        """The partitions of a request, including those of its session. Changes nothing."""
         session = None
         if data.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             session = self._sessions.get(data.session_id)
         return data.partitions if session is None else [*session.asked(), *data.partitions]
 
     def open(self, data: FetchData, uses_ids: bool, now_ms: int) -> tuple[FetchSession | None, list[FetchPartition]]:
-        """The session of a request, if it has one, and the partitions it is about.
+        """The session of a request, if it has one, and the partitions to read.
 
-        Raises `ApiError` with a code for the whole answer.
+        Raises `ApiError` with the error code of the whole answer.
         """
         if data.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if data.session_id != NO_SESSION:
@@ -125,20 +125,30 @@ class FetchSessions:
             return self._create(data, uses_ids, now_ms), data.partitions
         session = self._sessions.get(data.session_id)
         if session is None:
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {data.session_id}")
+            raise ApiError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                f"fetch session {data.session_id} does not exist; start a new one with a full request",
+            )
         if data.session_epoch != session.epoch:
             raise ApiError(
-                ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"epoch {data.session_epoch} where {session.epoch} is due"
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"the session epoch is {data.session_epoch}, but {session.epoch} is expected; start a new session",
             )
         if uses_ids != session.uses_ids:
-            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "topics by name and by id in one session")
+            raise ApiError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                "the session mixes topic names and topic ids; start a new session",
+            )
         known_count = len(session.partitions)
         session.update(data)
         grown = len(session.partitions) - known_count
         self._partition_count += grown
         if grown > 0 and (len(session.partitions) > PARTITIONS_MAX or self._partition_count > ALL_PARTITIONS_MAX):
             self._forget(session.session_id)
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "a session of too many partitions was ended")
+            raise ApiError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                "the session was closed, because it or all sessions together had too many partitions",
+            )
         session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)

@@ -1,10 +1,11 @@
-"""FindCoordinator (10): which node looks after a group: the leader of the group's partition of `__consumer_offsets`.
+"""FindCoordinator (10): the coordinator of a group, which is the leader of the group's `__consumer_offsets` partition.
 
-That topic is made when it is first needed: before that there may be fewer nodes than it should have replicas.
+That topic is created when it is first needed, because before that there may be fewer nodes than it should have
+replicas.
 
-There are no transactions and no share groups, so nobody coordinates those. A transactional producer is
-told that it may not, which is the one answer that every client takes as final: librdkafka asks again
-for ever after any other.
+There are no transactions and no share groups, so these have no coordinators. A transactional producer gets
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is the only answer that every client treats as final: after any other,
+librdkafka asks again forever.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _answer(context: Context, request: FindCoordinatorRequest) -> FindCoordinato
 def _find(context: Context, key_type: int, key: str) -> FindCoordinatorResponseCoordinator:
     if key_type == _TRANSACTION:
         return FindCoordinatorResponseCoordinator(
-            key, -1, "", -1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not offered"
+            key, -1, "", -1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"
         )
     if key_type != _GROUP:
         return FindCoordinatorResponseCoordinator(
@@ -67,7 +68,7 @@ def _find(context: Context, key_type: int, key: str) -> FindCoordinatorResponseC
             "",
             -1,
             ErrorCode.INVALID_REQUEST,
-            f"no coordinator for key type {key_type}: only groups are offered",
+            f"there is no coordinator for key type {key_type}: only groups (0) are supported",
         )
     if not key:
         return FindCoordinatorResponseCoordinator(key, -1, "", -1, ErrorCode.INVALID_GROUP_ID, "the group id is empty")

@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member of a classic group is alive; the answer tells it whether to join again."""
+"""Heartbeat (12): keeps a member of a classic group alive. The answer tells the member whether it must join again."""
 
 from __future__ import annotations
 

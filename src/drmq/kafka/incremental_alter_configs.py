@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs (44): change single settings of topics and leave the others as they are.
+"""IncrementalAlterConfigs (44): change individual settings of topics and leave the others unchanged.
 
-Set and delete work on every setting, append and subtract only on lists. Appending what is there, or
-subtracting what is not, changes nothing. All changes to one topic happen together or not at all.
+Set and delete work on every setting, append and subtract only on lists. Appending an item that is in the list, or
+subtracting one that is not, changes nothing. All changes to one topic are made together or not at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drmq.wire.messages.incremental_alter_configs import (
 
 
 class ConfigOperation(IntEnum):
-    """What to do with a setting, with the protocol's numbers."""
+    """Operations on a setting, with the protocol's numbers."""
 
     SET = 0
     DELETE = 1
@@ -52,12 +52,12 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
 
 
 def _new_value(topic: Topic, defaults: dict[str, str], config: IncrementalAlterConfigsRequestConfig) -> str | None:
-    """What the setting is to be; None for its default. Raises `ApiError`."""
+    """The new value of the setting, or None for its default. Raises `ApiError`."""
     name, value, operation = config.name, config.value, config.config_operation
     if operation == ConfigOperation.DELETE:
         return None
     if operation not in (ConfigOperation.SET, ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: operation {operation} is not known")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: operation {operation} is unknown")
     if value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} has no value; to return it to its default, delete it")
     if operation == ConfigOperation.SET:
@@ -66,7 +66,9 @@ def _new_value(topic: Topic, defaults: dict[str, str], config: IncrementalAlterC
     if definition is None:
         check_config(name, value)
     elif definition.type is not ConfigType.LIST:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can be set or deleted")
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG, f"{name} is not a list, so it has no items to add or remove; set or delete it"
+        )
     present, given = _items(topic.configs.get(name, defaults[name])), _items(value)
     if operation == ConfigOperation.APPEND:
         return ",".join([*present, *(item for item in given if item not in present)])

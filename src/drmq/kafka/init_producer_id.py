@@ -1,8 +1,8 @@
-"""InitProducerId (22): an id for an idempotent producer.
+"""InitProducerId (22): assign an id to an idempotent producer.
 
-Each call without a transactional id gives a new id with epoch 0: a producer that asks again after an
-error starts afresh, and its old sequence numbers are of no account. Transactional ids are refused
-with the code that clients take as final: there are no transactions.
+Each request without a transactional id gets a new id with epoch 0. A producer that sends it again after an error
+therefore starts with new sequence numbers, and its old ones no longer matter. There are no transactions, so
+transactional ids are refused with the error code that clients treat as final.
 """
 
 from __future__ import annotations

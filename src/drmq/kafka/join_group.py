@@ -1,8 +1,8 @@
-"""JoinGroup (11): become a member of a classic group, or stay one in its next generation.
+"""JoinGroup (11): become a member of a classic group, or stay a member in its next generation.
 
-The answer waits until the round of joins is over, which may take as long as the slowest member's
-rebalance timeout. From v4 a new member without an instance id is first told its id and must come
-back with it, so that a client that gave up does not stay behind as a ghost.
+The answer waits until the join phase of the rebalance ends, which may take as long as the longest rebalance timeout of
+the members. From v4 a new member without an instance id first receives its member id and must join again with it.
+Otherwise, a client that gave up and joined again would leave an unused member behind.
 """
 
 from __future__ import annotations

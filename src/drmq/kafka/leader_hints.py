@@ -1,8 +1,9 @@
-"""Where a client that asked the wrong node finds the leader, said in the refusal itself (KIP-951).
+"""Leader hints: an answer that another node leads the partition names that leader (KIP-951).
 
-A client that gets NOT_LEADER_OR_FOLLOWER would ask for metadata next. From Produce v10 and Fetch v16 on, the answer
-names the leader with its term and address, so that the client can go there at once. The hint is what this node has
-heard; it has a term, so a client never follows it back to an older leader. Only refusals cost anything.
+A client that gets NOT_LEADER_OR_FOLLOWER would request metadata next. From Produce v10 and Fetch v16 on, the answer has
+the leader's id, term and address, so the client can connect to it at once. The hint is what this node knows and may be
+outdated. Because it has a term, a client never follows it back to an older leader. Only refused requests pay for the
+lookup.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ R = TypeVar("R", ProduceResult, FetchResult)
 
 
 def with_hints(cluster: ClusterView, results: Sequence[R]) -> tuple[list[R], list[NodeEndpoint]]:
-    """The results with the leaders that this node knows of, and where those listen."""
+    """Add the known leaders to refused results; also returns the addresses of these leaders."""
     hinted = [
         result._replace(current_leader=cluster.leader_elsewhere(result.topic, result.partition))
         if result.error_code in MISDIRECTED
@@ -37,7 +38,7 @@ def with_hints(cluster: ClusterView, results: Sequence[R]) -> tuple[list[R], lis
 
 
 def is_being_elected(cluster: ClusterView, results: Sequence[R]) -> bool:
-    """Whether one of the refusals would name no leader because its group, which this node is in, is electing one."""
+    """Whether a refused result would name no leader because its group, which includes this node, is electing one."""
     return any(
         result.error_code in MISDIRECTED and cluster.is_electing(result.topic, result.partition) for result in results
     )

@@ -1,8 +1,7 @@
-"""LeaveGroup (13): members leave at once, instead of when their sessions run out.
+"""LeaveGroup (13): remove members at once, instead of when their sessions expire.
 
-Up to v2 a request names one member and its fate is the response's error code. From v3 it names
-several, each with its own; an administrator may then remove a static member by its instance id
-alone.
+Up to v2 a request names one member, and its result is the error code of the response. From v3 it names several members,
+each with its own result. An administrator may then remove a static member by its instance id alone.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse |
 
 
 def _merge(answers: list[groups.ListGroupsResponse | ErrorCode]) -> ListGroupsResponse:
-    """One list of all, with the error of any shard that could not answer: the list is then not complete."""
+    """Merge the lists of all shards. If a shard failed, the response has its error, because the list is incomplete."""
     response = ListGroupsResponse()
     for answer in answers:
         if isinstance(answer, ErrorCode):

@@ -1,8 +1,8 @@
-"""ListOffsets (2): the first, the last, or the first offset at or after a time.
+"""ListOffsets (2): the first offset, the last offset, or the first offset at or after a given time.
 
-Negative timestamps are questions: -1 the end, -2 the start, -3 the record with the largest timestamp,
--4 the start of what is on local disk, -5 the end of what is in remote storage. Without remote storage
-everything is local. "The end" is the high watermark: what lies beyond is not there for anyone.
+Negative timestamps have a special meaning: -1 is the end, -2 the start, -3 the record with the largest timestamp, -4
+the start of the data on local disk, -5 the end of the data in remote storage. There is no remote storage, so all data
+is local. The end is the high watermark: records above it are not visible to any client.
 """
 
 from __future__ import annotations

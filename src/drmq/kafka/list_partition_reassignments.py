@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (46): the moves that are under way or wait for their turn (KIP-455).
+"""ListPartitionReassignments (46): the moves of partitions that are in progress or waiting (KIP-455).
 
-Any node answers from its catalog. Partitions that do not move, or are not there, are left out of the answer.
+Any node answers from its catalog. Partitions that are not being moved or do not exist are left out of the answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def handle(context: Context, request: ListPartitionReassignmentsRequest) -> List
         moving.setdefault(topic.name, []).append(
             ListPartitionReassignmentsResponsePartition(
                 partition_index=group.partition,
-                # In the order of the target, then what goes: so a client can tell the target from it.
+                # The target replicas in their order, then those to be removed: a client can derive the target from it.
                 replicas=[*assignment.planned, *assignment.removing],
                 adding_replicas=list(assignment.adding),
                 removing_replicas=list(assignment.removing),

@@ -1,9 +1,9 @@
-"""Metadata (3): which brokers, topics and partitions there are, and who leads what.
+"""Metadata (3): the brokers, topics and partitions of the cluster, and the leader of each partition.
 
-Topics are asked for by name, or from v12 by id alone. A name that is not there is created when the
-client allows it (versions before 4 imply that) and the broker is set to; the answer waits until the
-topic exists, so that no client has to ask twice. A topic that is named several times is described once.
-A partition whose log is damaged has no leader.
+Topics are requested by name, or from v12 by id alone. A topic that does not exist is created if both the client
+(versions before 4 always do) and the broker's settings allow it. The answer waits until the topic exists, so the client
+does not have to ask again. A topic that is named several times is described once. A partition whose log is damaged has
+no leader.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def _create_and_answer(
 
 
 def _distinct(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """Each topic once: by its name, or where it has none by its id."""
+    """Each topic once, identified by its name, or by its id if the request has no name for it."""
     return list({entry.topic_id if entry.name is None else entry.name: entry for entry in wanted}.values())
 
 
@@ -80,14 +80,14 @@ def _find(context: Context, entry: MetadataRequestTopic) -> MetadataResponseTopi
     else:
         topic = catalog.topics_by_id.get(TopicId(entry.topic_id))
         if topic is None or entry.topic_id == NO_TOPIC_ID:
-            # v10 and v11 have ids, and no way to say that there is no name.
+            # v10 and v11 have ids, but their name field cannot be null.
             no_name = None if context.version >= _NULL_NAME_FROM else ""
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, entry.topic_id)
     return describe(context.services.cluster, topic)
 
 
 def describe(cluster: ClusterView, topic: Topic) -> MetadataResponseTopic:
-    """One topic as the protocol describes it."""
+    """Describe one topic in the protocol's form."""
     partitions = []
     for index in range(topic.partition_count):
         view = cluster.partition(topic, index)

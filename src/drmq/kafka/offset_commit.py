@@ -1,12 +1,12 @@
-"""OffsetCommit (8): a group writes down how far it has read.
+"""OffsetCommit (8): store the committed offsets of a group.
 
-Which partitions there are is checked here, who may commit in `drmq.groups`; one partition's failure
-does not keep the others from being stored. Topics go by name up to v9 and by id from v10.
+This module checks that the partitions exist; `drmq.groups` checks whether the member may commit. If one partition
+fails, the others are still stored. Topics are given by name up to v9 and by id from v10.
 
-An offset beyond the end of a partition is accepted, as Kafka accepts it: the committed offset says
-where a group wants to go on, not what it has seen, and tools move groups ahead on purpose. -1 is
-accepted too and reads back as "nothing committed". v2 to v4 could ask for a retention of their own. Why the
-log is not asked: docs/decisions/0015.
+An offset beyond the end of a partition is accepted, as in Kafka: the committed offset says where a group wants to
+continue, not what it has read, and tools move groups ahead on purpose. docs/decisions/0015 explains why offsets are not
+compared with the log. -1 is also accepted, and is read back as "nothing committed". v2 to v4 can ask for their own
+retention time.
 """
 
 from __future__ import annotations
@@ -74,11 +74,13 @@ def handle(
 def _to_commit(
     context: Context, topic: OffsetCommitRequestTopic, partition: OffsetCommitRequestPartition
 ) -> groups.OffsetToCommit:
-    """What the group is to store. Raises `ApiError` for a partition or an offset that cannot be."""
+    """The offset that the group is to store. Raises `ApiError` for an unknown partition or an invalid offset."""
     known = context.services.cluster.named_topic(topic.name, topic.topic_id, by_id=context.version >= _TOPIC_ID_FROM)
     check_partition(known, partition.partition_index)
     if partition.committed_offset < groups.NO_OFFSET:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{partition.committed_offset} is no offset")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{partition.committed_offset} is not an offset; offsets begin at 0, -1 is none"
+        )
     return groups.OffsetToCommit(
         known.name,
         partition.partition_index,

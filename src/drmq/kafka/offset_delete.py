@@ -1,6 +1,6 @@
-"""OffsetDelete (47): forget what a group committed for some partitions.
+"""OffsetDelete (47): delete the offsets that a group committed for some partitions.
 
-Refused per topic while a member of the group reads it: it would commit again at once.
+A topic is refused while a member of the group is subscribed to it, because the member would soon commit again.
 """
 
 from __future__ import annotations

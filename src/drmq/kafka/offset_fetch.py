@@ -1,13 +1,13 @@
-"""OffsetFetch (9): how far groups have read.
+"""OffsetFetch (9): the committed offsets of groups.
 
-Up to v7 a request is about one group, from v8 about several, which may live in different shards. A
-null list of topics asks for everything a group has committed (from v2). A partition without a
-commit, and a topic that is not there, is offset -1 and no error; only an unknown topic *id* (v10)
-is an error, because there is no name to look it up by.
+Up to v7 a request is for one group. From v8 it is for several, which may be in different shards. A null list of topics
+asks for everything that a group has committed (from v2). A partition without a committed offset, or of a topic that
+does not exist, gets offset -1 and no error. Only an unknown topic *id* (v10) is an error, because there is no name to
+look up.
 
-A group's own failure is its error code; v1 has no such field, there each partition carries it. Member
-ids and epochs (v9) are for the protocol of KIP-848 and not looked at. `require_stable` is met by
-itself: there are no transactions whose offsets could be pending.
+The error of a group is in its error code; v1 has no such field, so each partition carries the error there. Member ids
+and epochs (v9) belong to the protocol of KIP-848 and are ignored. `require_stable` has no effect, because there are no
+transactions whose offsets could be pending.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
     if context.version < _GROUP_LIST_FROM:
         return _handle_one(context, request)
     wanted: dict[str, list[OffsetFetchRequestGroupTopic] | None] = {}
-    """What is asked about each group, by all its entries together; None for everything."""
+    """The requested topics of each group, merged from all its entries; None for all topics."""
     for group in request.groups:
         topics = wanted.setdefault(group.group_id, [])
         if group.topics is None:
@@ -59,14 +59,14 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
 
 
 def group_ids(version: int, request: OffsetFetchRequest) -> list[str]:
-    """The groups that are asked about, each once."""
+    """The groups of a request, each once."""
     if version < _GROUP_LIST_FROM:
         return [request.group_id]
     return list(dict.fromkeys(group.group_id for group in request.groups))
 
 
 def is_elsewhere(response: OffsetFetchResponse) -> bool:
-    """Whether there is nothing in an answer but that another node should be asked, or this one later."""
+    """Whether an answer says that this node cannot answer: another node coordinates the group, or none does now."""
     codes = [group.error_code for group in response.groups] or [response.error_code]
     codes += [partition.error_code for topic in response.topics for partition in topic.partitions]
     return any(code in _ELSEWHERE for code in codes)
@@ -107,7 +107,7 @@ def _failed_topic(name: str, indexes: list[int], error: ErrorCode) -> OffsetFetc
 
 
 class _GroupFetch:
-    """One group of a request: the question to its shard, and the way back to the layout of the response."""
+    """One group of a request: the request to its shard, and the translation of the shard's answer."""
 
     def __init__(self, context: Context, group_id: str, topics: Iterable[OffsetFetchRequestGroupTopic] | None) -> None:
         self.group_id = group_id
@@ -133,7 +133,7 @@ class _GroupFetch:
         topics = self._unknown
         for name, partitions in _by_topic(answer.offsets).items():
             topic_id = self._id_of(name)
-            # By id there is no way to speak of a topic that is gone, and nobody could go on reading it.
+            # A deleted topic has no id by which the answer could name it, and cannot be read any more.
             if not self._by_id or topic_id != NO_TOPIC_ID:
                 topics.append(OffsetFetchResponseGroupTopic(name, topic_id, partitions))
         return OffsetFetchResponseGroup(self.group_id, topics)

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (23): where a leader epoch ended, so that a reader notices a log that was cut (KIP-320).
+"""OffsetForLeaderEpoch (23): the end offset of a leader epoch, so that a reader detects a truncated log (KIP-320).
 
-An epoch that the log does not know is answered with the one before it. The epoch under way ends, for
-a reader, at the high watermark. An epoch that has not begun has no end: -1.
+For an epoch that the log does not have, the answer is about the last one before it. For readers, the current epoch ends
+at the high watermark. An epoch that has not begun has no end: -1.
 """
 
 from __future__ import annotations

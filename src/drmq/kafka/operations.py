@@ -1,7 +1,7 @@
-"""Which operations a client may do on a thing, as the bit sets that Describe requests can ask for.
+"""The operations that a client may perform on a resource, as the bit sets that Describe requests can ask for.
 
-There is no authorization yet, so everybody may do everything that makes sense for the thing. A bit's
-place is the operation's number in the protocol.
+There is no authorization yet, so every client may perform all operations that make sense for the resource. The position
+of a bit is the operation's number in the protocol.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What each API needs permission for, in one table.
+"""The permissions that each API needs, in one table.
 
-A request needs permissions as a whole (a group, the cluster), or one for each entry of a list (topics, groups,
-resources); an entry without its permission is refused by itself and the others are carried out. The rules are those of
-Apache Kafka. Where Kafka accepts one of two permissions (CREATE on the topic or on the cluster), the narrower one is
-named here, and the check may take the wider for it.
+A request needs permissions as a whole (for a group, or for the cluster), or one for each entry of a list (topics,
+groups, resources). An entry without its permission is refused, and the other entries are carried out. The rules are
+those of Apache Kafka. Where Kafka accepts one of two permissions (CREATE on the topic or on the cluster), this table
+has the narrower one, and the check may accept the wider one instead.
 
-Requests for everything there is (Metadata without names) need none: their handlers leave out what the caller may not
+Requests that list everything (Metadata without names) need none: their handlers leave out what the caller may not
 see (`Context.may`).
 
-Not here, and what it costs: OffsetFetch asks for the group, and not for each topic in it as well, so who may describe
-a group sees how far it has read any topic.
+Not here, and what that costs: OffsetFetch needs a permission for the group only, not for each topic. A caller that may
+describe a group therefore sees its committed offsets in all topics.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def _none(request: Any) -> Iterable[Permission]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the requests of one API need."""
+    """The permissions that the requests of one API need."""
 
     whole: Whole = _none
-    """Permissions without which nothing of the request is done."""
+    """Permissions without which the whole request is refused."""
     lists: tuple[str, ...] = ()
     """The lists of the request whose entries need a permission each."""
     each: Each = lambda view, entry: None
-    """The permission of an entry; None for one that nothing is known of, such as an unknown id."""
+    """The permission that an entry needs; None for an unknown resource, such as an unknown topic id."""
 
     def needs(self, view: ClusterView, request: Any) -> Iterator[Permission]:
         """All permissions that a request needs."""
@@ -51,9 +51,9 @@ class Rule:
                 yield permission
 
     def split(self, view: ClusterView, request: Any, refused: frozenset[Permission]) -> tuple[Any, Any]:
-        """The request with the entries that are allowed, and with those that are not; None where there are none.
+        """Split a request into two: one with the allowed entries, one with the refused entries.
 
-        A request that is refused as a whole is in the second place.
+        Either is None if it would have no entries. A request that is refused as a whole is the second of the two.
         """
         if any(permission in refused for permission in self.whole(request)):
             return None, request
@@ -67,7 +67,7 @@ class Rule:
         return (replace(request, **kept) if any(kept.values()) else None), replace(request, **dropped)
 
     def refused_whole(self, request: Any, refused: frozenset[Permission]) -> Permission | None:
-        """The permission for which a request is refused as a whole, if it is."""
+        """The missing permission because of which a request is refused as a whole, or None."""
         return next((permission for permission in self.whole(request) if permission in refused), None)
 
     def _entries(self, request: Any) -> Iterator[Any]:
@@ -75,11 +75,11 @@ class Rule:
             yield from getattr(request, name) or ()
 
 
-# ---- the words of the table -------------------------------------------------------------------------
+# ---- building blocks of the table -------------------------------------------------------------------
 
 
 def _topics(operation: Operation, name: str = "name", lists: tuple[str, ...] = ("topics",)) -> Rule:
-    """A permission for each topic, which an entry gives by name, or by id, or which it is."""
+    """A permission for each topic. An entry has the topic's name or id in a field, or is itself the name."""
 
     def each(view: ClusterView, entry: Any) -> Permission | None:
         topic = entry if isinstance(entry, str) else getattr(entry, name)
@@ -102,7 +102,7 @@ def _cluster(operation: Operation) -> Rule:
 
 
 def _resources(operation: Operation) -> Rule:
-    """A permission for each resource that has settings: a topic, or the cluster for all others."""
+    """A permission for each resource that has settings: on the topic if it is one, otherwise on the cluster."""
 
     def each(view: ClusterView, entry: Any) -> Permission:
         if entry.resource_type == ConfigResourceType.TOPIC:

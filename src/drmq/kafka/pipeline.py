@@ -1,12 +1,13 @@
-"""The one way of a request to its handler: parse, authenticate, authorise, throttle, handle.
+"""The path of every request to its handler: parse, authenticate, authorise, throttle, handle.
 
-Whatever comes from a client, and whatever another node passes on for a client, goes through `Pipeline._pass`, and no
-handler is called from anywhere else. The gate has the three stages in between (`broker/services/gate.py`); what a
-request needs permission for is in `permissions`, how a refusal is said in `refusals`.
+Every request goes through `Pipeline._admit_and_handle`, whether it comes from a client or another node has forwarded it
+for a client. No handler is called from anywhere else. The three stages in between are those of the gate
+(`broker/services/gate.py`). `permissions` has the permissions that a request needs, and `refusals` builds the answer to
+a refused request.
 
-There are three ways to parse and to carry out a request, one for each kind of API (`Way`): Produce and Fetch have their
-own, all others share that of messages. A message is carried out here, or passed on to the controller or to the
-coordinator of its group where another node must do it.
+APIs differ in how their requests are parsed and carried out (`Way`): Produce and Fetch have their own code, and all
+others share that of messages. A message is carried out on this node, or forwarded to the controller or to the
+coordinator of its group if only that node can carry it out.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Handler = Callable[[Context, Any], Any]
 
 LISTENER: Final = "KAFKA"
 _CONTROLLER_WAIT_S = 5.0
-"""How long a request for the controller waits for one to be elected. Most elections take a second."""
+"""How long a request for the controller waits while there is none. Most elections take a second."""
 _COORDINATOR_WAIT_S = 10.0
 _NOTHING: Final[frozenset[Permission]] = frozenset()
 _FORWARDED: Final = {
@@ -69,7 +70,7 @@ _FORWARDED: Final = {
 
 
 class Relayed(NamedTuple):
-    """An answer that another node has written."""
+    """An answer that another node has encoded."""
 
     answer: memoryview
 
@@ -82,20 +83,20 @@ class Way:
     needs: Callable[[Exchange], Iterable[Permission]]
     """The permissions that a request needs."""
     handle: Callable[[Exchange, frozenset[Permission]], Any]
-    """Carries a request out, but for what is refused. None where the answer is sent by a callback."""
+    """Carries out a request, except for the refused parts. Returns None if a callback sends the answer."""
     refuse: Callable[[Exchange, ApiError], Any]
     """Answers a request that is refused as a whole."""
 
 
 def _is_for_controller(api_key: int, request: Any) -> bool:
-    """Whether a request is passed on to the controller, wherever it arrives."""
+    """Whether a request is forwarded to the controller, whichever node receives it."""
     if api_key == ApiKey.DESCRIBE_QUORUM:
         return describe_quorum.is_about_metadata(request)
     return api_key in _FORWARDED
 
 
 class Pipeline:
-    """Takes requests from frames to handlers, for one server."""
+    """Takes the requests of one server from frames to handlers."""
 
     def __init__(self, server: KafkaServer) -> None:
         self._server = server
@@ -112,36 +113,38 @@ class Pipeline:
     # ---- the stages -----------------------------------------------------------------------------
 
     def take(self, connection: Connection, frame: memoryview) -> tuple[Exchange, Any]:
-        """Carry out a client's request; its answer, or what will be it, and None where it is sent by a callback.
+        """Carry out a client's request and return its answer, or an awaitable of it, or None if a callback sends it.
 
-        Raises `ProtocolError` for a frame that is no request.
+        Raises `ProtocolError` for a frame that is not a valid request.
         """
         header = read_request_header(frame)
         way = self._ways.get(header.api_key, self._message)
         request = way.parse(frame, header)
         caller = self._callers.get(connection)
         if caller is None or caller.client_id != (header.client_id or ""):
-            caller = self._meet(connection, header.client_id)
+            caller = self._set_caller(connection, header.client_id)
         exchange = Exchange(self._server, connection, header, frame, request, caller)
-        return exchange, self._pass(way, exchange, len(frame))
+        return exchange, self._admit_and_handle(way, exchange, len(frame))
 
     async def serve_forwarded(self, caller: Caller | None, frame: memoryview) -> Sequence[Buffer]:
-        """Carry out a request that a client has sent to another node. Raises `ApiError`."""
+        """Carry out a request that a client sent to another node. Raises `ApiError`."""
         header = read_request_header(frame)
         request = read_request(frame, header) if header.api_key in APIS else None
         is_for_coordinator = header.api_key == ApiKey.OFFSET_FETCH
         if request is None or not (is_for_coordinator or _is_for_controller(header.api_key, request)):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not passed on")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"requests with api key {header.api_key} are not forwarded between nodes"
+            )
         caller = caller or unknown_caller(header.client_id or "")
         exchange = Exchange(self._server, None, header, frame, request, caller)
-        # What it costs was counted where the client is.
-        response = await _result(self._pass(self._message, exchange, 0))
+        # The cost is 0, because the node that the client is connected to has counted it.
+        response = await _result(self._admit_and_handle(self._message, exchange, 0))
         if is_for_coordinator and offset_fetch.is_elsewhere(response):
             raise ApiError(ErrorCode.NOT_COORDINATOR, "another node coordinates this group")
         return (write_response(header.api_key, header.api_version, header.correlation_id, response),)
 
-    def _pass(self, way: Way, exchange: Exchange, cost_bytes: int) -> Any:
-        """Authenticate, authorise, throttle, handle: the only way to a handler."""
+    def _admit_and_handle(self, way: Way, exchange: Exchange, cost_bytes: int) -> Any:
+        """Authenticate, authorise, throttle and handle a request. Handlers are called from nowhere else."""
         try:
             admission = self._services.gate.admit(
                 exchange.caller, API_NAMES[exchange.header.api_key], cost_bytes, way.needs, exchange
@@ -154,8 +157,8 @@ class Pipeline:
             exchange.throttle(admission.throttle_ms)
         return way.handle(exchange, admission.refused)
 
-    def _meet(self, connection: Connection, client_id: str | None) -> Caller:
-        """The caller of a connection that is new, or whose client has another name now."""
+    def _set_caller(self, connection: Connection, client_id: str | None) -> Caller:
+        """Create the caller of a connection that is new or has changed its client id."""
         if client_id is not None:
             connection.client_id = client_id
         caller = Caller(ANONYMOUS, client_id or "", connection.peer.rpartition(":")[0], LISTENER)
@@ -188,7 +191,8 @@ class Pipeline:
         refusals = refuse(key, version, dropped, code_of)
         if exchange.request is None:
             return refusals
-        # It may be passed on to a node that has no gate.
+        # The request may be forwarded to a node of an older release, which has no gate, so the refused entries must
+        # be removed from the frame as well.
         request = write_request(key, version, header.correlation_id, header.client_id, exchange.request)
         exchange.frame = memoryview(request)[4:]
         return self._merged(exchange, refusals)
@@ -201,11 +205,11 @@ class Pipeline:
         return merge(response, refusals)
 
     def _carry_out(self, exchange: Exchange) -> Any:
-        """Have the request handled, here or where it must be."""
-        api_key, is_passed_on = exchange.header.api_key, exchange.connection is None
-        if not is_passed_on and self._passes_on and _is_for_controller(api_key, exchange.request):
+        """Carry out a request on this node, or have the node that is responsible for it do so."""
+        api_key, is_forwarded = exchange.header.api_key, exchange.connection is None
+        if not is_forwarded and self._controller_is_elsewhere and _is_for_controller(api_key, exchange.request):
             return self._forward(exchange)
-        if not is_passed_on and api_key == ApiKey.OFFSET_FETCH and not self._broker.is_alone:
+        if not is_forwarded and api_key == ApiKey.OFFSET_FETCH and not self._broker.is_alone:
             return self._fetch_offsets(exchange)
         return self._handle_here(exchange)
 
@@ -221,22 +225,25 @@ class Pipeline:
         return self._handler(exchange.header.api_key)(context, exchange.request)
 
     def _handler(self, api_key: int) -> Handler:
-        """The API's `handle`; its module is imported when the API is first asked for."""
+        """The API's `handle`. Its module is imported when the API is first requested."""
         handler = self._handlers.get(api_key)
         if handler is None:
             module = import_module(f"drmq.kafka.{ApiKey(api_key).name.lower()}")
             handler = self._handlers[api_key] = module.handle
         return handler
 
-    # ---- what another node must do --------------------------------------------------------------
+    # ---- requests that another node must carry out ----------------------------------------------
 
     @property
-    def _passes_on(self) -> bool:
-        """Whether another node is the controller, or will be."""
+    def _controller_is_elsewhere(self) -> bool:
+        """Whether another node is the controller, or will be elected."""
         return not self._broker.is_controller and not self._broker.is_alone
 
     async def _forward(self, exchange: Exchange) -> object:
-        """Have the controller answer, which may be a new one soon. If none does, say so in the words of this API."""
+        """Have the controller answer, also if a new one has to be elected first.
+
+        If no controller answers, the handler of this node does. It refuses the request in the form of its API.
+        """
         router = self._services.router
 
         async def attempt() -> object:
@@ -247,14 +254,14 @@ class Pipeline:
         try:
             return await router.retry(attempt, _CONTROLLER_WAIT_S)
         except ApiError as error:
-            log.info("%s was not passed on to the controller: %s", exchange.api, error.message)
+            log.info("%s could not be forwarded to the controller: %s", exchange.api, error.message)
             return await _result(self._handle_here(exchange))
 
     async def _fetch_offsets(self, exchange: Exchange) -> object:
-        """Answer for the coordinator of a group, wherever that is.
+        """Answer an OffsetFetch for the coordinator of its group, on whichever node that is.
 
-        NOT_COORDINATOR would be right too. But librdkafka (its issue 5586) does not ask again after that answer to an
-        OffsetFetch: its consumer would stand still until it is closed.
+        NOT_COORDINATOR would also be a correct answer. But librdkafka (its issue 5586) does not retry an OffsetFetch
+        after that answer: its consumer would not continue until it is closed.
         """
         router = self._services.router
         group_ids = offset_fetch.group_ids(exchange.header.api_version, exchange.request)
@@ -271,26 +278,26 @@ class Pipeline:
         try:
             return await router.retry(attempt, _COORDINATOR_WAIT_S, may_repeat=True)
         except ApiError as error:
-            log.debug("OFFSET_FETCH of group %s was not passed on: %s", group_ids[0], error.message)
+            log.debug("OFFSET_FETCH of group %s could not be forwarded: %s", group_ids[0], error.message)
             return response
 
 
 def _parse_message(frame: memoryview, header: RequestHeader) -> Any:
     api = APIS.get(header.api_key)
     if api is None:
-        raise ProtocolError(f"api key {header.api_key} is not served")
+        raise ProtocolError(f"api key {header.api_key} is not supported")
     if api.serves(header.api_version):
         return read_request(frame, header)
     if header.api_key == ApiKey.API_VERSIONS:
-        # A client from the future: it is told, in the oldest layout, what it may ask.
+        # The client is newer than this broker. The answer, in the oldest layout, has the versions that it may use.
         return ApiVersionsRequest()
     raise ProtocolError(
-        f"{api.key.name} v{header.api_version} is not served, v{api.version_min} to v{api.version_max} are"
+        f"{api.key.name} v{header.api_version} is not supported, only v{api.version_min} to v{api.version_max}"
     )
 
 
 def _version(header: RequestHeader) -> int:
-    """The version that a handler is told; -1 for one of ApiVersions that is newer than ours."""
+    """The version to pass to a handler; -1 (`NEWER_VERSION`) for a version of ApiVersions that is newer than ours."""
     return header.api_version if APIS[header.api_key].serves(header.api_version) else -1
 
 

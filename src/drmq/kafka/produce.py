@@ -1,13 +1,13 @@
-"""Produce (0): batches in, offsets out, once they are as safe as the producer asked.
+"""Produce (0): append batches and answer with their offsets, once they are as safe as the producer requested.
 
-The hot path. A request costs its parse, a checksum per batch and a few Python objects; no record is
-looked at. It is carried out the moment it arrives, so batches of one connection keep their order,
-and answered by a callback when the writer thread reports: no task, no thread per request.
+The hot path. A request costs its parsing, a checksum per batch and a few Python objects; records are not decoded. Its
+batches are appended as soon as it arrives, so the batches of a connection keep their order. The answer is sent by a
+callback when the writer thread reports: there is no task and no thread per request.
 
-Odd rules: acks=0 gets no answer at all, and an error there closes the connection, the only way to
-tell such a client anything. Versions 0 to 2 are advertised because old librdkafka compresses only
-if it sees them, and are refused in their own layout if someone does send one. Unsupported codecs are
-per version: zstd exists from v7 on.
+Special rules: a request with acks=0 gets no answer, and an error closes the connection, because that is the only way to
+signal an error to such a client. Versions 0 to 2 are advertised because old versions of librdkafka compress only if
+they are; if a client sends one, it is refused in the layout of that version. Which codecs are supported depends on the
+version: zstd exists from v7 on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RULE = RULES[ApiKey.PRODUCE]
 
 
 class PendingProduce:
-    """One request whose batches are on their way to the disk."""
+    """One request whose batches have been appended and are not yet safe."""
 
     __slots__ = (
         "_answer",
@@ -64,7 +64,7 @@ class PendingProduce:
         self._throttle_ms = exchange.throttle_ms
         self._results = results
         self._left = 1
-        """Batches whose fate is open, and one for the request itself while it is being carried out."""
+        """Batches whose outcome is not known yet, plus one while the request itself is being carried out."""
         self._is_misdirected = False
         """Whether another node leads one of the partitions."""
 
@@ -73,7 +73,7 @@ class PendingProduce:
         appends.when_safe(partition, appended, acks, lambda error: self.done(index, error))
 
     def done(self, index: int, error: ErrorCode) -> None:
-        """One batch is safe, or never will be; after the last one, answer."""
+        """Note that one batch is safe, or has failed for good; after the last batch, send the answer."""
         if error is not ErrorCode.NONE:
             failed = self._results[index]
             self._results[index] = ProduceResult(failed.topic, failed.partition, error)
@@ -81,7 +81,7 @@ class PendingProduce:
         self.finish_one()
 
     def note(self, error: ErrorCode) -> None:
-        """One of the results is this error."""
+        """Note that one of the results has this error."""
         if error in MISDIRECTED and self._version >= _HINTS_FROM:
             self._is_misdirected = True
 
@@ -101,8 +101,10 @@ class PendingProduce:
             )
 
     def _redirect(self, until_ms: int) -> None:
-        """Answer with the leaders' names. A leader that is handing over, or has just gone, is followed by the next
-        within moments: a client that is told right away would only come back here, and be slower each time.
+        """Send the answer with leader hints, once a running election has ended or at `until_ms`.
+
+        While an election is running there is no leader to name. An answer without one would make the client retry on
+        this node, with a longer backoff each time, although most elections end within moments.
         """
         broker, cluster = self._broker, self._broker.services.cluster
         left_ms = until_ms - broker.clock.monotonic_ms()
@@ -121,23 +123,23 @@ class PendingProduce:
 
 
 def parse(frame: memoryview, header: RequestHeader) -> ProduceData | None:
-    """What is to be appended where; None for a version that is only refused."""
+    """Parse the batches and their partitions; None for a retired version, which is always refused."""
     version = header.api_version
     if version < _VERSION_MIN:
         return None
     if version > _VERSION_MAX:
-        raise ProtocolError(f"Produce v{version} is not served, v{_VERSION_MIN} to v{_VERSION_MAX} are")
+        raise ProtocolError(f"Produce v{version} is not supported, only v{_VERSION_MIN} to v{_VERSION_MAX}")
     return read_produce(frame, header.body_position, version)
 
 
 def needs(exchange: Exchange) -> Iterable[Permission]:
-    """The permissions of a request: to write to each topic."""
+    """The permissions that a request needs: to write to each of its topics."""
     data: ProduceData | None = exchange.request
     return () if data is None else _RULE.needs(exchange.server.broker.services.cluster, data)
 
 
 def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
-    """Carry out a Produce request and see to its answer."""
+    """Carry out a Produce request, and send its answer now or when its batches are safe."""
     server, connection, header = exchange.server, exchange.connection, exchange.header
     assert connection is not None
     data: ProduceData | None = exchange.request
@@ -184,7 +186,7 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
 
 
 def refuse_all(exchange: Exchange, refused: ApiError) -> None:
-    """Answer a request of which nothing is done."""
+    """Answer a request that is refused as a whole."""
     connection, header = exchange.connection, exchange.header
     assert connection is not None
     data: ProduceData | None = exchange.request
@@ -208,7 +210,7 @@ def _append(
 ) -> tuple[Partition, Appended]:
     topic, index, records = entry
     if refused and topic in refused:
-        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not write to this topic")
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client has no permission to write to this topic")
     partition = appends.find(topic, index)
     if version < _ZSTD_FROM and records and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
@@ -216,5 +218,5 @@ def _append(
 
 
 def _codec(records: memoryview) -> int:
-    """The codec in a batch's attributes, before anything has vouched for the batch."""
+    """The codec in a batch's attributes. The batch has not been validated yet."""
     return records[_ATTRIBUTES_LOW_BYTE] & _CODEC_MASK if len(records) > _ATTRIBUTES_LOW_BYTE else Codec.NONE

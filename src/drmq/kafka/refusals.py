@@ -1,8 +1,9 @@
-"""Answers to what the gate has refused, in the words of each API, made from the request and the response's schema.
+"""Answers to requests that the gate has refused, built from the request and the schema of the API's response.
 
-An API that answers by entry (topics, groups, resources) gets an entry for each that was refused, with what names it in
-the request and the error. Where an entry has no error of its own its partitions have. An API with one error code for
-the whole gets that. Produce and Fetch, which have no message classes here, make their refusals themselves.
+In an API that answers by entry (topics, groups, resources), each refused entry gets an entry in the response, with the
+fields that identify it in the request and the error. If the response's entry has no error field, its partitions carry
+the error. An API with one error code for the whole response gets that. Produce and Fetch have no message classes here
+and build their refusals themselves.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ _LISTS: Final[dict[ApiKey, dict[str, str]]] = {
     ApiKey.OFFSET_DELETE: {"topics": "topics"},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": "topics"},
 }
-"""Of each API that answers by entry: the lists of the request, and the list of the response that answers each."""
+"""For each API that answers by entry: its lists in the request, each with the list in the response that answers it."""
 _PARTITION_LISTS: Final = ("partitions", "partition_indexes")
 _KEYS: Final = ("key", "group_id", "name", "partition_index", "partition_id")
-"""The field that names an entry which is a text or a number in the request."""
+"""Fields of the response that identify an entry, where the request's entry is a plain string or number."""
 
 
 def refuse(
     api_key: int, version: int, request: Any, code_of: Callable[[Any], ErrorCode], message: str | None = None
 ) -> Any:
-    """A response that refuses every entry of a request, each with its code."""
+    """A response that refuses every entry of a request, each with its own code."""
     response = APIS[api_key].response()
     for asked, answered in _LISTS.get(ApiKey(api_key), {}).items():
         entry_class = _element_of(type(response), answered, version)
@@ -63,14 +64,14 @@ def refuse_whole(api_key: int, version: int, request: Any, code: ErrorCode, mess
     """A response that refuses a request as a whole, also in each of its entries."""
     response = refuse(api_key, version, request, lambda entry: code, message)
     if api_key == ApiKey.DESCRIBE_LOG_DIRS:
-        # Before v3 only a directory has an error.
+        # Before v3 the response has no error code of its own, only each directory has one.
         response.results = [_element_of(type(response), "results", version)(code)]  # type: ignore[misc]
     _put_error(response, code, message)
     return response
 
 
 def merge(response: Any, refusal: Any) -> Any:
-    """A response with what was refused in it as well."""
+    """Add the refused entries to a response."""
     for field in dataclasses.fields(refusal):
         refused = getattr(refusal, field.name)
         if isinstance(refused, list) and refused:
@@ -82,7 +83,7 @@ def _refuse_entry(entry: Any, entry_class: type, code: ErrorCode, message: str |
     made = entry_class()
     names = {field.name for field in dataclasses.fields(entry_class)}
     if not dataclasses.is_dataclass(entry):
-        # A text that names a group or a topic, or the number of a partition.
+        # The name of a group or topic, or the index of a partition.
         key = next(key for key in _KEYS if key in names)
         setattr(made, key, entry)
     else:
@@ -114,7 +115,7 @@ def _put_error(made: Any, code: ErrorCode, message: str | None) -> bool:
 
 
 def _element_of(cls: type, name: str, version: int) -> type | None:
-    """The class of a list's entries; None where the version does not have the list."""
+    """The class of a list's entries; None if this version does not have the list."""
     for field in dataclasses.fields(cls):
         spec: FieldSpec = field.metadata[SPEC_KEY]
         if field.name == name and version in spec.versions:

@@ -1,6 +1,6 @@
-"""RemoveRaftVoter (81): let a node follow the metadata without a vote from now on (KIP-853).
+"""RemoveRaftVoter (81): make a voter of the metadata log an observer, which follows the log without a vote (KIP-853).
 
-The last vote cannot be taken away. Where the controller itself loses its vote another node becomes controller.
+The last voter cannot be removed. If the controller itself loses its vote, another node becomes controller.
 """
 
 from __future__ import annotations

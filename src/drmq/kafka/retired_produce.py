@@ -1,7 +1,7 @@
-"""Produce v0 to v2: advertised, because old clients look for them, and refused.
+"""Produce v0 to v2: advertised, because old clients look for them, and always refused.
 
-They carry message sets of formats 0 and 1, which DRMQ does not store. A client that sends one after
-all is told so in its own layout, with UNSUPPORTED_VERSION for every partition it named.
+They carry message sets of formats 0 and 1, which DRMQ does not store. A client that sends such a request gets
+UNSUPPORTED_VERSION for every partition in it, in the layout of that version.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RESULT_SIZE_MIN = 14
 
 
 def refuse(frame: memoryview, header: RequestHeader) -> bytearray | None:
-    """The refusal of a retired Produce request as a whole frame; None if it wants no answer."""
+    """The refusal of a retired Produce request as a complete frame; None for acks=0, which gets no answer."""
     try:
         return _refuse(frame, header)
     except (error, ValueError) as problem:
@@ -57,5 +57,5 @@ def _refuse(frame: memoryview, header: RequestHeader) -> bytearray | None:
 
 def _checked(count: int) -> int:
     if not 0 <= count <= _COUNT_MAX:
-        raise ValueError(f"a count of {count}")
+        raise ValueError(f"a count is {count}, which is not within 0 to {_COUNT_MAX}")
     return count

@@ -1,16 +1,15 @@
-"""The Kafka door: frames from connections to the pipeline, answers back.
+"""The Kafka door: passes frames from connections to the pipeline, and sends the answers.
 
-`pipeline` takes a request to its API's module, whose `handle` carries it out. Three ways of being carried out, by what
-the API needs:
+`pipeline` finds the module of a request's API, whose `handle` carries the request out. There are three ways to do so,
+depending on what the API needs:
 
 - *Produce and Fetch* parse their own frames and answer by callback (`produce`, `fetch`);
-- a plain function answers at once, or returns a future: its effect happens in the order of arrival,
-  only the answer comes later;
-- a coroutine holds up the connection's later requests until it is done.
+- a plain function returns the answer or a future: its effect happens in the order of arrival, only the answer may be
+  delayed;
+- a coroutine delays the connection's later requests until it is done.
 
-Whatever a client sends, it gets the protocol's error or a closed connection, and the broker goes on.
-An exception that no handler expected is a bug: it is logged with its traceback and costs the
-connection that caused it, no other.
+Whatever a client sends, it gets a protocol error or a closed connection, and the broker continues. An exception that no
+handler expects is a bug: it is logged with its traceback and closes only the connection that caused it.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ log = logging.getLogger("drmq.kafka")
 _PRODUCE = int(ApiKey.PRODUCE)
 _ROOM_POLL_S = 0.002
 _ABOUT_LEADERS = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
-_CUT_OFF = "this node is cut off from most others, which know better who leads"
+_CUT_OFF = "this node cannot reach most other nodes, so its list of leaders may be outdated; ask another node"
 _CUT_OFF_CLOSE_S = 0.05
-"""Time for the answer to leave."""
+"""Time to send the answer before the connection is closed."""
 
 
 class KafkaServer:
@@ -53,7 +52,7 @@ class KafkaServer:
         self._waiting_for_room: list[Connection] = []
 
     async def open(self, host: str, port: int, *, accepts: bool = True) -> tuple[str, int]:
-        """Take an address and begin to listen; the address that was bound."""
+        """Bind an address and begin to listen. Returns the address that was bound."""
         return await self.listener.open(host, port, accepts=accepts)
 
     async def close(self) -> None:
@@ -62,7 +61,7 @@ class KafkaServer:
         for read in [one for reads in self._reads.values() for one in reads]:
             read.finish()
         for connection in [connection for connection, waiting in self._parked.items() if waiting]:
-            # It waits for other members of its group, whom nobody hears any more.
+            # Its answer depends on other members of the group, which this node no longer serves.
             connection.close()
         await self.listener.close()
         for task in list(self._tasks):
@@ -84,7 +83,7 @@ class KafkaServer:
             self.on_bug(connection, error)
 
     def _answer(self, connection: Connection, exchange: Exchange, response: object) -> None:
-        """See to the answer: now, or when the response is there."""
+        """Send the answer now, or when the response is ready."""
         answer = connection.open_answer()
         if asyncio.isfuture(response):
             self._parked.setdefault(connection, {}).update(dict.fromkeys(exchange.parked or ()))
@@ -97,8 +96,8 @@ class KafkaServer:
         else:
             self._send(exchange, answer, response)
         if exchange.header.api_key in _ABOUT_LEADERS and self.broker.services.cluster.is_cut_off():
-            # It is answered, for whoever wants to know how things look from here. But a client that goes on asking the
-            # node that it has used last, as librdkafka does, would not hear of the new leader while the cut lasts.
+            # The request is answered, because tools need this node's view. But some clients, librdkafka among them,
+            # keep asking the node that they used last. They would not learn of a new leader while this node is cut off.
             asyncio.get_running_loop().call_later(_CUT_OFF_CLOSE_S, connection.close, _CUT_OFF)
 
     async def _carry_out(
@@ -137,11 +136,16 @@ class KafkaServer:
         answer.send((write_response(header.api_key, version, header.correlation_id, response),))
 
     def on_bug(self, connection: Connection, error: BaseException) -> None:
-        """A request failed in a way that nobody foresaw: say all about it, and end its connection."""
-        log.error("a request of %s (client %r) failed on a bug", connection.peer, connection.client_id, exc_info=error)
-        connection.close("its request failed on a bug")
+        """Log an unexpected exception of a request with its traceback, and close the connection."""
+        log.error(
+            "a request of %s (client %r) failed because of a bug in this node; its connection is closed",
+            connection.peer,
+            connection.client_id,
+            exc_info=error,
+        )
+        connection.close("its request failed because of a bug in this node")
 
-    # ---- what waits -----------------------------------------------------------------------------
+    # ---- waiting requests -----------------------------------------------------------------------
 
     def park(self, connection: Connection, read: Read) -> None:
         self._reads.setdefault(connection, {})[read] = None
@@ -159,10 +163,11 @@ class KafkaServer:
             parked.cancel()
 
     def _wait_for_room(self, connection: Connection) -> None:
-        """Too much waits for the disk or for followers: leave this producer's bytes in its socket until less does."""
+        """Stop reading from a producer while too many appended bytes wait for the disk or for followers."""
         connection.pause(Pause.DISK)
         if not self._waiting_for_room:
-            # Each of the others has at most one more request to add: small, or whole already.
+            # Connections that have not been paused yet can each add one more request before they are. While the
+            # listener holds back, that is a small one, or one that has already been received whole.
             self.listener.hold_back(True)
             asyncio.get_running_loop().call_later(_ROOM_POLL_S, self._look_for_room)
         self._waiting_for_room.append(connection)

@@ -1,7 +1,7 @@
-"""SyncGroup (14): the leader of a generation hands in everybody's assignment, each member takes its own.
+"""SyncGroup (14): the leader of a generation sends the assignments of all members; each member receives its own.
 
-A member that asks before the leader has spoken waits for it. From v5 members also say which
-protocol they believe was chosen, and hear it again in the answer.
+A member whose request arrives before the leader's waits for it. From v5 members also send the protocol that they
+believe was chosen, and the answer repeats the chosen protocol.
 """
 
 from __future__ import annotations

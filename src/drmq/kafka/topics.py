@@ -10,9 +10,10 @@ E = TypeVar("E")
 
 
 def each_once(topics: Iterable[tuple[T, Iterable[E]]], question: Callable[[E], Hashable]) -> dict[T, list[E]]:
-    """What a request asks of each topic, and of it each question once, in the order of the request.
+    """The entries of each topic without duplicates, in the order of the request.
 
-    A request may repeat itself a hundred thousand times. No client does, and the answer would be out of all proportion.
+    Two entries with the same `question` are duplicates. No client repeats itself, but a request could do so 100,000
+    times, and would get an answer many times its size.
     """
     asked: dict[T, dict[Hashable, E]] = {}
     for topic, entries in topics:

@@ -1,9 +1,10 @@
-"""UnregisterBroker (64): take a node out of the cluster for good.
+"""UnregisterBroker (64): remove a node from the cluster permanently.
 
-The answer says that it is decided. From then on the node gets nothing new, the controller moves what it keeps to
-others, one partition at a time, takes its vote and removes it; clients go on working. A node that is down is drained
-from the other replicas. Where a partition would be left with fewer replicas, or nobody could decide about the
-metadata any more, the request is refused. Asked again while it goes on, it changes nothing.
+The answer is sent when the removal is decided. From then on the node gets no new replicas. The controller moves its
+replicas to other nodes, one partition at a time, then takes its vote and removes it. Clients can work throughout. If
+the node is down, the new replicas are copied from the other replicas. The request is refused if a partition would be
+left with fewer replicas, or if the node is the only voter of the metadata log. Repeating the request while the removal
+is in progress changes nothing.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_resources_that_cannot_be_changed(harness: Harness) -> None:
         ErrorCode.INVALID_REQUEST,
         0,
     ]
-    assert "set it in the node's configuration" in answer.responses[1].error_message
+    assert "change them in the node's configuration and restart" in answer.responses[1].error_message
 
 
 def test_a_resource_that_is_twice_in_a_request_is_refused(harness: Harness) -> None:

@@ -26,7 +26,7 @@ def test_who_leads_already_is_told_so(harness: Harness, version: int) -> None:
     harness.create_topic("t")
     code, text = outcome(harness, "t", version=version)
     assert code == ErrorCode.ELECTION_NOT_NEEDED
-    assert "node 1 leads t-0 already" in text
+    assert "node 1 already leads t-0" in text
 
 
 def test_all_partitions_leaves_out_what_is_well(harness: Harness) -> None:
@@ -59,7 +59,7 @@ def test_a_replica_that_is_not_in_sync_is_not_elected(harness: Harness) -> None:
     announce(harness, "t", 3, [3])
     code, text = outcome(harness, "t")
     assert code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    assert "node 2, which should lead t-0, is not in sync; node 3 goes on leading" in text
+    assert "node 2, the preferred leader of t-0, is not in sync, so node 3 stays leader" in text
     append(harness, harness.broker.catalog.fence(NodeId(2)))
     announce(harness, "t", 3, [2, 3], term=8)
     code, text = outcome(harness, "t")
@@ -106,7 +106,7 @@ def test_the_wait_ends_with_the_time_that_was_given(harness: Harness, monkeypatc
     monkeypatch.setattr(harness.broker.services.elections, "_elect", lambda group, node_id: asked.append(node_id))
     code, text = outcome(harness, "t")
     assert code == ErrorCode.REQUEST_TIMED_OUT
-    assert "may still come to lead" in text
+    assert "may still become its leader" in text
     assert asked == [2]
 
 

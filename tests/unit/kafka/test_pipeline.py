@@ -147,14 +147,14 @@ def test_an_api_that_goes_around_the_gate_is_noticed(
     harness: Harness, line: KafkaHarness, api: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: one API is carried out before the gate is asked."""
-    passed = Pipeline._pass
+    admit_and_handle = Pipeline._admit_and_handle
 
     def go_around(pipeline: Pipeline, way: Way, exchange: Any, cost_bytes: int) -> Any:
         if exchange.header.api_key == api:
             return way.handle(exchange, frozenset())
-        return passed(pipeline, way, exchange, cost_bytes)
+        return admit_and_handle(pipeline, way, exchange, cost_bytes)
 
-    monkeypatch.setattr(Pipeline, "_pass", go_around)
+    monkeypatch.setattr(Pipeline, "_admit_and_handle", go_around)
     with pytest.raises(AssertionError):
         check_denied(harness, line, api, APIS[api].version_max)
 

@@ -53,7 +53,7 @@ def test_another_life_of_the_node(harness: Harness) -> None:
     add_node(harness, 2)
     code, text = add(harness, 2, directory_id(3))
     assert code == ErrorCode.INVALID_REQUEST
-    assert "another data directory now" in text
+    assert "no longer has the data directory that the request names" in text
 
 
 def test_a_node_that_cannot_be_reached_gets_no_vote(harness: Harness) -> None:

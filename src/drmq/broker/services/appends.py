@@ -1,8 +1,8 @@
-"""Appending batches to partitions that this node leads, and hearing when they are safe.
+"""Appends batches to partitions that this node leads, and reports when they are safe.
 
-The hot path of producing. A batch is appended at once, in the order of the calls, and the caller hears by a callback
-when it is as safe as was asked for (`acks`): no task, no future per batch. For a partition that another node may lead
-there is `Router.append`.
+The hot path of producing. A batch is appended at once, in the order of the calls. A callback reports when it is as safe
+as requested (`acks`): there is no task and no future per batch. `Router.append` is for partitions that another node may
+lead.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ class Appends:
         self._options = options
 
     def find(self, topic: str | bytes, index: int) -> Partition:
-        """The partition on this node, by the topic's name or id. Raises `ApiError`."""
+        """Find the partition on this node, by the topic's name or id. Raises `ApiError`."""
         if isinstance(topic, str):
             return self._partitions.by_name(topic, index)
         return self._partitions.by_id(TopicId(topic), index)
 
     def append(self, partition: Partition, batch: memoryview | None, acks: int) -> Appended:
-        """Check a batch, give it offsets and propose it. Raises `ApiError` with nothing changed.
+        """Check a batch, assign its offsets and propose it. If it raises `ApiError`, nothing has changed.
 
-        The batch is changed in place and must not be touched by the caller again.
+        The batch is changed in place, and the caller must not use it afterwards.
         """
         if not batch:
-            raise ApiError(ErrorCode.INVALID_RECORD, "there is no batch for this partition")
+            raise ApiError(ErrorCode.INVALID_RECORD, "the request has no batch for this partition")
         return partition.append(
             batch, self._clock.wall_ms(), wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL
         )
 
     def when_safe(self, partition: Partition, appended: Appended, acks: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call `done` once the batch is as safe as `acks` says, or never will be."""
+        """Call `done` once the batch is as safe as `acks` requires, or has failed for good."""
         if acks == ACKS_ALL:
             partition.when_durable(appended.next_offset, done)
         else:
             partition.when_written(appended.next_offset, done)
 
     def is_flooded(self, share: int = 1) -> bool:
-        """Whether more than one part in `share` of what may wait does so: for the disk, or for followers.
+        """Whether the bytes that wait for the disk, or for followers, exceed 1/`share` of their limit.
 
-        A door that finds so with 1 takes nothing more from its producers until it does not with 2.
+        A door stops reading from its producers when this is true for 1, and continues when it is false for 2.
         """
         options = self._options
         return (

@@ -1,10 +1,10 @@
-"""The client that a request is carried out for: who it is, what it calls itself, and how it came in.
+"""The caller: the client for which a request is carried out, with its principal, client id, address and listener.
 
-Every request has a `Caller`, whichever door it came through. When a node passes a request on to another, the caller
-goes with it (`wrap`), so the node that carries the request out checks the client and not the node in between.
+Every request has a `Caller`, whichever door it came through. When a node forwards a request to another node, it sends
+the caller with it (`wrap`), so the node that carries out the request checks the client and not the forwarding node.
 
-A node of the first peer protocol version sends the request alone. `unwrap` takes both forms. The first two bytes tell
-them apart: 0xFFFF is no Kafka api key (they are not negative), and 0xFF begins no text in UTF-8.
+A node of the first peer protocol version sends the request alone. `unwrap` accepts both forms and distinguishes them by
+their first two bytes: 0xFFFF is not a Kafka api key, since those are not negative, and no UTF-8 text begins with 0xFF.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drmq.model import ApiError, DrmqError, ErrorCode, NodeId
 Buffer = bytes | bytearray | memoryview
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""The principal of a client that has not authenticated, as Kafka calls it."""
+"""The principal of a client that has not authenticated, with Kafka's name for it."""
 UNKNOWN_LISTENER: Final = ""
 """The listener of a caller that a node of an older version did not describe."""
 _PEERS: Final = "PEERS"
@@ -30,53 +30,57 @@ _MARK_SIZE = 2
 
 
 class Caller(NamedTuple):
-    """Who asks. Immutable, and the same object for all requests of a connection that has not changed its client id."""
+    """The origin of a request. Immutable; the requests of a connection share one until its client id changes."""
 
     principal: str
     """Kind and name, such as `User:alice`. Principals of clients always begin with `User:`."""
     client_id: str
     address: str
-    """The host that the client connects from; empty where it is not known."""
+    """The host that the client connects from; empty if it is not known."""
     listener: str
-    """The name of the listener that it came through."""
+    """The name of the listener that received the request."""
 
     @property
     def is_node(self) -> bool:
-        """Whether a node of the cluster acts for itself, and for no client."""
+        """Whether the caller is a node of the cluster that acts for itself and not for a client."""
         return self.principal.startswith(_NODE_PRINCIPAL)
 
 
 def node_caller(node_id: NodeId) -> Caller:
-    """The caller of what a node does for itself, such as creating an internal topic."""
+    """The caller of requests that a node makes for itself, such as creating an internal topic."""
     return Caller(f"{_NODE_PRINCIPAL}{node_id}", "", "", _PEERS)
 
 
 def unknown_caller(client_id: str = "") -> Caller:
-    """The caller of a request that a node of the first peer protocol version has passed on."""
+    """The caller of a request that a node of the first peer protocol version has forwarded."""
     return Caller(ANONYMOUS, client_id, "", UNKNOWN_LISTENER)
 
 
 def wrap(caller: Caller, request: Buffer) -> tuple[Buffer, ...]:
-    """A request for another node, with its caller before it."""
+    """Encode a request for another node, preceded by its caller."""
     texts = [text.encode() for text in caller]
     return (_START.pack(_MARK, _FORM, *map(len, texts)) + b"".join(texts), request)
 
 
 def unwrap(payload: memoryview) -> tuple[Caller | None, memoryview]:
-    """The caller that another node has sent, None from a node of the first version, and the request itself.
+    """Split a payload into the caller, which is None from a node of the first version, and the request.
 
-    Raises `ApiError` for a form that is not known here: the caller must not get lost on the way.
+    Raises `ApiError` for an unknown form: the request must not be carried out without its caller.
     """
     if len(payload) < _MARK_SIZE or int.from_bytes(payload[:_MARK_SIZE], "big") != _MARK:
         return None, payload
     try:
         _, form, *sizes = _START.unpack_from(payload)
         if form != _FORM:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"a caller in form {form}, where {_FORM} is known")
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the caller of a forwarded request has form {form}, but this node knows only form {_FORM}; "
+                "upgrade this node",
+            )
         texts, position = [], _START.size
         for size in sizes:
             if position + size > len(payload):
-                raise MalformedCaller(f"a text of {size} bytes where {len(payload) - position} are left")
+                raise MalformedCaller(f"a text has {size} bytes, but only {len(payload) - position} are left")
             texts.append(str(payload[position : position + size], "utf-8"))
             position += size
     except (error, UnicodeDecodeError) as problem:
@@ -85,4 +89,4 @@ def unwrap(payload: memoryview) -> tuple[Caller | None, memoryview]:
 
 
 class MalformedCaller(DrmqError):
-    """What another node sent as a caller is none."""
+    """Another node has sent bytes that are not a valid caller."""

@@ -1,8 +1,8 @@
-"""Brokers, partitions and leaders as clients are told about them: the catalog, and what leaders say of themselves.
+"""Brokers, partitions and leaders as clients see them: from the catalog, and from the announcements of leaders.
 
-Any node answers from what it knows, and from what is committed: the controller's own catalog also has what may never
-be. The catalog may be a little behind the controller's, and who leads is a hint; both carry epochs, so a client never
-goes back to an older leader.
+Any node answers from what it knows. Only committed facts are used, because the controller's own catalog also contains
+facts that may never be committed. A node's catalog may lag a little behind the controller's, and the leader it names is
+a hint. Both carry epochs, so a client never goes back to an older leader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition, for Metadata and its relatives."""
+    """One partition, as Metadata and similar requests describe it."""
 
     index: int
     leader: int
@@ -42,15 +42,15 @@ class ClusterView:
 
     @property
     def catalog(self) -> Catalog:
-        """What is committed."""
+        """The committed catalog."""
         return self._broker.metadata.committed_catalog
 
     def named_topic(self, name: str, topic_id: bytes, *, by_id: bool) -> Topic:
-        """The topic that a request means, by whichever of the two its version has. Raises `ApiError`."""
+        """The topic of a request, found by id or by name, depending on the request's version. Raises `ApiError`."""
         return self.catalog.topic_by_id(TopicId(topic_id)) if by_id else self.catalog.topic(name)
 
     def name_of(self, topic: str | bytes) -> str | None:
-        """The name of a topic that a request gives by name or by id; None for an id that is not known."""
+        """The name of a topic that a request gives by name or by id; None for an unknown id."""
         if isinstance(topic, str):
             return topic
         known = self.catalog.topics_by_id.get(TopicId(topic))
@@ -73,25 +73,25 @@ class ClusterView:
         return PartitionView(index, notice.leader, notice.term, replicas, in_sync, offline)
 
     def may_lead(self, notice: LeaderNotice) -> bool:
-        """Whether what was last heard of a leader can still be so: it is up, or it is this node and does lead."""
+        """Whether a leader may still lead: another node must be up, this node must actually lead."""
         broker = self._broker
         if notice.leader == broker.node_id:
             partition = broker.host.get(notice.group)
             if partition is None or partition.is_serving:
                 return partition is not None
-            # Its disk refuses it, and nobody else could lead instead: whoever asks here is told so.
+            # This node's disk has failed and no other replica could lead. Clients keep asking here and get the error.
             return partition.failure is not None and notice.in_sync == (broker.node_id,)
         return notice.leader in self.catalog.brokers and broker.network.is_up(notice.leader)
 
     def group_of(self, topic: str | bytes, index: int) -> GroupId | None:
-        """The replica group of a partition that a request gives by name or by id."""
+        """The replica group of a partition whose topic is given by name or by id; None for an unknown name."""
         if not isinstance(topic, str):
             return GroupId(TopicId(topic), index)
         known = self.catalog.topics.get(topic)
         return None if known is None else GroupId(known.topic_id, index)
 
     def leader_elsewhere(self, topic: str | bytes, index: int) -> tuple[int, int] | None:
-        """Leader and term; None where they are not known, or where it is this node that should lead and does not."""
+        """The leader, if it is another node, and its term; None if it is unknown, or is this node."""
         group = self.group_of(topic, index)
         notice = self._broker.host.leaders.get(group) if group is not None else None
         if notice is None or notice.leader == self._broker.node_id or not self.may_lead(notice):
@@ -99,7 +99,7 @@ class ClusterView:
         return notice.leader, notice.term
 
     def is_electing(self, topic: str | bytes, index: int) -> bool:
-        """Whether no leader is known because the group, which this node is in, is electing one."""
+        """Whether no leader is known because the group, which includes this node, is electing one."""
         if self.leader_elsewhere(topic, index) is not None:
             return False
         group = self.group_of(topic, index)
@@ -109,19 +109,19 @@ class ClusterView:
     # ---- nodes ----------------------------------------------------------------------------------
 
     def is_cut_off(self) -> bool:
-        """Whether the nodes that this one does not hear are a majority: they have leaders, and it learns of none."""
+        """Whether most nodes are unreachable from here. They elect leaders that this node does not learn of."""
         broker = self._broker
         others = [node_id for node_id in self.catalog.brokers if node_id != broker.node_id]
         heard = 1 + sum(broker.network.is_up(node_id) for node_id in others)
         return 2 * heard < 1 + len(others)
 
     def live_brokers(self) -> list[RegisteredBroker]:
-        """The brokers that clients can use, by id."""
+        """The brokers that clients can use, sorted by id."""
         brokers = self.catalog.brokers
         return [known for _, known in sorted(brokers.items()) if _is_up(known) and "broker" in known.roles]
 
     def controller_id(self) -> int:
-        """The broker to which requests for the controller are sent best; any passes them on."""
+        """The broker to which clients should send requests for the controller. Any other broker forwards them."""
         broker = self._broker
         controller = broker.metadata.controller
         known = self.catalog.brokers.get(controller) if controller is not None else None
@@ -130,7 +130,7 @@ class ClusterView:
         return broker.node_id if controller is not None else NO_LEADER
 
     def replica_in_rack(self, rack: str, in_sync: tuple[NodeId, ...], index: int) -> NodeId | None:
-        """A replica in that rack which keeps up and is heard; partitions take turns by their index."""
+        """A replica in that rack that is in sync and reachable. Several are used in turn, by the partition's index."""
         near = [
             node_id
             for node_id in in_sync

@@ -1,8 +1,8 @@
-"""Letting the preferred replica of a partition lead, the one that comes first in its assignment.
+"""Elections of the preferred replica of a partition, which is the first in its assignment.
 
-The leader hands over once the other has everything, so nothing is lost and clients find the new leader by themselves.
-An unclean election, which would let a replica lead that lacks committed records, does not exist. A partition without a
-leader gets one by itself as soon as a majority of its replicas is up, and never before.
+The current leader hands over once the preferred replica has the whole log, so no records are lost, and clients find the
+new leader without help. There is no unclean election, which would elect a replica that lacks committed records. A
+partition without a leader elects one as soon as a majority of its replicas is up, and never before.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from drmq.broker.services.cluster_view import NO_LEADER, ClusterView, check_part
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicPartition
 
 _ASK_AGAIN_S = 1.0
-"""A leader that is busy with something else does not hand over; it is asked again."""
+"""How often the leader is asked. A leader that is busy with another change ignores the request to hand over."""
 
 
 class Elections:
-    """Elections that a client asks for. Any node serves them."""
+    """Elections that clients request. Any node serves them."""
 
     def __init__(self, cluster: ClusterView, host: GroupHost, elect: Callable[[GroupId, NodeId], None]) -> None:
         self._cluster = cluster
@@ -27,20 +27,21 @@ class Elections:
         self._elect = elect
 
     async def prefer(self, place: TopicPartition, deadline: float) -> None:
-        """Have the preferred replica lead, by `deadline` in the loop's time. Raises `ApiError`."""
+        """Make the preferred replica the leader, by `deadline` in the loop's time. Raises `ApiError`."""
         topic = self._cluster.catalog.topic(place.topic)
         check_partition(topic, place.partition)
         view = self._cluster.partition(topic, place.partition)
         preferred = topic.partitions[place.partition].replicas[0]
         if view.leader == preferred:
-            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"node {preferred} leads {place} already")
+            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"node {preferred} already leads {place}")
         if view.leader == NO_LEADER:
             raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, _why_leaderless(place, view.replicas))
         if preferred not in view.in_sync:
             state = "down" if preferred in view.offline else "not in sync"
             raise ApiError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-                f"node {preferred}, which should lead {place}, is {state}; node {view.leader} goes on leading",
+                f"node {preferred}, the preferred leader of {place}, is {state}, so node {view.leader} stays leader; "
+                "try again when it is in sync",
             )
         await self._hand_over(GroupId(topic.topic_id, place.partition), place, preferred, deadline)
 
@@ -58,12 +59,12 @@ class Elections:
             if now >= deadline:
                 raise ApiError(
                     ErrorCode.REQUEST_TIMED_OUT,
-                    f"node {preferred} was asked to lead {place} and does not yet; it may still come to lead",
+                    f"node {preferred} does not lead {place} yet, but may still become its leader; check it later",
                 )
             await self._host.next_leader_news(min(deadline, ask_at) - now)
 
     async def refuse_unclean(self, place: TopicPartition, deadline: float) -> None:
-        """Say why there is no unclean election of this partition. Raises `ApiError`, always."""
+        """Always raise `ApiError`, with the reason why there is no unclean election of this partition."""
         topic = self._cluster.catalog.topic(place.topic)
         check_partition(topic, place.partition)
         view = self._cluster.partition(topic, place.partition)
@@ -72,13 +73,12 @@ class Elections:
         reason = _why_leaderless(place, view.replicas)
         raise ApiError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            f"there is no unclean election, since it would lose committed records: {reason}",
+            f"unclean elections are not supported, because they lose committed records: {reason}",
         )
 
 
 def _why_leaderless(place: TopicPartition, replicas: list[int]) -> str:
     majority = len(replicas) // 2 + 1
     return (
-        f"{place} has no leader at the moment and gets one by itself once {majority} of its replicas "
-        f"({', '.join(map(str, replicas))}) are up"
+        f"{place} has no leader; it elects one once {majority} of its replicas ({', '.join(map(str, replicas))}) are up"
     )

@@ -1,18 +1,19 @@
 """The gate: the one place where requests are checked before they are carried out.
 
-Every door shows each request to the gate once, after it was parsed and before anything is done. So does a node that
-carries out a request which another node has passed on. The gate takes a request through three stages, in this order:
+Every door passes each request to the gate once, after it is parsed and before it has any effect. So does a node that
+carries out a request which another node has forwarded. The gate takes a request through three stages, in this order:
 
-1. *authenticate*: is the caller known? A caller that is not is turned away, whatever it asks.
-2. *authorise*: may it do this? A request needs permissions; the gate says which of them are refused. A request with
-   several topics or groups is refused by entry, so the others in it are carried out.
-3. *throttle*: how long is the caller to wait before its next request?
+1. *authenticate*: is the caller known? An unknown caller is refused, whatever the request.
+2. *authorise*: does the caller have the permissions that the request needs? The gate returns the missing ones. A
+   request with several topics or groups is refused by entry, and its other entries are carried out.
+3. *throttle*: how long must the caller wait before its next request?
 
-`Gate` is the place for checks: subclass it and replace a stage. As it is, each stage lets everything pass. A broker
-starts with `OPEN`, which gives the same answers without asking what a request needs, since the gate is passed by every
-Produce and Fetch.
+To add checks, subclass `Gate` and override a stage. The stages of `Gate` itself admit everything. A broker starts with
+`OPEN`, which gives the same results without computing the permissions that a request needs, since every Produce and
+Fetch passes the gate.
 
-What a request needs is the door's to say (`kafka/permissions.py`), in Kafka's terms: an operation on a resource.
+The door determines the permissions that a request needs (`kafka/permissions.py`), in Kafka's terms: an operation on a
+resource.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What operations are done on, with the numbers of Kafka's access control."""
+    """Types of resources, with the numbers of Kafka's access control."""
 
     TOPIC = 2
     GROUP = 3
@@ -52,7 +53,7 @@ class ResourceType(IntEnum):
 
 
 CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the one resource of type CLUSTER, as Kafka calls it."""
+"""The name of the only resource of type CLUSTER, as in Kafka."""
 
 _REFUSALS: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -63,7 +64,7 @@ _REFUSALS: Final = {
 
 
 class Permission(NamedTuple):
-    """To do one operation on one resource."""
+    """The permission to perform one operation on one resource."""
 
     operation: Operation
     resource_type: ResourceType
@@ -71,7 +72,7 @@ class Permission(NamedTuple):
 
     @property
     def refusal(self) -> ErrorCode:
-        """The code of a request that lacks this permission."""
+        """The error code for a request that lacks this permission."""
         return _REFUSALS[self.resource_type]
 
 
@@ -88,12 +89,12 @@ def on_cluster(operation: Operation) -> Permission:
 
 
 def single(permission: Permission) -> Iterable[Permission]:
-    """For `Gate.admit`: a request that is given by the one permission it needs."""
+    """The `permissions` argument of `Gate.admit` for a request that is represented by the one permission it needs."""
     return (permission,)
 
 
 def refusal(caller: Caller, permission: Permission) -> ApiError:
-    """What a caller is told that lacks a permission."""
+    """The error for a caller that lacks a permission."""
     operation, kind, name = permission
     return ApiError(
         permission.refusal,
@@ -102,32 +103,32 @@ def refusal(caller: Caller, permission: Permission) -> ApiError:
 
 
 class Admission(NamedTuple):
-    """What the gate has decided about one request."""
+    """The gate's decision about one request."""
 
     refused: frozenset[Permission]
-    """Of the permissions that the request needs, those that the caller does not have."""
+    """The permissions that the request needs and the caller does not have."""
     throttle_ms: int = 0
-    """How long the caller is to wait before its next request."""
+    """How long the caller must wait before its next request."""
 
 
 ADMITTED: Final = Admission(frozenset())
-"""Everything is allowed, and nothing is to be waited for."""
+"""Everything is allowed, and the caller need not wait."""
 
 
 class Gate:
-    """Checks requests, one stage after the other. Lives on the event loop; a stage must not wait."""
+    """Checks requests, one stage after the other. Used on the event loop; a stage must not block."""
 
     def authenticate(self, caller: Caller) -> None:
         """Raise `ApiError` if the caller must not be served at all."""
 
     def authorise(self, caller: Caller, api: str, permissions: Sequence[Permission]) -> Iterable[Permission]:
-        """Those of `permissions` that the caller does not have. Raise `ApiError` to refuse the request as a whole."""
+        """Return the `permissions` that the caller does not have, or raise `ApiError` to refuse the whole request."""
         return ()
 
     def throttle(self, caller: Caller, api: str, cost_bytes: int) -> int:
-        """How many milliseconds the caller is to wait before its next request.
+        """Return how many milliseconds the caller must wait before its next request.
 
-        `cost_bytes` is the request's size; 0 for one that another node has passed on, where its cost was counted.
+        `cost_bytes` is the request's size. It is 0 for a forwarded request, whose cost the forwarding node has counted.
         """
         return 0
 
@@ -139,7 +140,7 @@ class Gate:
         permissions: Callable[[R], Iterable[Permission]],
         request: R,
     ) -> Admission:
-        """Take one request through the stages. `permissions(request)` says what it needs.
+        """Take one request through the stages. `permissions(request)` returns the permissions that it needs.
 
         Raises `ApiError` for a request that is refused as a whole.
         """
@@ -148,12 +149,12 @@ class Gate:
         return Admission(refused, self.throttle(caller, api, cost_bytes))
 
     def allows(self, caller: Caller, api: str, permission: Permission) -> bool:
-        """Whether a caller whose request was admitted may see this, for requests that list whatever there is."""
+        """Whether the caller of an admitted request has a permission. For requests that list everything."""
         return not tuple(self.authorise(caller, api, (permission,)))
 
 
 class OpenGate(Gate):
-    """Lets everyone do everything, and does not ask what that is."""
+    """Admits every request without computing the permissions that it needs."""
 
     def admit(
         self,

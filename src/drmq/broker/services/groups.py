@@ -1,8 +1,8 @@
-"""Asking the coordinators of groups on this node: hand in at once, translate the answer when it comes.
+"""Requests to the coordinators of groups on this node: submit at once, translate the answer when it arrives.
 
-A request changes its group in the order in which it arrives, so it is handed to the shard before anything else happens;
-only the answer is waited for. An answer is what the shard said, or an `ErrorCode` where what it said could not be made
-durable. If it is there already, the caller gets it without a future.
+A request changes its group in the order in which it arrives, so it is submitted to the shard before anything else
+happens; only the answer is waited for. The answer is the shard's response, or an `ErrorCode` if that response could not
+be made durable. If the answer is available at once, the caller gets it without a future.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ParkedRequest(NamedTuple):
     ticket: int
 
     def cancel(self) -> None:
-        """The client is gone: nobody waits for the answer."""
+        """Notify the shard that the client has disconnected and its answer is no longer needed."""
         self.shard.on_disconnect([self.ticket])
 
 
@@ -36,7 +36,7 @@ OnParked = Callable[[ParkedRequest], None]
 
 
 class GroupService:
-    """Requests about groups, to the shards that coordinate them."""
+    """Sends requests about groups to the shards that coordinate them."""
 
     def __init__(self, coordinator: ConsumerGroups, host: GroupHost, node_id: NodeId) -> None:
         self._coordinator = coordinator
@@ -55,7 +55,7 @@ class GroupService:
         translate: Callable[[G | ErrorCode], R],
         on_parked: OnParked | None = None,
     ) -> R | asyncio.Future[R]:
-        """Ask the shard of one group. `on_parked` is given for a request whose answer may take long."""
+        """Ask the shard of one group. `on_parked` is called if the answer is not available at once."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def respond(answer: GroupResponse | ErrorCode) -> None:
@@ -64,7 +64,7 @@ class GroupService:
             try:
                 assert isinstance(answer, (answered_by, ErrorCode)), answer
                 future.set_result(translate(answer))
-            except Exception as error:  # noqa: BLE001  # this request's, not that of all that wait for the same disk
+            except Exception as error:  # noqa: BLE001  # fails this request only, not all that wait for the same sync
                 future.set_exception(error)
 
         shard = self._coordinator.shard_of(group_id)
@@ -81,7 +81,7 @@ class GroupService:
         answered_by: type[G],
         merge: Callable[[list[G | ErrorCode]], R],
     ) -> R | asyncio.Future[R]:
-        """Ask about several groups, each its own question; the answers are merged in the order of the questions."""
+        """Ask the shards of several groups, each with its own question; merge the answers in the same order."""
         shards = [(self._coordinator.shard_of(group_id), request) for group_id, request in questions]
         return _ask_shards(shards, answered_by, merge)
 
@@ -92,7 +92,7 @@ class GroupService:
         answered_by: type[G],
         merge: Callable[[list[tuple[list[str], G | ErrorCode]]], R],
     ) -> R | asyncio.Future[R]:
-        """Ask each shard once about all of the groups that it has, each group once."""
+        """Ask each shard once about all of its groups. Duplicate groups are ignored."""
         shards: dict[Shard, list[str]] = {}
         for group_id in dict.fromkeys(group_ids):
             shards.setdefault(self._coordinator.shard_of(group_id), []).append(group_id)
@@ -104,11 +104,15 @@ class GroupService:
     def ask_all(
         self, question: GroupRequest, answered_by: type[G], merge: Callable[[list[G | ErrorCode]], R]
     ) -> R | asyncio.Future[R]:
-        """Ask every shard that no other node lists."""
-        return _ask_shards([(shard, question) for shard in self._in_charge_of()], answered_by, merge)
+        """Ask every shard for which no other node answers."""
+        return _ask_shards([(shard, question) for shard in self._own_shards()], answered_by, merge)
 
-    def _in_charge_of(self) -> list[GroupShardCoordinator]:
-        """The shards that this node leads, or did last, and cannot because its disk fails."""
+    def _own_shards(self) -> list[GroupShardCoordinator]:
+        """The shards that this node leads, and those without a known leader or whose last known leader is this node.
+
+        The latter cannot answer, for example because this node's disk has failed. They are included so that the
+        result has their error instead of being silently incomplete.
+        """
         leaders, node_id = self._host.leaders, self._node_id
         return [
             shard
@@ -122,7 +126,7 @@ def _ask_shards(
     answered_by: type[G],
     merge: Callable[[list[G | ErrorCode]], R],
 ) -> R | asyncio.Future[R]:
-    """Ask several shards and answer once all have, with their answers in the order of the questions."""
+    """Ask several shards, and merge their answers, in the order of the questions, once all have answered."""
     future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
     answers: dict[int, G | ErrorCode] = {}
 

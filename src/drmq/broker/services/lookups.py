@@ -1,6 +1,7 @@
-"""Questions about a partition that need a look into its log: offsets by time, ends of epochs, where the log starts.
+"""Lookups in the log of a partition: offsets by time, the end of a leader epoch, and the start of the log.
 
-Only a leader that knows what is committed answers. What may have to wait for the disk runs on the pool for clients.
+Only a leader that knows what is committed answers. Operations that may wait for the disk run on the thread pool for
+clients.
 """
 
 from __future__ import annotations
@@ -18,27 +19,33 @@ from drmq.records import find_timestamp
 T = TypeVar("T")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-"""Timestamps that are questions: the end, the start, the record with the largest timestamp, the start of what is on
-local disk, the end of what is in remote storage."""
+"""Special timestamps: the end, the start, the record with the largest timestamp, the start of the data on local disk,
+the end of the data in remote storage."""
 HIGH_WATERMARK = Offset(-1)
-"""As the offset of `move_start`: everything there is."""
+"""As the offset of `move_start`: remove all records."""
 _NOTHING = (Offset(-1), -1)
 _NO_END = (NO_LEADER_EPOCH, Offset(-1))
 
 
 class Blocking(Protocol):
-    """Runs something for a client that may wait for the disk."""
+    """Runs a function for a client that may wait for the disk."""
 
     def __call__(self, function: Callable[[], T]) -> Awaitable[T]: ...
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:
-    """Raise `ApiError` if the client's leader epoch is older or newer than ours (KIP-320); -1 is no belief."""
+    """Raise `ApiError` if the client's leader epoch is older or newer than ours (KIP-320); -1 is not checked."""
     if epoch < 0 or epoch == partition.leader_epoch:
         return
     if epoch < partition.leader_epoch:
-        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
-    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} has not begun")
+        raise ApiError(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"leader epoch {epoch} has ended, the current one is {partition.leader_epoch}; refresh the metadata",
+        )
+    raise ApiError(
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        f"leader epoch {epoch} is newer than {partition.leader_epoch}, the newest that this node knows; try again",
+    )
 
 
 class Lookups:
@@ -54,12 +61,13 @@ class Lookups:
     async def find_offset(
         self, topic: str, index: int, timestamp: int, current_leader_epoch: int = NO_LEADER_EPOCH
     ) -> tuple[Offset, int, LeaderEpoch]:
-        """Offset, time and epoch of what a timestamp, or one of the questions, asks for; -1 each for nothing.
+        """Find the offset for a timestamp or special timestamp; returns offset, time and epoch, each -1 for nothing.
 
-        With an offset goes the epoch of the leader that wrote the batch there, not of the one that answers: a reader
-        that begins at that offset has it checked after every change of leaders (KIP-320), and would not notice, with a
-        larger one, that its place in the log was written anew. Where no batch is yet, the leader that answers will
-        write it. Raises `ApiError`, and what storage and records raise.
+        The epoch is that of the leader that wrote the batch at the offset, not that of the current leader. A reader
+        that starts at the offset has this epoch checked after every change of the leader (KIP-320). With a larger one
+        it would not detect that its position in the log was overwritten. If there is no batch at the offset yet, the
+        epoch is that of the current leader, which will write it. Raises `ApiError`, and the errors of storage and
+        records.
         """
         partition = self._partitions.by_name(topic, index)
         check_leader_epoch(partition, current_leader_epoch)
@@ -69,7 +77,7 @@ class Lookups:
 
     async def _find(self, partition: Partition, timestamp: int) -> tuple[Offset, int]:
         if timestamp == LATEST:
-            # Everything that was acknowledged before the question came is below the answer.
+            # Ensures that every record that was acknowledged before this request is below the returned offset.
             await durable(partition.confirm_leadership, "the end of the log")
             return partition.high_watermark, -1
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -79,22 +87,24 @@ class Lookups:
         if timestamp == MAX_TIMESTAMP:
             return await self.max_time(partition) or _NOTHING
         if timestamp < 0:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} is neither a time nor a known question")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} is neither a time nor a known special timestamp"
+            )
         return await self.offset_at_time(partition, timestamp) or _NOTHING
 
     async def _epoch_at(self, partition: Partition, timestamp: int, offset: Offset) -> LeaderEpoch:
-        """Who wrote what is at the offset that was found, if any was."""
+        """The epoch of the leader that wrote the batch at `offset`; -1 if no offset was found."""
         if offset < 0:
             return NO_LEADER_EPOCH
         log = partition.log
         if timestamp == LATEST or offset >= log.end_offset:
             return partition.leader_epoch
-        # The epochs of sealed segments may have to be read from their index files. Where retention is quicker, what was
-        # found is gone: the answer is -1 then, and the reader hears of it when it fetches.
+        # The epochs of sealed segments may have to be read from their index files. If retention has removed the batch
+        # in the meantime, the epoch is -1, and the reader gets an error when it fetches.
         return await self._blocking(lambda: log.epoch_at(offset))
 
     async def offset_at_time(self, partition: Partition, timestamp: int) -> tuple[Offset, int] | None:
-        """Offset and time of the first visible record that is not older than `timestamp`."""
+        """Offset and time of the first visible record at or after `timestamp`."""
         searched, up_to, start = partition.log, partition.high_watermark, partition.start_offset
 
         def search() -> tuple[Offset, int] | None:
@@ -109,7 +119,7 @@ class Lookups:
         return await self._blocking(search)
 
     async def max_time(self, partition: Partition) -> tuple[Offset, int] | None:
-        """Offset and time of the newest record by timestamp."""
+        """Offset and time of the record with the largest timestamp."""
         searched, up_to = partition.log, partition.high_watermark
 
         def search() -> tuple[Offset, int] | None:
@@ -128,9 +138,9 @@ class Lookups:
     async def end_of_epoch(
         self, topic: str, index: int, epoch: LeaderEpoch, current_leader_epoch: int = NO_LEADER_EPOCH
     ) -> tuple[LeaderEpoch, Offset]:
-        """The epoch, or the last before it that the log knows, and where it ended; -1 each for one that has not begun.
+        """The epoch, or the last one before it that the log has, and its end offset; both -1 if it has not begun.
 
-        The epoch under way ends, for a reader, at the high watermark.
+        For readers, the current epoch ends at the high watermark.
         """
         partition = self._partitions.by_name(topic, index)
         partition.check_readable()
@@ -147,9 +157,9 @@ class Lookups:
     # ---- the start of a log ---------------------------------------------------------------------
 
     async def move_start(self, topic: str, index: int, before: int) -> Offset:
-        """Remove the records below `before`, or all for `HIGH_WATERMARK`; where the partition starts then.
+        """Remove the records below `before`, or all for `HIGH_WATERMARK`; returns the new log start offset.
 
-        An offset below the start changes nothing and is no error. Raises `ApiError`.
+        An offset below the log start offset changes nothing and is not an error. Raises `ApiError`.
         """
         check_not_internal(topic)
         partition = self._partitions.by_name(topic, index)
@@ -158,12 +168,14 @@ class Lookups:
         if before == HIGH_WATERMARK:
             before = visible
         if not 0 <= before <= visible:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is not within 0 to {visible}")
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is not within 0 and {visible}, the high watermark"
+            )
         if before <= partition.start_offset:
             return partition.start_offset
         return await self.delete_records(partition, Offset(before))
 
     async def delete_records(self, partition: Partition, before: Offset) -> Offset:
-        """Remove the records below `before` on all replicas; the new start of the log. Raises `ApiError`."""
+        """Remove the records below `before` on all replicas; returns the new log start offset. Raises `ApiError`."""
         await durable(lambda done: partition.trim(before, done), f"the deletion of records of {partition!r}")
         return partition.start_offset

@@ -1,7 +1,7 @@
-"""Ids for idempotent producers: each is given out once in the life of the cluster.
+"""Ids for idempotent producers. Each id is assigned once in the lifetime of the cluster.
 
-The controller sets a block of ids aside by a record of the metadata log, and a node gives out its block one by one. A
-node that restarts leaves the rest of its block unused, so no id is given out twice.
+The controller reserves a block of ids with a record in the metadata log, and a node assigns the ids of its block one by
+one. A node that restarts does not use the rest of its block, so no id is assigned twice.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from drmq.catalog import ProducerIdsReserved
 from drmq.model import NodeId
 
 IDS_PER_BLOCK = 1_000
-"""Producer ids set aside by one record of the metadata log."""
+"""Producer ids that one record of the metadata log reserves."""
 _TIMEOUT_S = 30.0
 
 
 class ProducerIds:
-    """The block of one node, and on the controller the making of blocks."""
+    """Assigns ids from this node's block, and reserves blocks if this node is the controller."""
 
     def __init__(self, metadata: Metadata, membership: Membership) -> None:
         self._metadata = metadata
@@ -29,7 +29,7 @@ class ProducerIds:
         self._reserving = asyncio.Lock()
 
     async def new(self) -> int:
-        """An id that no producer of this cluster ever had. Raises `ApiError`."""
+        """Assign an id that no producer of this cluster has had. Raises `ApiError`."""
         async with self._reserving:
             if not self._block:
                 first = await self._reserve_somewhere()
@@ -52,5 +52,5 @@ class ProducerIds:
         return reserved.next_id - IDS_PER_BLOCK
 
     async def serve(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
-        """Set a block aside for another node."""
+        """Reserve a block for another node."""
         return ((await self._reserve()).to_bytes(8, "big"),)

@@ -1,19 +1,21 @@
-"""Reading from partitions on this node, now or when there is something to read.
+"""Reads from partitions on this node, at once or when there is something to read.
 
-The hot path of consuming. A partition's result is one read of the log, whole batches as they were stored; the read
-comes from the page cache on the event loop, and from a thread when the cache does not have it. A `Read` that finds
-less than it wants parks: it watches its partitions and is woken when enough has become visible, or when its time is up.
-Nothing polls and no thread waits.
+The hot path of consuming. The result for a partition is one read of its log: whole batches as they are stored. The read
+is served from the page cache on the event loop, or by a thread if the data is not cached. A `Read` that finds less than
+it wants is parked: it watches its partitions and continues when enough data has become visible, or when its time limit
+expires. There is no polling, and no thread waits.
 
-Rules that clients notice: an offset inside a batch gets the whole batch; the first batch is read whole even if it
-exceeds every limit, or the consumer could never get past it; an offset between the high watermark and the log's end is
-not out of range, there is just nothing to see yet.
+Rules that clients depend on:
 
-A client that says its rack reads near it (KIP-392): the leader names a replica there that keeps up, and the client
-goes on with that one. A follower shows what it knows to be committed. It may be a little behind, so an offset that it
-has not reached is not out of range there; what it does not have any more, or cannot vouch for, is the leader's to
-answer. Just after its start a follower has not heard yet what is committed, and says nothing about any offset: a client
-waits for that, or is told OFFSET_NOT_AVAILABLE and tries again.
+- A read at an offset inside a batch returns the whole batch.
+- The first batch is returned whole even if it exceeds every limit. Otherwise the consumer could never get past it.
+- An offset between the high watermark and the end of the log is not out of range. There is just nothing to read yet.
+
+A client that states its rack reads from a replica there (KIP-392): the leader names a replica in that rack that is in
+sync, and the client continues with that replica. A follower returns what it knows to be committed. It may lag a little,
+so an offset that it has not reached is not out of range on a follower. Offsets that it no longer has, or about which it
+cannot be certain, are left to the leader. Just after its start a follower does not know yet what is committed, and
+cannot answer for any offset: the read waits for that, or gets OFFSET_NOT_AVAILABLE, and the client retries.
 """
 
 from __future__ import annotations
@@ -37,22 +39,22 @@ log = logging.getLogger("drmq.broker")
 
 NO_REPLICA = -1
 UNKNOWN = -1
-"""A high watermark, and a mark of a partition that has none to tell."""
+"""A high watermark, log start offset or mark that is not known."""
 MISDIRECTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 """Codes after which a client looks for another leader."""
-_FINE, _SOON = ErrorCode.NONE, ErrorCode.OFFSET_NOT_AVAILABLE
-"""At hand, since to look a member up in its class costs a good part of a microsecond."""
+_NO_ERROR, _NOT_AVAILABLE = ErrorCode.NONE, ErrorCode.OFFSET_NOT_AVAILABLE
+"""Module constants, because looking up an enum member in its class takes a good part of a microsecond."""
 _new = tuple.__new__
 _PARKED_PARTITIONS_MAX = 500_000
-"""Partitions that all parked reads together may name; past it a read is answered with what there is."""
+"""Partitions of all parked reads together. Beyond this limit, reads do not wait and return what is available."""
 
 
 class NotCached(Exception):
-    """A read would have to wait for the disk."""
+    """The data is not in the page cache, so the read would have to wait for the disk."""
 
 
 class Wanted(Protocol):
-    """One partition of a read. A door may hand in its own class."""
+    """One partition of a read. A door may use its own class for this."""
 
     @property
     def topic(self) -> str | bytes:
@@ -63,7 +65,7 @@ class Wanted(Protocol):
 
     @property
     def current_leader_epoch(self) -> int:
-        """Which the client believes to be under way; -1 for no belief."""
+        """The leader epoch that the client believes to be current; -1 if it does not know."""
 
     @property
     def fetch_offset(self) -> int: ...
@@ -73,7 +75,7 @@ class Wanted(Protocol):
 
 
 class WantedPartition(NamedTuple):
-    """The plain form of `Wanted`."""
+    """A plain implementation of `Wanted`."""
 
     topic: str | bytes
     partition: int
@@ -83,7 +85,7 @@ class WantedPartition(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """What one partition has to offer."""
+    """The result for one partition."""
 
     error: ErrorCode
     high_watermark: int = UNKNOWN
@@ -94,17 +96,17 @@ class ReadResult(NamedTuple):
 
 
 class Reads:
-    """What all reads of a node share."""
+    """The state that all reads of a node share."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.parked_partitions = 0
-        """Partitions that parked reads name."""
+        """The number of partitions in all parked reads."""
 
     async def read(
         self, wanted: Sequence[Wanted], *, max_bytes: int | None = None, max_wait_ms: int = 0, min_bytes: int = 1
     ) -> list[ReadResult]:
-        """The results, once there are some, for a caller that waits in a coroutine."""
+        """Read and return the results; waits for `min_bytes`, up to `max_wait_ms`."""
         bytes_max = self.broker.options.fetch_bytes_max if max_bytes is None else max_bytes
         read = _AwaitedRead(self, wanted, max_wait_ms, min_bytes, bytes_max)
         read.start()
@@ -114,15 +116,15 @@ class Reads:
             read.drop()
 
     def on_storage_error(self, partition: Partition, error: StorageError) -> None:
-        """A read found damage. May be called on any thread."""
+        """Report that a read found damage in a log. May be called on any thread."""
         log.error("%r: %s", partition, error, extra={"repeat_key": f"damage in {partition!r}"})
         self.broker.host.call_on_loop(partition.on_damage)
 
 
 class Read:
-    """One read from its beginning to its results. Implements `partition.ProgressWatcher`.
+    """One read from its start to its results. Implements `partition.ProgressWatcher`.
 
-    A door subclasses it to say how much there is room for and where the results go.
+    A door subclasses it to limit the size of the results and to receive them.
     """
 
     __slots__ = (
@@ -141,7 +143,7 @@ class Read:
     def __init__(
         self, reads: Reads, wanted: Sequence[Wanted], max_wait_ms: int = 0, min_bytes: int = 1, rack: str = ""
     ) -> None:
-        """`rack` is where the reader is; empty where it does not say."""
+        """`rack` is the client's rack; empty if the client does not state it."""
         self._reads = reads
         self.wanted = wanted
         self._max_wait_ms = max_wait_ms
@@ -154,30 +156,30 @@ class Read:
         """Whether another node leads one of the partitions."""
         self._timer: asyncio.TimerHandle | None = None
 
-    # ---- what a door adds -----------------------------------------------------------------------
+    # ---- implemented by a door ------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many bytes the reader takes now. Called on any thread."""
+        """How many bytes the reader can accept now. Called on any thread."""
         raise NotImplementedError
 
     def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
-        """The results in the order of what was wanted, and whether another node leads one of the partitions."""
+        """Receive the results, in the order of `wanted`, and whether another node leads one of the partitions."""
         raise NotImplementedError
 
     def on_bug(self, error: BaseException) -> None:
-        """The read failed in a way that nobody foresaw."""
+        """Receive an unexpected exception, instead of the results."""
         raise NotImplementedError
 
     def on_parked(self) -> None:
-        """The read waits from now on. `drop` ends it without a result."""
+        """Called when the read starts to wait. `drop` ends it without a result."""
 
     def on_unparked(self) -> None:
-        """The read waits no longer."""
+        """Called when the read stops waiting."""
 
-    # ---- beginning ------------------------------------------------------------------------------
+    # ---- starting -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Answer at once if there is enough, an error, or no time to wait; else park."""
+        """Return results at once if there is enough data, an error, or no time to wait. Otherwise park."""
         table = self._reads.broker.partitions
         for entry in self.wanted:
             topic = entry.topic
@@ -207,7 +209,7 @@ class Read:
     # ---- waiting --------------------------------------------------------------------------------
 
     def _may_park(self) -> bool:
-        """Whether there is room for one more read that waits, of so many partitions."""
+        """Whether the limit on parked partitions leaves room for this read."""
         return self._reads.parked_partitions + len(self._entries) <= _PARKED_PARTITIONS_MAX
 
     def _park(self, missing_bytes: int) -> None:
@@ -222,12 +224,13 @@ class Read:
         self.on_parked()
 
     def on_progress(self, partition: Partition) -> None:
-        """More of a partition is visible, or it is gone."""
+        """Called when more of a partition has become visible, or its state has changed."""
         mark = self._marks.get(partition)
         if mark is None:
             return
         if mark == UNKNOWN and partition.knows_high_watermark:
-            # How many bytes that made visible was not counted: they were in the log before this node began.
+            # The bytes that have become visible are not in `committed_bytes`: they were in the log before this node
+            # started.
             self.finish()
             return
         self._missing_bytes -= partition.committed_bytes - mark
@@ -236,14 +239,14 @@ class Read:
             self.finish()
 
     def finish(self) -> None:
-        """Stop waiting and answer with what there is."""
+        """Stop waiting and return the results that are available."""
         self.drop()
         try:
             results, _, _ = self._read(cached_only=True)
             self.on_results(results, self._is_misdirected)
         except NotCached:
             self._read_from_disk()
-        except Exception as error:  # noqa: BLE001  # called by a timer, or among others that wait for the same disk
+        except Exception as error:  # noqa: BLE001  # the caller is a timer, or serves other reads too
             self.on_bug(error)
 
     def drop(self) -> None:
@@ -261,7 +264,10 @@ class Read:
     # ---- reading --------------------------------------------------------------------------------
 
     def _read(self, *, cached_only: bool) -> tuple[list[ReadResult], int, bool]:
-        """Results, their size in bytes, and whether one of them sends the client elsewhere. May run on any thread."""
+        """The results, their size, and whether one of them must be sent at once. May run on any thread.
+
+        Errors and the name of a nearer replica must be sent at once.
+        """
         left = self.room()
         results: list[ReadResult] = []
         total = 0
@@ -275,10 +281,10 @@ class Read:
             left -= size
             total += size
             code = result.error
-            if code is _SOON:
-                # It is about to be: worth a wait.
+            if code is _NOT_AVAILABLE:
+                # It will be available soon, so the read waits.
                 pass
-            elif code is not _FINE:
+            elif code is not _NO_ERROR:
                 urgent = True
                 self._is_misdirected = self._is_misdirected or code in MISDIRECTED
             elif result.nearer_replica != NO_REPLICA:
@@ -290,7 +296,7 @@ class Read:
         visible = partition.high_watermark
         offset = Offset(entry.fetch_offset)
         if partition.is_closed:
-            return _failed(_gone(entry), partition)
+            return _failed(_deleted_code(entry), partition)
         if not self._may_read(partition):
             code = ErrorCode.KAFKA_STORAGE_ERROR if partition.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
             return _failed(code, partition)
@@ -301,7 +307,7 @@ class Read:
                 if offset < partition.start_offset:
                     return _failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
                 if not partition.knows_high_watermark:
-                    return ReadResult(_SOON)
+                    return ReadResult(_NOT_AVAILABLE)
             elif not partition.start_offset <= offset <= partition.next_offset:
                 raise OffsetOutOfRange(offset, partition.start_offset, partition.next_offset)
             elif self._rack:
@@ -312,19 +318,20 @@ class Read:
                     raise NotCached
                 data = found
         except OffsetOutOfRange:
-            # A follower may have removed it meanwhile, or not have it yet: only the leader knows that it is not there.
+            # A follower may have just removed the offset, or not have it yet. Only the leader can say that an offset
+            # is out of range.
             code = ErrorCode.OFFSET_OUT_OF_RANGE if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
             return _failed(code, partition)
         except LogCorrupt as error:
             self._reads.on_storage_error(partition, error)
             return _failed(ErrorCode.KAFKA_STORAGE_ERROR, partition)
         except StorageError:
-            # The log was closed under us: its topic has just been deleted.
-            return _failed(_gone(entry), partition)
-        return _new(ReadResult, (_FINE, visible, partition.start_offset, data, nearer))
+            # The log was closed during the read, because its topic has just been deleted.
+            return _failed(_deleted_code(entry), partition)
+        return _new(ReadResult, (_NO_ERROR, visible, partition.start_offset, data, nearer))
 
     def _may_read(self, partition: Partition) -> bool:
-        """Whether this replica may answer: the leader, or for a client of its rack a follower that hears its leader."""
+        """Whether this replica may serve the read: as leader, or, for a client in its rack, as follower of a leader."""
         if partition.may_read:
             return True
         rack = self._reads.broker.cluster.rack
@@ -337,7 +344,7 @@ class Read:
         )
 
     def _nearer_replica(self, partition: Partition) -> int:
-        """A replica in the client's rack, where the leader is in another one and the replica keeps up."""
+        """A replica in the client's rack that is in sync, if this node is in another rack; otherwise `NO_REPLICA`."""
         broker, rack = self._reads.broker, self._rack
         if rack == broker.cluster.rack:
             return NO_REPLICA
@@ -345,7 +352,7 @@ class Read:
         return NO_REPLICA if near is None else near
 
     def _read_from_disk(self) -> None:
-        """The page cache does not have it: read on a thread, and answer from there."""
+        """Read on a thread, because the data is not in the page cache."""
         future = asyncio.ensure_future(self._reads.broker.blocking(lambda: self._read(cached_only=False)))
         future.add_done_callback(self._on_read)
 
@@ -354,14 +361,14 @@ class Read:
             return
         error = future.exception()
         if error is not None:
-            # No answer would leave the client waiting for its own time-out.
+            # Without an answer, the client would wait until its own timeout.
             self.on_bug(error)
             return
         self.on_results(future.result()[0], self._is_misdirected)
 
 
 class _AwaitedRead(Read):
-    """The read of a coroutine."""
+    """A read whose results a coroutine waits for."""
 
     def __init__(
         self, reads: Reads, wanted: Sequence[Wanted], max_wait_ms: int, min_bytes: int, bytes_max: int
@@ -382,8 +389,8 @@ class _AwaitedRead(Read):
             self.results.set_exception(error)
 
 
-def _gone(entry: Wanted) -> ErrorCode:
-    """What a client hears of a topic that was deleted under its request."""
+def _deleted_code(entry: Wanted) -> ErrorCode:
+    """The error code for a topic that was deleted during the request."""
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(entry.topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
 
 

@@ -1,19 +1,19 @@
-"""The router: from any node to the leader of any partition, the coordinator of any group, and the controller.
+"""The router: reaches the leader of any partition, the coordinator of any group, and the controller, from any node.
 
-It finds the node by what leaders have announced, and acts here or asks that node over the peer network. Leaders change
-while one is asked, so there is one retry policy (`Router.retry`):
+It finds the node from the announcements of leaders, and acts on this node or sends a request to the other node over the
+peer network. Leaders may change in between, so there is one retry policy (`Router.retry`):
 
-- what was refused because of who leads, and has changed nothing, is tried again after a short pause, until the
-  deadline;
-- what was sent and not answered (`OutcomeOpen`) may have been done. It is tried again only where doing it twice is
-  the same as doing it once: reads, and appends of idempotent producers;
+- a request that was refused because the node does not lead, and has changed nothing, is retried after a short pause,
+  until the deadline;
+- a request that was sent and not answered (`OutcomeOpen`) may have been carried out. It is retried only if carrying it
+  out twice has the same effect as once: reads, and appends of idempotent producers;
 - any other refusal is final.
 
-What acts for a client carries its `Caller`, and passes the gate of the node that carries it out. Nodes of the first
-peer protocol version understand neither callers nor routed appends and reads; `carries_caller` says which form a node
-gets. On receipt both forms are understood.
+A request for a client carries its `Caller`, and passes the gate of the node that carries it out. Nodes of the first
+peer protocol version understand neither callers nor routed appends and reads; `carries_caller` tells which form to send
+to a node. Both forms are accepted from other nodes.
 
-Appends and reads where only the leader answers (Produce, Fetch) do not come through here: see `appends` and `reads`.
+Produce and Fetch, which only the leader answers, do not use the router: see `appends` and `reads`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ T = TypeVar("T")
 CALLERS_FROM: Final = 2
 """The first version of the peer protocol in which requests for clients carry their caller."""
 REQUEST_TIMEOUT_S: Final = 30.0
-"""How long another node is waited for, where the caller gives no deadline of its own."""
+"""How long to wait for another node if the caller gives no timeout."""
 RETRY_PAUSE_S: Final = 0.05
-"""Between two attempts. Most elections take a second."""
+"""The pause between two attempts. Most elections take a second."""
 RETRIED: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -59,7 +59,7 @@ RETRIED: Final = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Refusals of the moment. What was refused with one of these was not done."""
+"""Codes of temporary refusals. A request that was refused with one of these has not been carried out."""
 
 _READ_BYTES_MAX: Final = PeerOptions().request_frame_bytes_max // 2
 """How much is read from another node at a time: what a frame between nodes takes, with room for a large batch."""
@@ -70,11 +70,11 @@ _READ = Struct(">16siqi")
 _RESULT = Struct(">qq")
 
 ClientHandler = Callable[[Caller | None, memoryview], Awaitable[Sequence[Buffer]]]
-"""Carries out what another node asks for a client; the caller is None from a node of the first version."""
+"""Carries out a request that another node sends for a client; the caller is None from a node of the first version."""
 
 
 class _Place(NamedTuple):
-    """A partition of a topic that is in the catalog."""
+    """A partition of a topic in the catalog."""
 
     topic: Topic
     group: GroupId
@@ -84,7 +84,7 @@ class _Place(NamedTuple):
 
 
 class Router:
-    """Reaches leaders, coordinators and the controller. Lives on the event loop."""
+    """Reaches leaders, coordinators and the controller. Used on the event loop."""
 
     def __init__(self, broker: Broker, gate: Callable[[], Gate], appends: Appends, reads: Reads) -> None:
         self._broker = broker
@@ -92,14 +92,14 @@ class Router:
         self._appends = appends
         self._reads = reads
         self.serve_forwarded: ClientHandler
-        """Carries out a client's request, as it came, that another node has passed on; set by the Kafka door."""
+        """Carries out a client's original request that another node has forwarded. Set by the Kafka door."""
 
     # ---- the retry policy -----------------------------------------------------------------------
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float, *, may_repeat: bool = False) -> T:
-        """Attempt it until it succeeds or fails for good; no attempt begins after `timeout_s`. Raises `ApiError`.
+        """Call `attempt` until it succeeds or fails for good; no call starts after `timeout_s`. Raises `ApiError`.
 
-        `may_repeat` says that it can be done twice without harm.
+        `may_repeat` means that carrying it out twice does no harm.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -119,9 +119,9 @@ class Router:
     async def append(
         self, caller: Caller, topic: str, index: int, batch: Buffer, *, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Offset:
-        """Append a batch to a partition, wherever it is led; its first offset, once a majority has it.
+        """Append a batch to a partition, on whichever node its leader is; returns its base offset once it is committed.
 
-        Raises `ApiError`. It is an `OutcomeOpen` where the batch may be in the log, or come to be.
+        Raises `ApiError`. It is an `OutcomeOpen` if the batch may be in the log, now or later.
         """
         place = self._place(topic, index)
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -152,7 +152,7 @@ class Router:
         *,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> ReadResult:
-        """Whole batches from the one that contains `offset`, of a partition that is led anywhere. Raises `ApiError`."""
+        """Read whole batches, starting with the one that contains `offset`, from the leader. Raises `ApiError`."""
         place = self._place(topic, index)
         deadline = asyncio.get_running_loop().time() + timeout_s
 
@@ -171,7 +171,7 @@ class Router:
     def _left_s(self, deadline: float) -> float:
         left_s = deadline - asyncio.get_running_loop().time()
         if left_s <= 0:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the deadline has passed")
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the request's timeout has expired")
         return left_s
 
     def _place(self, topic: str, index: int) -> _Place:
@@ -182,14 +182,14 @@ class Router:
     def _leader_of(self, place: _Place) -> NodeId:
         notice = self._broker.host.leaders.get(place.group)
         if notice is None or not self._broker.services.cluster.may_lead(notice):
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{place} has no leader at the moment")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{place} has no leader at the moment; try again")
         return notice.leader
 
     async def _ask(self, node_id: NodeId, kind: Request, caller: Caller, body: bytes, timeout_s: float) -> bytes:
         if not self.carries_caller(node_id):
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"node {node_id} runs an older version, which takes no {kind.name} from other nodes; upgrade it",
+                f"node {node_id} runs an older version, which accepts no {kind.name} from other nodes; upgrade it",
             )
         try:
             return await self._broker.membership.ask(
@@ -201,7 +201,7 @@ class Router:
     # ---- at the leader --------------------------------------------------------------------------
 
     async def _append(self, caller: Caller, place: _Place, batch: bytearray, timeout_s: float) -> Offset:
-        """Append here. Raises `ApiError`, which is an `OutcomeOpen` once the batch is in the log."""
+        """Append on this node. Raises `ApiError`, which is an `OutcomeOpen` once the batch is in the log."""
         self._admit(caller, Request.APPEND, Operation.WRITE, place, len(batch))
         partition = self._appends.find(place.group.topic_id, place.group.partition)
         appended = self._appends.append(partition, memoryview(batch), ACKS_ALL)
@@ -239,7 +239,7 @@ class Router:
             place = self._place_by_id(TopicId(topic_id), index)
             offset = await self._append(caller or unknown_caller(), place, batch, timeout_ms / 1000)
         except OutcomeOpen as failed:
-            # Told in the answer: a refusal would say that nothing was changed.
+            # The code is part of the answer, because a refusal would mean that nothing has changed.
             return (_APPENDED.pack(failed.code, -1),)
         return (_APPENDED.pack(ErrorCode.NONE, offset),)
 
@@ -282,13 +282,16 @@ class Router:
     # ---- the controller -------------------------------------------------------------------------
 
     async def forward(self, caller: Caller, frame: Buffer) -> memoryview:
-        """Have the controller carry out a client's request; its answer, once this node knows what it knows."""
+        """Have the controller carry out a client's request, and return its answer.
+
+        Waits until this node has applied the metadata log up to the controller's, so that it knows the result.
+        """
         answer = await self.ask_controller(Request.FORWARD, caller, frame)
         await self.caught_up(Offset(int.from_bytes(answer[:8], "big")))
         return memoryview(answer)[8:]
 
     async def ask_controller(self, kind: Request, caller: Caller, request: Buffer) -> bytes:
-        """Ask the controller, on another node, for a client. Raises `ApiError`."""
+        """Send a request for a client to the controller, on another node. Raises `ApiError`."""
         controller = self._broker.metadata.controller
         payload = (request,) if controller is None else self._for_client(controller, caller, request)
         return await self._broker.membership.ask_controller(kind, payload, REQUEST_TIMEOUT_S)
@@ -300,7 +303,7 @@ class Router:
         return (metadata.next_offset.to_bytes(8, "big"), *answer)
 
     async def caught_up(self, offset: Offset) -> None:
-        """Wait until this node has applied the metadata log up to `offset`; a while at most."""
+        """Wait until this node has applied the metadata log up to `offset`, for two seconds at most."""
         for _ in range(500):
             if self._broker.metadata.applied_offset >= offset:
                 return
@@ -316,7 +319,7 @@ class Router:
         return wrap(caller, request) if self.carries_caller(node_id) else (request,)
 
     def client_requests(self) -> dict[Request, ClientHandler]:
-        """What other nodes ask for their clients. Each of these passes the gate of this node."""
+        """The handlers of requests that other nodes send for their clients. Each request passes this node's gate."""
         return {
             Request.FORWARD: self._serve_forward,
             Request.COORDINATE: self._serve_coordinate,
@@ -326,7 +329,7 @@ class Router:
 
 
 def serving(handler: ClientHandler) -> Callable[[NodeId, memoryview], Awaitable[Sequence[Buffer]]]:
-    """The handler of a request that another node sends for a client: takes the caller off first."""
+    """Wrap the handler of a request that another node sends for a client: decode the caller first."""
 
     def serve(peer: NodeId, payload: memoryview) -> Awaitable[Sequence[Buffer]]:
         return handler(*unwrap(payload))
@@ -335,11 +338,11 @@ def serving(handler: ClientHandler) -> Callable[[NodeId, memoryview], Awaitable[
 
 
 def _open_append(place: _Place, code: ErrorCode) -> OutcomeOpen:
-    return OutcomeOpen(code, f"a batch for {place} was appended, and is not known to be safe: {code.name}")
+    return OutcomeOpen(code, f"a batch was appended to {place}, but it is not known to be committed: {code.name}")
 
 
 def _unpack(layout: Struct, payload: memoryview) -> tuple[Any, ...]:
     try:
         return layout.unpack_from(payload)
     except error as problem:
-        raise DrmqError(f"a request of {len(payload)} bytes: {problem}") from problem
+        raise DrmqError(f"a request of {len(payload)} bytes from another node is malformed: {problem}") from problem

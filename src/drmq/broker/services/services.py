@@ -1,4 +1,4 @@
-"""The set of services that every door uses, built once for a node."""
+"""The set of services that all doors use, built once per node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """What doors call, and the gate before it. Owned by the broker."""
+    """The services that doors call, and the gate that requests pass first. Owned by the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.gate: Gate = OPEN
@@ -47,5 +47,5 @@ class Services:
         )
 
     def client_requests(self) -> dict[Request, ClientHandler]:
-        """What other nodes ask for their clients; each of these passes the gate."""
+        """The handlers of requests that other nodes send for their clients. Each request passes the gate."""
         return {**self.router.client_requests(), Request.AUTO_CREATE: self.topic_creation.serve}

@@ -1,6 +1,7 @@
-"""Topics that are made because a client uses them: its own by name, and the internal topic that groups live on.
+"""Creates topics because a client uses them: a client's topic by name, and the internal topic that stores groups.
 
-The controller makes them. Another node asks it, with the caller, and goes on once its own catalog has the topic.
+The controller creates them. Any other node asks the controller, with the caller, and continues once its own catalog has
+the topic.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _API = Request.AUTO_CREATE.name
 
 
 class TopicCreation:
-    """Creates topics with the defaults, here or through the controller."""
+    """Creates topics with the default settings, on this node or through the controller."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class TopicCreation:
         self._new_topic_id = new_topic_id
 
     async def auto_create(self, caller: Caller, name: str) -> None:
-        """Create a topic with the defaults, because a client has asked for it. Raises `ApiError`."""
+        """Create a topic with the default settings, because a client uses it. Raises `ApiError`."""
         if self._metadata.is_controller:
             needed = on_topic(Operation.CREATE, name)
             if not caller.is_node and not self._gate().allows(caller, _API, needed):
@@ -56,7 +57,7 @@ class TopicCreation:
         await self._router.caught_up(Offset(int.from_bytes(answer, "big")))
 
     async def create_internal(self, name: str) -> None:
-        """Create an internal topic, which the node does for itself and not for a client. Raises `ApiError`."""
+        """Create an internal topic. The node does so for itself, not for a client. Raises `ApiError`."""
         await self.auto_create(node_caller(self._node_id), name)
 
     async def serve(self, caller: Caller | None, payload: memoryview) -> Sequence[Buffer]:
@@ -69,7 +70,8 @@ class TopicCreation:
 
     def _admit(self, caller: Caller, name: str) -> None:
         if caller.is_node or is_internal(name):
-            # No client asks for it. A node of the first version does not say that it acts for itself.
+            # Clients cannot create internal topics, so this is a node's own request, even if the caller is a client:
+            # a node of the first version sends no caller.
             return
         needed = on_topic(Operation.CREATE, name)
         if needed in self._gate().admit(caller, _API, 0, single, needed).refused:
@@ -90,6 +92,6 @@ class TopicCreation:
                     internal=True,
                 )
         except ApiError as error:
-            # Someone else may have created it in the meantime, which is as good.
+            # Another request may have created the topic in the meantime, which is just as good.
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

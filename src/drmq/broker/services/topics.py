@@ -1,7 +1,7 @@
-"""Topics as the cluster offers them: the catalog's decisions, made durable and waited for.
+"""Creates, changes and deletes topics: the catalog decides, and this module waits until the decision is committed.
 
-Everything here is done by the controller. Other nodes pass such requests on to it. A topic exists when the fact is
-committed; its partitions can be used when they have leaders, and whoever creates a topic is told only then.
+Everything here runs on the controller. Other nodes forward such requests to it. A topic exists when the fact is
+committed. Its partitions can be used when they have leaders, and the creator of a topic gets its answer only then.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicId
 log = logging.getLogger("drmq.broker")
 
 LEADERS_WAIT_S = 10.0
-"""How long the creator of partitions is kept waiting for their leaders. They come later, if at all, without him."""
+"""How long the creation of partitions waits for their leaders. After that, the creator gets its answer without them."""
 
 
 class TopicService:
-    """Creates, changes and deletes topics. Lives on the controller's event loop."""
+    """Creates, changes and deletes topics. Used on the controller's event loop."""
 
     def __init__(self, metadata: Metadata, host: GroupHost, defaults: TopicDefaults) -> None:
         self.defaults = defaults
@@ -31,7 +31,7 @@ class TopicService:
         self.on_deleted: Callable[[Topic], None] = lambda topic: None
         """Called on the controller when a deletion is committed."""
         self.stopped: Callable[[GroupId], str | None] = lambda group: None
-        """Why a partition on this node cannot be used, if so."""
+        """Returns the reason why a partition on this node cannot be used, or None."""
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return effective(topic.configs, self.defaults)
@@ -71,16 +71,16 @@ class TopicService:
             return described[0]
         topic = self._metadata.catalog.topic(name)
         log.info("created topic %s with %d partitions", name, partition_count)
-        await self._led(topic, range(partition_count))
+        await self._wait_for_leaders(topic, range(partition_count))
         return topic
 
     async def delete(self, topic: Topic) -> None:
-        """Delete a topic: gone for clients when this returns, its disk space freed soon after."""
+        """Delete a topic. Clients no longer see it when this returns; its disk space is freed soon after."""
 
         def find(catalog: Catalog) -> Topic:
             present = catalog.topics_by_id.get(topic.topic_id)
             if present is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is deleted already")
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has already been deleted")
             return present
 
         await self.delete_found(find, f"topic {topic.name!r}")
@@ -106,7 +106,10 @@ class TopicService:
         replicas: Sequence[Sequence[NodeId]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Raise a topic's partitions to `partition_count`. Raises `ApiError` with nothing changed."""
+        """Increase the number of a topic's partitions to `partition_count`.
+
+        If it raises `ApiError`, nothing has changed.
+        """
         before: list[int] = []
 
         def add(catalog: Catalog) -> Sequence[Fact]:
@@ -116,7 +119,7 @@ class TopicService:
 
         await self._metadata.decide(add, f"the new partitions of {name!r}")
         if not validate_only:
-            await self._led(self._metadata.catalog.topic(name), range(before[0], partition_count))
+            await self._wait_for_leaders(self._metadata.catalog.topic(name), range(before[0], partition_count))
 
     async def set_configs(self, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace all of a topic's settings."""
@@ -130,13 +133,13 @@ class TopicService:
     async def change_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Change single settings of a topic; None returns one to its default."""
+        """Change individual settings of a topic; None returns a setting to its default."""
         await self.derive_configs(name, lambda topic: changes, validate_only=validate_only)
 
     async def derive_configs(
         self, name: str, changes: Callable[[Topic], Mapping[str, str | None]], *, validate_only: bool = False
     ) -> None:
-        """Change single settings of a topic to values that `changes` derives from its present ones."""
+        """Change individual settings of a topic to values that `changes` derives from the current topic."""
 
         def change(catalog: Catalog) -> Sequence[Fact]:
             facts = catalog.change_configs(name, changes(catalog.topic(name)))
@@ -144,8 +147,8 @@ class TopicService:
 
         await self._metadata.decide(change, f"the settings of {name!r}")
 
-    async def _led(self, topic: Topic, indexes: Iterable[int]) -> None:
-        """Wait until partitions have leaders; a while at most."""
+    async def _wait_for_leaders(self, topic: Topic, indexes: Iterable[int]) -> None:
+        """Wait until the partitions have leaders, for `LEADERS_WAIT_S` at most."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LEADERS_WAIT_S
         waiting = {GroupId(topic.topic_id, index) for index in indexes}
@@ -156,7 +159,7 @@ class TopicService:
             reasons = [reason for group in waiting if (reason := self.stopped(group)) is not None]
             if reasons and len(self._metadata.catalog.brokers) == 1:
                 raise ApiError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} is there, but cannot be used: {reasons[0]}"
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} was created, but cannot be used: {reasons[0]}"
                 )
             if topic.topic_id not in self._metadata.catalog.topics_by_id:
                 return

@@ -82,7 +82,7 @@ def test_a_deleted_topic_frees_its_disk(harness: Harness, files: FakeFiles) -> N
     harness.run(harness.broker.topics.delete(topic))
     harness.run(harness.broker.assignments.settled())
     assert topic_directories(files) == []
-    with pytest.raises(ApiError, match="deleted already"):
+    with pytest.raises(ApiError, match="has already been deleted"):
         harness.run(harness.broker.topics.delete(topic))
 
 
