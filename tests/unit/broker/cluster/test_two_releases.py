@@ -17,7 +17,6 @@ from drmq.broker import BrokerOptions
 from drmq.broker.cluster.features import Update
 from drmq.broker.partitions.derived_state import replay_batches
 from drmq.broker.replication.entry_log import check_own
-from drmq.broker.services.caller import unknown_caller
 from drmq.catalog import METADATA_VERSION
 from drmq.model import ApiError, ErrorCode, NodeId, Offset
 from drmq.raft import EntryKind
@@ -93,6 +92,10 @@ class Machines:
         self.until(task.done)
         return task.result()
 
+    def create_topic(self, name: str) -> None:
+        broker = self.controller.broker
+        self.run(self.controller, broker.topics.create(name, broker.new_topic_id(), 1, {}))
+
     def levels(self) -> list[int]:
         return [node.broker.metadata.committed_catalog.level(METADATA_VERSION) for node in self.nodes.values()]
 
@@ -116,9 +119,7 @@ def test_a_new_cluster_begins_with_the_newest_levels() -> None:
 def test_a_cluster_with_an_older_node_writes_nothing_new() -> None:
     """Neither facts nor own entries that it could not read; and its directories can go back."""
     machines = Machines(3, 3).formed()
-    machines.run(
-        machines.controller, machines.controller.broker.services.topic_creation.auto_create(unknown_caller(), "t")
-    )
+    machines.create_topic("t")
     assert machines.levels() == [1, 1, 1]
     assert machines.formats() == [3, 3, 3]
     for node in machines.nodes.values():
@@ -141,9 +142,7 @@ def test_a_level_waits_for_the_last_node_and_then_shuts_the_older_release_out() 
     assert machines.levels() == [1, 1, 1]
     machines.finalize()
     machines.until(lambda: machines.formats() == [4, 4, 4])
-    machines.run(
-        machines.controller, machines.controller.broker.services.topic_creation.auto_create(unknown_caller(), "t")
-    )
+    machines.create_topic("t")
     assert trim_payload(machines) == b"\1" + Offset(0).to_bytes(8, "big")
 
     older = machines.restart(3, is_older=True)
