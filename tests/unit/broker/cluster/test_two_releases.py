@@ -48,6 +48,7 @@ class Machines:
         self._founders = count
         self.nodes: dict[int, SimulatedNode] = {}
         self.deaths: dict[int, str] = {}
+        """What was said when a node ended by itself."""
         for number in range(1, count + 1):
             self.add(number, is_older=number in older)
 
