@@ -102,7 +102,7 @@ def test_a_cluster_is_upgraded_under_load_and_can_go_back_until_that_is_finalize
                 change_release(cluster, load, node_id, None)
                 trim(cluster, node_id * 10)
             assert main(["cluster", "upgrade", "-b", cluster.bootstrap, "--finalize", "--yes"]) != 0
-            assert "node 3 is of a release that does not support it" in capsys.readouterr().err
+            assert "node 3 runs a release that does not support it" in capsys.readouterr().err
             change_release(cluster, load, 3, None)
             # Back and forth: nothing was written that the older release cannot read.
             change_release(cluster, load, 2, older)

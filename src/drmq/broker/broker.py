@@ -276,6 +276,8 @@ class Broker:
         past.update(topic_id for topic_id, _ in self.store.found())
         self.assignments.on_changed(past | self.catalog.topics_by_id.keys())
         await self.assignments.settled()
+        if self.assignments.too_new is not None:
+            raise self.assignments.too_new
         if self.is_alone and CONSUMER_OFFSETS not in self.catalog.topics:
             await self.services.topic_creation.create_internal(CONSUMER_OFFSETS)
         while any(partition.replica.is_alone and not partition.is_serving for partition in self.partitions):

@@ -184,4 +184,4 @@ class ClusterOptions:
     roles: tuple[str, ...] = ROLES
     """What the node does: `broker` serves clients, `controller` votes about the cluster's metadata."""
     greets_as_version_1: bool = False
-    """For tests of upgrades: greet and register like the releases before there were feature levels."""
+    """For tests of upgrades: greet and register like a release from before feature levels."""

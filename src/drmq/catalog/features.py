@@ -1,11 +1,11 @@
-"""Features and their levels: what the nodes of a cluster may write and send, so that all of them can read it.
+"""Feature levels: what the nodes of a cluster may write and send, so that all of them can read it.
 
-A release *supports* a range of levels of each feature, and says so in every greeting to its peers. The cluster has
-*finalized* one level of each, a fact in the metadata log. Until a level is finalized nothing of it is written, so that
-a node that was upgraded can be taken back to the release before. Once it is, every node must support it: one that does
-not is refused, and there is no way back.
+A release *supports* a range of levels of each feature, and sends it in every greeting to its peers. The cluster has
+*finalized* one level of each, which is a fact in the metadata log. Nothing of a level is written before it is
+finalized, so an upgraded node can go back to the release before. Afterwards every node must support the level. A node
+that does not is rejected, and the level is never lowered.
 
-`FEATURES` is the whole list. A new feature is one line in it; what depends on a level asks `Catalog.level`.
+`FEATURES` is the complete list; a new feature is one line. Code that depends on a level reads `Catalog.level`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ METADATA_VERSION = "metadata.version"
 GROUP_VERSION = "group.version"
 
 TYPED_ENTRIES = 2
-"""The level of `metadata.version` from which on own entries of replica groups begin with their type."""
+"""From this level of `metadata.version` on, own entries of replica groups start with their type."""
 
 Ranges = Mapping[str, tuple[int, int]]
 """By name: the lowest and the highest level of each feature that a node supports."""
@@ -27,13 +27,13 @@ Ranges = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One feature as this release knows it."""
+    """A feature, as this release supports it."""
 
     name: str
     levels: Mapping[int, str]
-    """Each level that is supported, and what it allows."""
+    """The supported levels, and what each allows."""
     level_before: int = 0
-    """The level of a cluster that has finalized none: what releases did that did not know of features."""
+    """The level of a cluster that has finalized none: that of the releases before feature levels."""
 
     @property
     def level_min(self) -> int:
@@ -55,7 +55,7 @@ FEATURES: Mapping[str, Feature] = {
             },
             level_before=1,
         ),
-        Feature(GROUP_VERSION, {1: "consumer groups whose members agree among themselves"}, level_before=1),
+        Feature(GROUP_VERSION, {1: "consumer groups of the classic protocol"}, level_before=1),
     )
 }
 """By name."""
@@ -71,15 +71,17 @@ def level_before(name: str) -> int:
 
 
 def supports(ranges: Ranges, name: str, level: int) -> bool:
-    """Whether a node with these ranges can be part of a cluster with this level. One that does not tell of a feature
-    does what was done before there was one."""
+    """Whether a node with these ranges can be part of a cluster with this level.
+
+    A node that does not mention a feature supports only the level from before feature levels.
+    """
     before = level_before(name)
     level_min, level_max = ranges.get(name, (before, before))
     return level_min <= level <= level_max
 
 
 def unsupported(ranges: Ranges, finalized: Mapping[str, int]) -> str | None:
-    """Which finalized level a node with these ranges does not support, for people; None if it supports all."""
+    """A text about a finalized level that a node with these ranges does not support; None if it supports all."""
     for name, level in finalized.items():
         if not supports(ranges, name, level):
             level_min, level_max = ranges.get(name, (level_before(name), level_before(name)))
@@ -91,9 +93,9 @@ def unsupported(ranges: Ranges, finalized: Mapping[str, int]) -> str | None:
 def check_update(
     name: str, level: int, present: int, nodes: Mapping[NodeId, Ranges | None], *, downgrade: bool = False
 ) -> None:
-    """Raise `ApiError` unless the cluster can go to this level of a feature.
+    """Raise `ApiError` unless the cluster can finalize this level of a feature.
 
-    `nodes` has all brokers, and what each supports; None for one that is not there, of which nobody knows.
+    `nodes` has the ranges of all brokers, and None for a broker that is down, whose release is not known.
     """
     feature = FEATURES.get(name)
     if feature is None:
@@ -103,8 +105,8 @@ def check_update(
     if level < present:
         raise ApiError(
             ErrorCode.FEATURE_UPDATE_FAILED if downgrade else ErrorCode.INVALID_UPDATE_VERSION,
-            f"{name} is at level {present} and cannot go back to {level}: what was written since could not be read; "
-            "to go back to an older release, restore a backup from before the level was finalized",
+            f"{name} is at level {present} and cannot go back to {level}: older releases could not read what was "
+            "written since; to return to an older release, restore a backup from before the level was finalized",
         )
     if level == present:
         return
@@ -118,8 +120,8 @@ def check_update(
     if away:
         raise ApiError(
             ErrorCode.FEATURE_UPDATE_FAILED,
-            f"{name} cannot go to level {level} while {_listed(away)} {_are(away)} down: nobody knows which release "
-            f"comes back; start {_them(away)}, or remove {_them(away)} with `drmq cluster remove`",
+            f"{name} cannot go to level {level} while {_listed(away)} {_are(away)} down, because an older release "
+            f"may come back there; start {_them(away)}, or remove {_them(away)} with `drmq cluster remove`",
         )
     behind = sorted(
         node_id for node_id, ranges in nodes.items() if ranges is not None and not supports(ranges, name, level)
@@ -127,14 +129,13 @@ def check_update(
     if behind:
         raise ApiError(
             ErrorCode.FEATURE_UPDATE_FAILED,
-            f"{name} cannot go to level {level}: {_listed(behind)} {_are(behind)} of a release that does not support "
+            f"{name} cannot go to level {level}: {_listed(behind)} {_run(behind)} a release that does not support "
             f"it; upgrade {_them(behind)} first",
         )
 
 
 def newest_levels(nodes: Sequence[Ranges]) -> dict[str, int]:
-    """The levels with which a cluster of these nodes begins: the newest that all support, where that is not the one
-    that it would have anyway."""
+    """The first levels of a cluster of these nodes: the newest that all support, without those it has by default."""
     levels = {}
     for feature in FEATURES.values():
         shared = [level for level in feature.levels if all(supports(node, feature.name, level) for node in nodes)]
@@ -150,6 +151,10 @@ def _listed(nodes: Sequence[NodeId]) -> str:
 
 def _are(nodes: Sequence[NodeId]) -> str:
     return "is" if len(nodes) == 1 else "are"
+
+
+def _run(nodes: Sequence[NodeId]) -> str:
+    return "runs" if len(nodes) == 1 else "run"
 
 
 def _them(nodes: Sequence[NodeId]) -> str:

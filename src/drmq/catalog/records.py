@@ -34,7 +34,7 @@ class ClusterCreated:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevelSet:
-    """All nodes can read what this level allows to be written, and it may be written from now on."""
+    """A level is final: all nodes support it, and what it allows may be written from now on."""
 
     feature: str
     level: int
@@ -281,7 +281,7 @@ def decode_fact(value: bytes) -> Fact:
 
 
 def _check_level(fact: FeatureLevelSet) -> None:
-    """Nobody who does not know a level can go on once it is finalized: what it allows may come next."""
+    """Reject a level that this release does not support: records that it allows may follow."""
     known = FEATURES.get(fact.feature)
     if known is None or fact.level not in known.levels:
         levels = "no such feature" if known is None else f"levels {known.level_min} to {known.level_max} of it"

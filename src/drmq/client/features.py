@@ -1,4 +1,4 @@
-"""What nodes support and what their cluster has finalized, as each of them tells, and how to finalize more."""
+"""The feature levels that nodes support and their cluster has finalized, and how to finalize a level."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from drmq.wire.messages.update_features import (
 )
 
 RELEASE_CONFIG = "drmq.release"
-"""The read-only setting of a broker that tells its release."""
+"""The read-only setting of a broker that contains its release."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFeatures:
-    """What one node says. One of a release before there were features says nothing of them."""
+    """What a node reports about itself. A release from before feature levels reports nothing."""
 
     supported: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     finalized: Mapping[str, int] = field(default_factory=dict)
     finalized_epoch: int = -1
-    """Higher for what was said later; -1 where nothing is said."""
+    """Higher means newer; -1 if nothing is reported."""
     release: str | None = None
 
 
@@ -38,7 +38,7 @@ class Features:
         self._cluster = cluster
 
     def of(self, broker: Broker, timeout_s: float) -> NodeFeatures | None:
-        """What a node says of itself; None where it does not answer."""
+        """What a node reports; None if it does not answer."""
         try:
             connection = Connection(broker.address, "drmq-cli", Deadline(timeout_s))
         except ClientError:
@@ -59,7 +59,7 @@ class Features:
         return next((setting.value for setting in settings if setting.name == RELEASE_CONFIG), None)
 
     def finalize(self, levels: Mapping[str, int], *, dry_run: bool = False) -> None:
-        """Have the cluster finalize these levels, or find out what stands in the way."""
+        """Finalize these levels, or with `dry_run` only check whether that is possible."""
         updates = [UpdateFeaturesRequestFeatureUpdate(feature, level) for feature, level in levels.items()]
 
         def ask(deadline: Deadline) -> None:

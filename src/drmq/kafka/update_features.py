@@ -1,8 +1,7 @@
-"""UpdateFeatures (57): finalize levels of features, once every node supports them.
+"""UpdateFeatures (57): finalize levels of features, if every broker supports them.
 
-All updates of a request are carried out or none is, whatever its version. A level that the feature has already is a
-success: there is nothing to do. There is no way back, so every kind of downgrade is refused. With `validate_only` the
-answer says what would happen, and nothing does. The request's timeout is not used.
+All updates of a request are carried out, or none, in every version. A level that is already final is a success. Every
+kind of downgrade is rejected. With `validate_only` nothing is changed. The request's timeout is not used.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _UPGRADE_TYPES = (1, 2, 3)
 
 async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     try:
-        # Where the controller is of an older release, it was asked and has not understood.
+        # A controller of an older release was asked, and does not know this API.
         context.broker.features.check_controller()
         updates = _updates(request)
         await context.broker.features.update(updates, dry_run=request.validate_only)

@@ -124,8 +124,7 @@ class DrmqError(Exception):
 
 
 class UnknownFormat(DrmqError):
-    """Bytes of a kind or version that this release does not know. They may be perfectly sound: nothing is changed, and
-    the release that wrote them reads them."""
+    """Data of a kind or version that this release does not know. It may be intact, so nothing is changed."""
 
 
 class ApiError(DrmqError):

@@ -31,7 +31,7 @@ class ProtocolError(RaftError):
 
 
 class UnknownConfiguration(ProtocolError, UnknownFormat):
-    """Members in a format that this release does not know."""
+    """A configuration in a format that this release does not know."""
 
 
 class Refusal(RaftError):

@@ -134,7 +134,7 @@ class LocalCluster:
         """The nodes in the file, by id; empty if there is no file."""
         try:
             content = json.loads(self._file.read_text())
-            # What was written before there were versions is of the first.
+            # Files from before there were versions have the first one.
             version = content.get("version", _FILE_VERSION)
             if version != _FILE_VERSION:
                 raise LocalError(

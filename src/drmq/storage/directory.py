@@ -137,7 +137,7 @@ class DataDirectory:
             self._describe(f"{self.path}/drmq.json")
 
     def require_feature_levels(self) -> None:
-        """Durably note that only releases that know of feature levels may use the directory from now on."""
+        """Durably mark the directory, so that releases from before feature levels do not use it any more."""
         if self._format_version < FORMAT_VERSION:
             self._format_version = FORMAT_VERSION
             self._describe(f"{self.path}/drmq.json")

@@ -81,7 +81,7 @@ class LogCorrupt(StorageError):
 
 
 class FormatTooNew(StorageError, UnknownFormat):
-    """A file in a format that this version does not know. It may be perfectly sound: it is no damage."""
+    """A file in a format that this version does not know. It may be intact, so it is not treated as damaged."""
 
     def __init__(self, path: str, version: int, known: int) -> None:
         super().__init__(

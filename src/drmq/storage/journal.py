@@ -382,7 +382,7 @@ def read_records(data: Buffer, file: int, seed: int) -> Iterator[Record]:
             position += PAGE_BYTES
             continue
         if version != _VERSION:
-            # It may hold what was acknowledged and is nowhere else.
+            # It may contain acknowledged records that are nowhere else.
             raise FormatTooNew(JOURNAL_NAMES[file], version, _VERSION)
         position += _padded(size)
         yield Record(sequence, first_sequence, file, position, _decode_entries(record[_BODY.size :], entry_count))

@@ -30,7 +30,7 @@ _HEADER = Struct("<4sIqQI")
 _BEFORE_CHECKSUM = _HEADER.size - 4
 _MAGIC = b"DMQP"
 _VERSION = 1
-"""Of the header and of the payload: a kind whose payload changes gets the next number."""
+"""The version of header and payload together: a kind whose payload changes gets the next number."""
 _SUFFIX = ".snapshot"
 _DIGITS = 20
 _PREFIX_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")

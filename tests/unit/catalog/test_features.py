@@ -46,14 +46,14 @@ def test_a_level_is_finalized_and_kept() -> None:
             2,
             {NodeId(1): NEW, NodeId(2): OLD, NodeId(3): OLD},
             ErrorCode.FEATURE_UPDATE_FAILED,
-            "nodes 2, 3 are of a release that does not support it; upgrade them first",
+            "nodes 2, 3 run a release that does not support it; upgrade them first",
         ),
         (
             "metadata.version",
             2,
             {NodeId(1): NEW, NodeId(2): None},
             ErrorCode.FEATURE_UPDATE_FAILED,
-            "while node 2 is down: nobody knows which release comes back; start it, or remove it",
+            "while node 2 is down, because an older release may come back there; start it, or remove it",
         ),
     ],
 )

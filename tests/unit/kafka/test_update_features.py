@@ -120,7 +120,7 @@ def test_a_controller_of_an_older_release_is_named(older: Harness, monkeypatch: 
     monkeypatch.setattr(type(older.broker.metadata), "controller", NodeId(3))
     answer = update(older, LEVEL_2)
     assert answer.error_code == ErrorCode.FEATURE_UPDATE_FAILED
-    assert "node 3, which is the controller, is of a release that knows of no feature levels" in answer.error_message
+    assert "node 3, which is the controller, runs a release from before feature levels" in answer.error_message
 
 
 def test_a_finalized_level_is_a_fact(older: Harness) -> None:

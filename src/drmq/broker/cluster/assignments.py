@@ -23,7 +23,7 @@ from drmq.broker.partitions.log_store import Snapshots
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable, Slot, StoppedPartition
 from drmq.catalog import Assignment, Topic, TopicConfig
-from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, incarnation_of
+from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, UnknownFormat, incarnation_of
 from drmq.model.names import METADATA_GROUP
 from drmq.raft import NotCaughtUp, Refusal
 from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
@@ -66,6 +66,8 @@ class Assignments:
         self._removed_later: set[TopicId] = set()
         self._lost: set[GroupId] = set()
         """Partitions whose copy on this node is damaged or gone."""
+        self.too_new: UnknownFormat | None = None
+        """Why a partition that a later release wrote could not be opened. The node must not start then."""
         self.on_lost: Callable[[GroupId, int], Awaitable[bool]]
         """Tells the controller that this copy is of no use; whether another one may take its place."""
         self.hand_over: Callable[[Partition], bool]
@@ -195,7 +197,9 @@ class Assignments:
             partition = await self._table.in_pool(bring)
         except (StorageError, OSError, DrmqError) as error:
             self._table.publish_stopped(topic, index, str(error))
-            if isinstance(error, LOST):
+            if isinstance(error, UnknownFormat):
+                self.too_new = self.too_new or error
+            elif isinstance(error, LOST):
                 self._lost.add(group)
             elif not was_made:
                 # No room for it, perhaps. It is tried again; others of its group may be fine.

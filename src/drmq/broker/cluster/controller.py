@@ -69,7 +69,7 @@ class Controller:
         log.info("node %d is the controller", self._node_id)
 
     def _first_levels(self) -> list[Fact]:
-        """The newest levels that all who form the cluster support: there is nothing old to be read by anybody."""
+        """The newest levels that all founding nodes support."""
         raft = self._metadata.log.partition.replica.node
         levels = {} if raft is None else self._features.to_begin_with(raft.configuration)
         return [FeatureLevelSet(feature, level) for feature, level in levels.items()]

@@ -1,8 +1,8 @@
-"""The cluster's feature levels: who supports what, and how a level becomes final.
+"""The feature levels of the cluster: what each node supports, and how a level is finalized.
 
-A node learns from greetings what the others support, so any node can say what stands in the way of a level. The
-controller decides: every broker must be up and support the level. One that is away may come back with any release, and
-could not read what is written by then.
+Nodes send what they support in their greetings, so every node knows it of all others. The controller finalizes a level
+if every broker is up and supports it. A broker that is down may come back with an older release, which could not read
+what was written meanwhile.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from drmq.transport.peers import FeatureRange, Network, NoNetwork
 
 
 def own_ranges(options: ClusterOptions) -> Ranges:
-    """What this node supports. One that is told to speak like the release before knows of no features."""
+    """The levels that this node supports. A node that greets like an older release supports no features."""
     return {} if options.greets_as_version_1 else SUPPORTED
 
 
 def offered(options: ClusterOptions) -> tuple[FeatureRange, ...]:
-    """The same, as greetings say it."""
+    """The same, for greetings."""
     return tuple(FeatureRange(name, *levels) for name, levels in own_ranges(options).items())
 
 
 class Update(NamedTuple):
-    """A wish to have a feature at a level."""
+    """A requested level of a feature."""
 
     feature: str
     level: int
@@ -38,7 +38,7 @@ class Update(NamedTuple):
 
 
 class FeatureLevels:
-    """What this node knows of the cluster's features, and on the controller their levels to set."""
+    """The features of the nodes that this node knows, and on the controller the levels to change."""
 
     def __init__(self, node_id: NodeId, metadata: Metadata, options: ClusterOptions) -> None:
         self._node_id = node_id
@@ -58,11 +58,11 @@ class FeatureLevels:
 
     @property
     def epoch(self) -> int:
-        """How much of the metadata `finalized` rests on: higher for what is known later; -1 before there is any."""
+        """The metadata offset that `finalized` is from: higher means newer; -1 before this node has metadata."""
         return self._metadata.applied_offset if self._metadata.is_attached else -1
 
     def of_brokers(self) -> dict[NodeId, Ranges | None]:
-        """What each broker supports, None for those that are not there."""
+        """What each broker supports; None for brokers that are down."""
         return {node_id: self._ranges_of(node_id) for node_id in self._metadata.catalog.brokers}
 
     def _ranges_of(self, node_id: NodeId) -> Ranges | None:
@@ -71,19 +71,18 @@ class FeatureLevels:
         return self.network.features_of(node_id) if self.network.is_up(node_id) else None
 
     def to_begin_with(self, configuration: Configuration) -> Mapping[str, int]:
-        """The levels of a cluster that these members form now."""
+        """The first levels of a cluster that these members form."""
         nodes = {node_of(member) for member in configuration.members} - {self._node_id}
         return newest_levels([self._own, *map(self.network.features_of, sorted(nodes))])
 
     def check_controller(self) -> None:
-        """Raise `ApiError` where the controller is of a release that knows of no levels."""
+        """Raise `ApiError` if the controller runs a release from before feature levels."""
         controller = self._metadata.controller
         if controller is None or controller == self._node_id or self.network.protocol_version(controller) > 1:
             return
         raise ApiError(
             ErrorCode.FEATURE_UPDATE_FAILED,
-            f"node {controller}, which is the controller, is of a release that knows of no feature levels; "
-            "upgrade it first",
+            f"node {controller}, which is the controller, runs a release from before feature levels; upgrade it first",
         )
 
     async def update(self, updates: list[Update], *, dry_run: bool) -> None:

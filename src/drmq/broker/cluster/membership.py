@@ -62,7 +62,7 @@ _FINAL = (
 )
 """Refusals of a registration that trying again does not change."""
 _STANDING = (RefusalCode.TWIN, RefusalCode.FEATURES)
-"""Refusals of peers that count once they have stood for a while."""
+"""Refusals by peers that end this node if they persist for a while."""
 _PARTING_S = 2.0
 """How long a node that was removed is still spoken to, so that it hears of it and ends by itself."""
 _RETRY_S = 0.1
@@ -90,7 +90,7 @@ def removed(node_id: NodeId) -> ApiError:
 
 
 def check_supported(node_id: NodeId, fields: Mapping[str, Any], finalized: Mapping[str, int]) -> None:
-    """Refuse a node that registers and does not support what the cluster has finalized. Raises `ApiError`.
+    """Reject the registration of a node that does not support a finalized level. Raises `ApiError`.
 
     The code ends the node. Releases before feature levels, which do not send their features, know only some such codes.
     """
@@ -180,7 +180,7 @@ class Membership:
             return twin
         lacking = unsupported(features_of(hello), self._metadata.committed_catalog.features)
         if lacking is not None and hello.cluster_id is not None:
-            # A fresh one hears it from the controller, in a way that ends it at once.
+            # The controller rejects a new node at its registration, with a code that ends it at once.
             return GreetingRefusal(RefusalCode.FEATURES, _not_supported(hello.node_id, lacking))
         known = self._metadata.catalog.brokers.get(hello.node_id)
         if known is not None and hello.cluster_id is not None and hello.incarnation < known.incarnation:
@@ -313,8 +313,9 @@ class Membership:
         return [status.refusal for status in self.network.peers.values() if status.refusal is not None]
 
     def _end_if_refused_for_good(self, unregistered: ApiError | PeerRefused | None = None) -> None:
-        """Raise `DrmqError` where only the operator can change that this node is not let in. `unregistered` is why it
-        was not registered.
+        """Raise `DrmqError` if only the operator can change that this node is rejected.
+
+        `unregistered` is the reason why its registration was rejected.
         """
         refusals = [(status.refusal_code, status.refusal) for status in self.network.peers.values()]
         for code, text in refusals:

@@ -286,8 +286,10 @@ class MachineState:
             self.applied_offset = replay_batches(data, self.machine.replay, self.applied_offset)
 
     def check_log(self) -> None:
-        """Look at what follows the snapshot in the log, committed or not. Blocks. Raises `UnknownFormat`, so that a
-        node ends before it has done anything; what is damaged is found when it is replayed."""
+        """Check that the log behind the snapshot, committed or not, has no records of a later release. Blocks.
+
+        Raises `UnknownFormat`. Damage is found later, when the records are replayed.
+        """
         end, offset, draft = self.log.end_offset, self.applied_offset, self.machine.draft()
         try:
             while offset < end and (data := self.log.read(offset, _READ_SIZE, end)):

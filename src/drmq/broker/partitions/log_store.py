@@ -84,7 +84,7 @@ class LogStore(Protocol):
         """Durably record the cluster that this node belongs to, and its incarnation."""
 
     def require_feature_levels(self) -> None:
-        """Durably note that only releases that know of feature levels may use this directory from now on."""
+        """Durably mark the directory, so that releases from before feature levels do not use it any more."""
 
     def has_log(self, topic: str, topic_id: TopicId, index: int) -> bool: ...
 

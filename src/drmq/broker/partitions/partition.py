@@ -116,7 +116,7 @@ class PartitionEvents(Protocol):
 
     @property
     def types_own_entries(self) -> bool:
-        """Whether all nodes can read own entries that begin with their type."""
+        """Whether all nodes can read own entries that start with their type."""
 
     def on_leadership_changed(self, partition: Partition) -> None: ...
 
@@ -130,7 +130,7 @@ class PartitionEvents(Protocol):
         """Make its replica fail, after the caller is done."""
 
     def on_unknown_format(self, partition: Partition, reason: str) -> None:
-        """The same, for good: it holds what only a later release can read."""
+        """The replica contains data of a later release, and must stop permanently."""
 
 
 class Partition:

@@ -27,13 +27,13 @@ PRODUCERS_MAX = 20_000
 _SEQUENCE_LIMIT = 2**31
 
 _MARK = Struct(">q")
-"""A table of a later version begins with its version as a negative number: no producer has such an id."""
+"""A table of a later version starts with its version, negated. No producer id is negative."""
 _PRODUCER = Struct(">qhqB")
 _BATCH = Struct(">iiqq")
 
 
 class UnknownTable(UnknownFormat):
-    """A table of producers that a later release has written."""
+    """A table of producers that a later release wrote."""
 
 
 class WrittenBatch(NamedTuple):

@@ -32,7 +32,7 @@ from drmq.storage import LedgerBase, Log, LogCorrupt, OwnEntry
 
 _OFFSET = Struct(">q")
 _OWN_TYPE_MAX = 31
-"""Types of own entries that later releases may have. Anything beyond is no entry at all."""
+"""The highest type that later releases may use. A higher number is not a type, but an invalid entry."""
 
 
 class Batch:
@@ -88,12 +88,12 @@ def decode_trim(payload: bytes) -> Offset:
 
 
 def is_batch(payload: Buffer) -> bool:
-    """Whether a payload is a batch of records, and not one of the group's own."""
+    """Whether a payload is a batch of records, and not an own entry."""
     return len(payload) >= HEADER_SIZE and payload[0] == 0
 
 
 def check_own(index: int, kind: int, payload: Buffer) -> None:
-    """Raise `UnknownEntry` for an own entry that this release cannot carry out, `ProtocolError` for what is none."""
+    """Raise `UnknownEntry` for an own entry of a later release, and `ProtocolError` for an invalid one."""
     if kind != EntryKind.PAYLOAD:
         if kind not in list(EntryKind):
             raise _unknown(index, f"kind {kind}")
@@ -152,7 +152,7 @@ class EntryLog:
         snapshot: SnapshotMeta | None = None,
         memory: RecentMemory | None = None,
     ) -> None:
-        """Raises `UnknownEntry` where the ledger holds an entry that a later release has written."""
+        """Raises `UnknownEntry` if the ledger contains an entry of a later release."""
         for entry in own:
             check_own(entry.index, entry.kind, entry.payload)
         self.log = log

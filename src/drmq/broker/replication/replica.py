@@ -632,7 +632,7 @@ class Replica:
         self._fail(f"stopped by a bug; see the log of this node, and restart the node ({error!r})", is_final=True)
 
     def on_unknown_format(self, reason: str) -> None:
-        """It has, or is sent, what only a later release can read. Whatever came next would rest on half a truth."""
+        """The replica has or receives data of a later release. Without it, its state would be incomplete."""
         log.critical("%s: its replica stops: %s; nothing is lost or changed by that", self.log.name, reason)
         self._fail(reason, is_final=True)
 

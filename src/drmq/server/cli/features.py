@@ -1,4 +1,4 @@
-"""`drmq cluster features` and `drmq cluster upgrade`: which releases run side by side, and the end of an upgrade."""
+"""`drmq cluster features` and `drmq cluster upgrade`: the releases in a cluster, and finalizing an upgrade."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _ANSWER_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What all nodes say together."""
+    """The combined reports of all nodes."""
 
     nodes: Mapping[int, NodeFeatures | None]
-    """None for one that is not there."""
+    """None for a node that does not answer."""
     finalized: Mapping[str, int]
     newest: Mapping[str, int]
     """The highest level of each feature that any node supports."""
 
     @property
     def ahead(self) -> dict[str, int]:
-        """What is left to be finalized."""
+        """The levels that can still be finalized."""
         return {name: level for name, level in self.newest.items() if level > self.finalized[name]}
 
 
@@ -53,7 +53,7 @@ def look(admin: Admin, timeout_s: float) -> Picture:
 
 
 def obstacle(picture: Picture) -> str | None:
-    """Why what is left cannot be finalized now, for people; None if it can."""
+    """Why the remaining levels cannot be finalized now; None if they can."""
     from drmq.catalog.features import check_update
     from drmq.model import ApiError, NodeId
 
@@ -85,8 +85,8 @@ def _allows(name: str, level: int) -> str:
 def features(cluster: ClusterChoice, output: Output) -> None:
     """Show which release each node runs, what it supports, and what the cluster has finalized.
 
-    A feature level says what nodes may write and send. A release supports a range of levels; the cluster
-    has finalized one. Until the newest is finalized, every node can be taken back to the release before.
+    A feature level defines what nodes may write and send. A release supports a range of levels; the cluster
+    has finalized one. Until the newest level is finalized, every node can go back to the older release.
     """
     with cluster.admin() as admin:
         picture = look(admin, cluster.timeout_s)
@@ -149,22 +149,27 @@ def _steps(picture: Picture) -> str:
 
 def _summary(picture: Picture, why_not: str | None) -> str:
     if not picture.ahead:
-        return "All that the nodes support is finalized."
-    text = f"`drmq cluster upgrade --finalize` would take {_steps(picture)}. There is no way back from that."
-    return text if why_not is None else f"{text}\nNot now: {why_not}."
+        return "All levels that the nodes support are finalized."
+    text = f"`drmq cluster upgrade --finalize` would change {_steps(picture)}. This cannot be undone."
+    return text if why_not is None else f"{text}\nNot possible now: {why_not}."
 
 
 @click.command()
-@click.option("--finalize", is_flag=True, help="Do it. Without this, only say what would happen and what is missing.")
+@click.option(
+    "--finalize",
+    is_flag=True,
+    help="Finalize the levels. Without this flag, only show what would change and what is missing.",
+)
 @yes_option
 @bootstrap_option
 @output_option
 def upgrade(finalize: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
-    """End an upgrade: let the nodes write what the new release allows.
+    """Finalize an upgrade, so that the nodes use what the new release allows.
 
-    Upgrade the nodes first, one after the other: stop one, install the new release, start it, wait until
-    `drmq cluster health` says that all is well. Until the levels are finalized here, each node can go back
-    to the release before in the same way. Afterwards none can, and a node of an older release is refused.
+    Upgrade the nodes first, one at a time: stop the node, install the new release, start it, and wait until
+    `drmq cluster health` reports a healthy cluster. Until the levels are finalized here, each node can go
+    back to the older release in the same way. Afterwards none can, and nodes of the older release are
+    rejected.
     """
     from drmq.client import ClientError
 
@@ -175,7 +180,7 @@ def upgrade(finalize: bool, yes: bool, cluster: ClusterChoice, output: Output) -
         if done:
             if why_not is not None:
                 raise ClientError(f"The upgrade cannot be finalized: {why_not}")
-            confirm(f"Finalize {_steps(picture)}? No node can go back to an older release then.", yes)
+            confirm(f"Change {_steps(picture)}? No node can go back to an older release afterwards.", yes)
             admin.features.finalize(levels)
     facts = {"levels": {**picture.finalized, **levels}, "finalized": done, "obstacle": why_not}
     if not levels:

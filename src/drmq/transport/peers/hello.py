@@ -1,15 +1,15 @@
-"""The greeting: how two nodes find out, before anything else, that they mean each other and what both can speak.
+"""The greeting: the first frame in each direction, with which two nodes check each other and agree on a version.
 
-Whoever dials says hello first; the other says hello too, or why not. Each frame has two parts:
+The node that dials sends its greeting first. The other node sends its own, or a refusal. Each frame has two parts:
 
-- the *head* is what version 1 of the protocol has to say, and is the same in all versions for ever: mark, layout, who
-  I am, whom I mean. A refusal's head is a sentence;
-- the *payload* is what version 2 has added: the versions of the protocol that the sender speaks, its release and the
-  feature levels that it supports; with a refusal, its code.
+- The *head* has the layout of protocol version 1, in all later versions too: mark, layout, sender, target. The head of
+  a refusal is a sentence.
+- The *payload* was added by version 2: the versions of the protocol that the sender speaks, its release, and the
+  feature levels that it supports. The payload of a refusal is a code.
 
-A node of version 1 never looks at the payload of these frames, and sends none. So each side knows after one greeting
-what the other is, both use the newest version that both speak, and no attempt has to fail first. What a later version
-adds to the payload goes behind what is there, where this one does not look.
+Nodes of version 1 ignore the payload of these frames, and send none. Each side therefore knows the other's versions
+after one greeting, and both use the newest version that both speak. Later versions append to the payload; bytes behind
+the known part are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HELLO_FRAME_BYTES_MAX = 8_192
 
 _MARK = b"DRMQ"
 _LAYOUT = 1
-"""Of the head. It stays 1, or nodes of version 1 could not be told anything."""
+"""The layout of the head. It stays 1, because nodes of version 1 understand no other."""
 _START = Struct(">4sH")
 _REST = Struct(">Bqqqq16sHHH")
 _NO_CLUSTER = 0xFFFF
@@ -61,7 +61,7 @@ _CODES_OF_VERSION_1 = {
     _TWIN: RefusalCode.TWIN,
     _OLDER_COPY: RefusalCode.OLDER_COPY,
 }
-"""Nodes of version 1 send no codes, and look for these words in what they are told. So the words stay."""
+"""Nodes of version 1 send no codes, and search for these words in refusals. The words must therefore not change."""
 
 
 class UnknownVersion(ProtocolError):
@@ -93,7 +93,7 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def encode_offer(hello: Hello, version_min: int = PROTOCOL_VERSION_MIN) -> bytes:
-    """The payload of a greeting's frame: what the sender can do. Nothing, from one that speaks version 1 only."""
+    """The payload of a greeting's frame: what the sender supports. Empty for a node that speaks only version 1."""
     if hello.protocol_version == 1:
         return b""
     assert len(hello.features) <= _FEATURES_MAX, hello
@@ -156,7 +156,7 @@ def decode_hello(head: memoryview, offer: Buffer = b"") -> Hello:
 
 
 def _decode_offer(offer: memoryview) -> tuple[int, str, tuple[FeatureRange, ...]]:
-    """The version that both speak, and what else the other says of itself."""
+    """The version that both speak, and the release and features of the sender."""
     if not len(offer):
         return _common_version(1, 1), "", ()
     try:
@@ -207,7 +207,7 @@ def encode_refusal(refusal: GreetingRefusal) -> tuple[bytes, Sequence[Buffer]]:
 
 
 def decode_refusal(frame: Frame) -> GreetingRefusal:
-    """Why the peer does not want us. One without a code is from a node of version 1, which has its own words."""
+    """The refusal in a frame. One without a code comes from a node of version 1, and is classified by its words."""
     text = text_from_bytes(frame.head)
     if len(frame.payload) < _CODE.size:
         code = next((code for words, code in _CODES_OF_VERSION_1.items() if words in text), RefusalCode.UNKNOWN)
@@ -233,7 +233,7 @@ def refusal_of(hello: Hello, own: Identity, expected: NodeId | None = None) -> G
 
 
 def another_cluster(hello: Hello, own: Identity) -> GreetingRefusal:
-    """What one is told who greets with the data of another cluster."""
+    """The refusal for a node with the data of another cluster."""
     return GreetingRefusal(
         RefusalCode.OTHER_CLUSTER,
         f"node {hello.node_id} belongs to cluster {hello.cluster_id}, and node {own.node_id} to {own.cluster_id}; "
@@ -242,7 +242,7 @@ def another_cluster(hello: Hello, own: Identity) -> GreetingRefusal:
 
 
 def twin(running: Hello) -> GreetingRefusal:
-    """What a node is told whose id is that of a process that is heard."""
+    """The refusal for a node whose id is used by another process that is connected."""
     address = Address(running.peer_host, running.peer_port)
     text = f"node {running.node_id} runs already, and other nodes reach it at {address}; {_TWIN}"
     return GreetingRefusal(RefusalCode.TWIN, text)

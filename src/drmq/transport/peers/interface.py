@@ -75,7 +75,7 @@ class PeerStatus:
     """How it introduced itself last."""
     last_heard_ms: int | None
     refusal_code: RefusalCode | None = None
-    """What kind of refusal it is, where it is the peer that refuses."""
+    """The code of the refusal; None if it is this node that refuses."""
 
 
 class Network(Protocol):
@@ -108,22 +108,26 @@ class Network(Protocol):
         """When a peer was last heard, by the clock's monotonic time; None if never."""
 
     def protocol_version(self, node_id: NodeId) -> int:
-        """The newest version of the peer protocol that this node and that one speak, as of its last greeting; 1 where
-        it has never greeted. What a node may be sent is decided by this."""
+        """The newest protocol version that both nodes speak, by that node's last greeting; 1 if it has not greeted.
+
+        It decides what may be sent to that node.
+        """
 
     def features_of(self, node_id: NodeId) -> Mapping[str, tuple[int, int]]:
-        """The lowest and the highest level of each feature that a node supports, as of its last greeting; nothing for
-        one of protocol version 1, which does not say."""
+        """The lowest and the highest supported level of each feature, by that node's last greeting.
+
+        Empty for a node of protocol version 1, which does not send them.
+        """
 
     @property
     def peers(self) -> Mapping[NodeId, PeerStatus]: ...
 
 
 def protocol_version_of(hello: Hello | None) -> int:
-    """What can be spoken with a node that has greeted like this."""
+    """The protocol version to use with a node, by its greeting."""
     return 1 if hello is None else hello.protocol_version
 
 
 def features_of(hello: Hello | None) -> Mapping[str, tuple[int, int]]:
-    """What a node supports that has greeted like this."""
+    """The features of a node, by its greeting."""
     return {} if hello is None else {each.name: (each.level_min, each.level_max) for each in hello.features}

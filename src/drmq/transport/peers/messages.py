@@ -10,9 +10,12 @@ from drmq.model import GroupId, MemberId, NodeId, node_of
 from drmq.raft import AppendRequest, LogIndex, Message, SnapshotChunk, Term
 
 PROTOCOL_VERSION = 2
-"""The newest version of what nodes say to each other. Version 2 says more in greetings, and codes in refusals."""
+"""The newest version of the peer protocol.
+
+Version 2 added features and the release to greetings, codes to refusals, and the caller to requests for clients.
+"""
 PROTOCOL_VERSION_MIN = 1
-"""The oldest version that is spoken as well, with nodes that speak nothing newer."""
+"""The oldest version that is still spoken, with nodes that speak nothing newer."""
 NO_LEADER = NodeId(-1)
 
 
@@ -35,16 +38,16 @@ class RefusalCode(IntEnum):
     """Why a greeting is not accepted. The numbers are sent, so they never change."""
 
     UNKNOWN = 0
-    """A peer of protocol version 1 has said why in a sentence, and in no way that can be told apart."""
+    """A refusal of a peer of protocol version 1, or a code of a later version."""
     VERSION = 1
     """The two have no version of the protocol in common."""
     WRONG_NODE = 2
-    """It was meant for another node, or comes from another one than was dialled."""
+    """The greeting is for another node, or from another node than the one that was dialled."""
     SAME_ID = 3
     """Both have the same node id."""
     OTHER_CLUSTER = 4
     TWIN = 5
-    """Another process with the same node id is heard."""
+    """Another process with the same node id is connected."""
     REPLACED = 6
     """A node with another disk has taken its place."""
     OLDER_COPY = 7
@@ -57,7 +60,7 @@ class RefusalCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GreetingRefusal:
-    """Why one who greets is not welcome: a code for the program at the other end, a sentence for people."""
+    """Why a greeting is rejected: a code for the other node, a sentence for people."""
 
     code: RefusalCode
     text: str
@@ -87,7 +90,7 @@ class Identity:
     peer_port: int
     """Where it listens for its peers."""
     release: str = ""
-    """Which release of DRMQ it runs, for people to read."""
+    """The release of DRMQ that the node runs, for display."""
     features: tuple[FeatureRange, ...] = ()
     protocol_version: int = PROTOCOL_VERSION
     """The newest version that it speaks."""
@@ -98,8 +101,7 @@ class Hello:
     """The first frame of every connection, both ways: who I am, whom I mean, what this connection is for."""
 
     protocol_version: int
-    """In a greeting that is sent: the newest one that its sender speaks. In one that came: the newest one that both
-    speak."""
+    """In a sent greeting, the newest version that the sender speaks. In a received one, the newest that both speak."""
     cluster_id: str | None
     node_id: NodeId
     incarnation: int
@@ -110,7 +112,7 @@ class Hello:
     kind: ConnectionKind
     target: NodeId
     release: str = ""
-    """Empty from a peer of protocol version 1, which does not say."""
+    """Empty from a peer of protocol version 1, which does not send it."""
     features: tuple[FeatureRange, ...] = ()
 
     @classmethod

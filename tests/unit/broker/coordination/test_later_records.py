@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from drmq.broker.coordination.machine_log import MachineLog
 from drmq.model import Offset, UnknownFormat
@@ -83,6 +84,26 @@ def test_a_later_group_record_stops_its_shard_and_nothing_else(
     assert harness.broker.is_controller
     harness.create_topic("t")
     assert harness.broker.partitions.by_name("t", 0).is_serving
+
+
+@pytest.mark.parametrize("name", ["ledger", "flushed"])
+def test_a_partition_of_a_later_release_keeps_the_node_from_starting(name: str) -> None:
+    """It is not given up as damaged: nothing of it is changed."""
+    files = FakeFiles()
+    with Harness(files) as harness:
+        topic = harness.create_topic("t")
+        harness.produce("t")
+    path = f"/data/topics/t.{topic.topic_id.hex()}/0/{name}"
+    content = bytearray(files.content(path))
+    covered = 8 if name == "ledger" else 36
+    content[4] = 2
+    content[covered : covered + 4] = crc32c(bytes(content[:covered])).to_bytes(4, "little")
+    files.replace_content(path, bytes(content))
+    with pytest.raises(
+        UnknownFormat, match=f"{name}: it has version 2 of the format, and this program knows version 1"
+    ):
+        Harness(files)
+    assert files.content(path) == bytes(content)
 
 
 def test_a_level_is_written_down_for_the_next_start(files: FakeFiles, harness: Harness) -> None:

@@ -100,12 +100,12 @@ def test_features_while_releases_run_side_by_side(three: ScriptedCluster, capsys
         },
     ]
     assert found["to_finalize"] == {"metadata.version": 2}
-    assert "node 2 is of a release that does not support it; upgrade it first" in found["obstacle"]
+    assert "node 2 runs a release that does not support it; upgrade it first" in found["obstacle"]
     assert main(["cluster", "features", "-b", three.bootstrap]) == 0
     text = capsys.readouterr().out
     assert "1-2" in text
-    assert "`drmq cluster upgrade --finalize` would take metadata.version from 1 to 2" in text
-    assert "Not now: metadata.version cannot go to level 2: node 2 is of a release" in text
+    assert "`drmq cluster upgrade --finalize` would change metadata.version from 1 to 2" in text
+    assert "Not possible now: metadata.version cannot go to level 2: node 2 runs a release" in text
 
 
 def test_features_of_an_older_cluster(three: ScriptedCluster, capsys: Capture) -> None:
@@ -113,7 +113,7 @@ def test_features_of_an_older_cluster(three: ScriptedCluster, capsys: Capture) -
     found = ask(capsys, three, "features")
     assert found["to_finalize"] == {}
     assert main(["cluster", "features", "-b", three.bootstrap]) == 0
-    assert "All that the nodes support is finalized." in capsys.readouterr().out
+    assert "All levels that the nodes support are finalized." in capsys.readouterr().out
 
 
 def test_upgrade_only_says_what_would_happen(three: ScriptedCluster, capsys: Capture) -> None:
@@ -136,7 +136,7 @@ def test_upgrade_is_finalized(three: ScriptedCluster, capsys: Capture) -> None:
 def test_upgrade_waits_for_the_last_node(three: ScriptedCluster, capsys: Capture) -> None:
     upgraded = Upgraded(three, 1, 2)
     assert main(["cluster", "upgrade", "-b", three.bootstrap, "--finalize", "--yes"]) != 0
-    assert "node 3 is of a release that does not support it; upgrade it first" in capsys.readouterr().err
+    assert "node 3 runs a release that does not support it; upgrade it first" in capsys.readouterr().err
     upgraded.become(3, is_new=True)
     three.fakes[2].close()
     assert main(["cluster", "upgrade", "-b", three.bootstrap, "--finalize", "--yes"]) != 0
