@@ -29,6 +29,7 @@ def test_cluster_file_has_the_documented_form(tmp_path: Path) -> None:
     )
     cluster.write([alone, joined])
     assert json.loads((tmp_path / "cluster.json").read_text()) == {
+        "version": 1,
         "nodes": [
             {
                 "id": 1,
