@@ -3,10 +3,9 @@
 The problem: thousands of connections, most idle, some hostile, and a few that send hundreds of megabytes a second, on
 one event loop. Three ideas:
 
-- **One shared receive buffer.** The loop reads one socket at a time and passes the bytes on before it reads the next,
-so
-  all idle connections can use the same buffer. Only a connection in the middle of a frame owns memory, and the rest of
-  that frame is received directly into its final place, from which it goes to the disk without another copy.
+- **One shared receive buffer.** The loop reads one socket at a time and passes the bytes on before it reads the
+  next, so all idle connections can use the same buffer. Only a connection in the middle of a frame owns memory, and the
+  rest of that frame is received directly into its final place, from which it goes to the disk without another copy.
 - **Memory grows with received bytes, not with announced lengths.** A frame's buffer doubles as bytes arrive; the length
   prefix only says where the frame ends. All partially received frames share one budget. Large frames use a few buffers
   that exist already.

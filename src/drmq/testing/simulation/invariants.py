@@ -10,9 +10,8 @@
 - **applied-committed**: nothing is applied before it is committed, and neither index falls during a process run;
 - **high-watermark-monotone**: the high watermark of a replica never falls during a process run, whichever node leads,
   and neither does the start of its log; and a leader starts to serve no lower than any earlier leader has served;
-- **voters-have-caught-up**: before a member becomes a voter, it has acknowledged nearly all of what is committed: one
-that
-  lacks much would count in the quorum without helping it;
+- **voters-have-caught-up**: before a member becomes a voter, it has acknowledged nearly all of what is committed: a
+  member that lacks much would count in the quorum without helping it;
 - **restarts-keep-promises**: a process that restarts on the same disk has every entry that the previous process knew to
   be durable, and its last term and vote;
 - **retention-keeps-newest**: retention by size never removes the newest record of a log;
