@@ -1,4 +1,4 @@
-"""Which release of DRMQ this is, for people who look at a cluster of several."""
+"""The release of DRMQ that this node runs, shown to operators of clusters with several releases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RELEASE_LENGTH_MAX = 32
 
 @cache
 def release() -> str:
-    """The version of the installed package; nothing where DRMQ runs from a directory that was never installed."""
+    """The version of the installed package; empty if DRMQ runs from a source directory and is not installed."""
     try:
         return version("drmq")[:RELEASE_LENGTH_MAX]
     except PackageNotFoundError:
