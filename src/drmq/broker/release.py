@@ -1,4 +1,4 @@
-"""The release of DRMQ that this node runs, for display."""
+"""The release of DRMQ that this node runs, shown to operators of clusters with several releases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RELEASE_LENGTH_MAX = 32
 
 @cache
 def release() -> str:
-    """The version of the installed package; empty if DRMQ is not installed as a package."""
+    """The version of the installed package; empty if DRMQ runs from a source directory and is not installed."""
     try:
         return version("drmq")[:RELEASE_LENGTH_MAX]
     except PackageNotFoundError:

@@ -1,7 +1,8 @@
-"""UpdateFeatures (57): finalize levels of features, if every broker supports them.
+"""UpdateFeatures (57): finalize feature levels, once every node supports them.
 
-All updates of a request are carried out, or none, in every version. A level that is already final is a success. Every
-kind of downgrade is rejected. With `validate_only` nothing is changed. The request's timeout is not used.
+Either all updates of a request are carried out or none, whatever its version. An update to the level that the feature
+already has succeeds and changes nothing. Levels never decrease, so every kind of downgrade is refused. With
+`validate_only` the answer has the result, but nothing is changed. The request's timeout is ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _UPGRADE_TYPES = (1, 2, 3)
 
 async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     try:
-        # A controller of an older release was asked, and does not know this API.
+        # If the controller runs an older release, it did not understand the forwarded request, and this node answers.
         context.broker.features.check_controller()
         updates = _updates(request)
         await context.broker.features.update(updates, dry_run=request.validate_only)
@@ -37,14 +38,14 @@ async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeat
 def _updates(request: UpdateFeaturesRequest) -> list[Update]:
     asked = request.feature_updates
     if not asked:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the request names no feature")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the request names no feature; name at least one")
     named = Counter(update.feature for update in asked)
     twice = [name for name, count in named.items() if count > 1]
     if twice:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{twice[0]} is in the request {named[twice[0]]} times")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{twice[0]} is in the request {named[twice[0]]} times; name it once")
     unknown = [update.upgrade_type for update in asked if update.upgrade_type not in _UPGRADE_TYPES]
     if unknown:
-        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{unknown[0]} is no type of upgrade: there are 1, 2 and 3")
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"upgrade type {unknown[0]} is unknown; use 1, 2 or 3")
     return [
         Update(update.feature, update.max_version_level, update.allow_downgrade or update.upgrade_type != _UPGRADE)
         for update in asked
