@@ -64,6 +64,9 @@ RETRIED: Final = frozenset(
 _READ_BYTES_MAX: Final = PeerOptions().request_frame_bytes_max // 2
 """How much is read from another node at a time: what a frame between nodes takes, with room for a large batch."""
 
+_LEFT_S_MIN: Final = 0.001
+"""For an attempt that begins just before the deadline."""
+
 _APPEND = Struct(">16sii")
 _APPENDED = Struct(">hq")
 _READ = Struct(">16siqi")
@@ -110,9 +113,10 @@ class Router:
                 is_open = isinstance(refused, OutcomeOpen)
                 if not (may_repeat if is_open else refused.code in RETRIED):
                     raise
-                if loop.time() + RETRY_PAUSE_S >= deadline:
+                await asyncio.sleep(min(RETRY_PAUSE_S, max(0.0, deadline - loop.time())))
+                if loop.time() >= deadline:
+                    # The reason of the last attempt says more than that the time is up.
                     raise
-            await asyncio.sleep(RETRY_PAUSE_S)
 
     # ---- partitions -----------------------------------------------------------------------------
 
@@ -129,7 +133,7 @@ class Router:
         is_idempotent = len(data) >= HEADER_SIZE and read_header(data).producer_id >= 0
 
         async def attempt() -> Offset:
-            left_s = self._left_s(deadline)
+            left_s = _left_s(deadline)
             leader = self._leader_of(place)
             if leader == self._broker.node_id:
                 return await self._append(caller, place, bytearray(data), left_s)
@@ -157,7 +161,7 @@ class Router:
         deadline = asyncio.get_running_loop().time() + timeout_s
 
         async def attempt() -> ReadResult:
-            left_s = self._left_s(deadline)
+            left_s = _left_s(deadline)
             leader = self._leader_of(place)
             if leader == self._broker.node_id:
                 return await self._read(caller, place, offset, max_bytes)
@@ -167,12 +171,6 @@ class Router:
             return ReadResult(ErrorCode.NONE, high_watermark, start_offset, answer[_RESULT.size :])
 
         return await self.retry(attempt, timeout_s, may_repeat=True)
-
-    def _left_s(self, deadline: float) -> float:
-        left_s = deadline - asyncio.get_running_loop().time()
-        if left_s <= 0:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the request's timeout has expired")
-        return left_s
 
     def _place(self, topic: str, index: int) -> _Place:
         known = self._broker.metadata.committed_catalog.topic(topic)
@@ -335,6 +333,10 @@ def serving(handler: ClientHandler) -> Callable[[NodeId, memoryview], Awaitable[
         return handler(*unwrap(payload))
 
     return serve
+
+
+def _left_s(deadline: float) -> float:
+    return max(_LEFT_S_MIN, deadline - asyncio.get_running_loop().time())
 
 
 def _open_append(place: _Place, code: ErrorCode) -> OutcomeOpen:
