@@ -180,7 +180,7 @@ def test_paused_node_is_noticed_and_goes_on(three: Cluster) -> None:
     done = three.run("node", "start", "3", "--data-dir", str(three.directory))
     assert done.returncode == 1
     assert "drmq node resume 3" in done.stderr
-    assert "goes on" in three.local("node", "resume", "3")
+    assert "was resumed" in three.local("node", "resume", "3")
     assert eventually(three.is_healthy, timeout_s=30)
     assert three.records("orders") == list(range(RECORDS + 1))
 
