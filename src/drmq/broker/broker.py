@@ -353,7 +353,7 @@ class Broker:
                 )
                 return
         if self.metadata.committed_catalog.level(METADATA_VERSION) > 1:
-            self.store.require_feature_levels()
+            self._require_feature_levels()
         registered = self.catalog.brokers.get(self.node_id)
         if registered is None and self.node_id in self.catalog.former_brokers and self._tasks:
             text = f"node {self.node_id} was removed from cluster {cluster_id}; its data is not needed any more"
@@ -378,6 +378,13 @@ class Broker:
         """Of which a group's offsets may go: a topic whose deletion comes to nothing needs them."""
         catalog = self.metadata.committed_catalog
         return set(catalog.deleted.values()) - catalog.topics.keys()
+
+    def _require_feature_levels(self) -> None:
+        try:
+            self.store.require_feature_levels()
+        except OSError as error:
+            # The disk is full, perhaps. It is tried again at the next change; until then only the log has the level.
+            log.warning("%s is not marked as one of this release: %s", self.store.location, error)
 
     def _why_stopped(self, group: GroupId) -> str | None:
         slot = self.partitions.slots(group.topic_id).get(group.partition)

@@ -139,8 +139,12 @@ class DataDirectory:
     def require_feature_levels(self) -> None:
         """Durably mark the directory, so that releases from before feature levels do not use it any more."""
         if self._format_version < FORMAT_VERSION:
-            self._format_version = FORMAT_VERSION
-            self._describe(f"{self.path}/drmq.json")
+            before, self._format_version = self._format_version, FORMAT_VERSION
+            try:
+                self._describe(f"{self.path}/drmq.json")
+            except OSError:
+                self._format_version = before
+                raise
 
     def _identify(self, cluster_id: str | None) -> None:
         path = f"{self.path}/drmq.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -174,6 +175,10 @@ def test_a_directory_is_kept_from_older_releases_only_when_it_must_be() -> None:
     """Until then they read it, and afterwards this release goes on with what it was."""
     files = FakeFiles()
     directory = DataDirectory("/d", ONE, "cluster", files)
+    assert json.loads(files.content("/d/drmq.json"))["format_version"] == 3
+    files.fail("write", errno.ENOSPC, path_part="drmq.json", fail_count=1)
+    with pytest.raises(OSError, match="No space left"):
+        directory.require_feature_levels()
     assert json.loads(files.content("/d/drmq.json"))["format_version"] == 3
     directory.require_feature_levels()
     directory.require_feature_levels()
