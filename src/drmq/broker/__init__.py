@@ -6,14 +6,14 @@
 - `partitions`: a partition as clients see it (offsets, producers, waiting requests), and the table of all of them;
 - `coordination`: replicated state machines on internal topics, such as consumer groups;
 - `cluster`: the catalog, the controller, membership, and what the catalog's decisions mean for this node;
-- `services`: what every client-facing protocol calls;
+- `services`: the operations that every client-facing protocol uses;
 - `maintenance`: retention, snapshots, expiry.
 
-Everything here runs on one event loop and owns what it touches; what blocks runs on the writer
-thread or on small pools, one for each kind of work. The wire format of a request is the concern of `drmq.kafka`.
+Everything here runs on one event loop, which owns all state. Blocking calls run on the writer thread or on small thread
+pools, one for each kind of work. The wire format of requests is in `drmq.kafka`.
 
-The names below are imported when they are first used: the command line needs the options of a
-broker to explain them, and must not wait for the broker itself.
+The names below are imported when they are first used: the command line needs the options of a broker for its help
+texts, and should not have to load the broker itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two clocks, handed in so that tests and the simulator can turn them."""
+"""The monotonic clock and the wall clock, injected so that tests and the simulator can control them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Monotonic time drives deadlines; wall time only stamps and expires."""
+    """Monotonic time is for deadlines; wall time is only for timestamps and expiry."""
 
     def monotonic_ms(self) -> int: ...
 
@@ -16,13 +16,14 @@ class Clock(Protocol):
 
 
 class ExpiryClock:
-    """The time by which things expire: what the wall clock says, unless that is in doubt.
+    """The time by which data expires: the wall clock, unless it has jumped ahead.
 
-    A wall clock can be wrong by days, and what expired by it is gone. So it is believed as far as it goes along with
-    the time that has passed. Ahead of that, it was set, or the machine slept, or the node was down; which of these
-    cannot be told from here, and only in one of them is it wrong. It is then believed once it has gone on steadily for
-    as long as it is ahead, or for a day: time enough for whoever looks after it to see the warning. Until then things
-    expire by the time that has passed. A clock that is behind is believed at once: nothing expires too early by it.
+    A wall clock can be wrong by days, and expired data cannot be restored. The wall clock is therefore trusted only
+    while it agrees with the time that has passed by the monotonic clock. If it is ahead, it was set, or the machine
+    was suspended, or the node was down. These cases cannot be distinguished here, and only in the first can the clock
+    be wrong. It is trusted again once it has run steadily for as long as it is ahead, or for a day, which gives an
+    operator time to see the warning. Until then data expires by the time that has passed. A clock that is behind is
+    trusted at once, because nothing expires too early by it.
     """
 
     def __init__(self, clock: Clock, *, tolerance_ms: int = 60_000, doubt_max_ms: int = 86_400_000) -> None:
@@ -32,34 +33,34 @@ class ExpiryClock:
         self._believed_ms = clock.wall_ms()
         self._at_ms = clock.monotonic_ms()
         self._doubted_from_ms: int | None = None
-        """By monotonic time: since when the wall clock says what is not believed."""
+        """Since when, by monotonic time, the wall clock has not been trusted."""
         self._doubted_offset_ms = 0
 
     def resume(self, believed_ms: int) -> None:
-        """Go on from the time that was believed before the node was started."""
+        """Continue from the trusted time of before the node was restarted."""
         self._believed_ms = believed_ms
 
     @property
     def doubt(self) -> str | None:
-        """What is not believed at the moment, and for how long; for people."""
+        """A text for operators if the wall clock is not trusted now: how far it is ahead, and for how long."""
         if self._doubted_from_ms is None:
             return None
         ahead_ms = self._doubted_offset_ms + self._at_ms - self._believed_ms
         left_ms = min(ahead_ms, self._doubt_max_ms) - (self._at_ms - self._doubted_from_ms)
         return (
-            f"the clock is {ahead_ms / 1000:.0f} s ahead of the time that has passed since it was last believed; for "
-            f"{left_ms / 1000:.0f} s more nothing expires by it. If it is wrong, set it right before"
+            f"the clock is {ahead_ms / 1000:.0f} s ahead of the time that has passed since it was last trusted; "
+            f"nothing expires by it for another {left_ms / 1000:.0f} s. If the clock is wrong, correct it before then"
         )
 
     def now_ms(self) -> int:
-        """The time that is believed."""
+        """The trusted time."""
         wall_ms, at_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         expected_ms = self._believed_ms + at_ms - self._at_ms
         ahead_ms, offset_ms = wall_ms - expected_ms, wall_ms - at_ms
         self._at_ms = at_ms
         if ahead_ms > self._tolerance_ms:
             if self._doubted_from_ms is None or abs(offset_ms - self._doubted_offset_ms) > self._tolerance_ms:
-                # Set, and perhaps set again: steady it must be.
+                # The clock was set, perhaps not for the first time. The waiting time starts again with every jump.
                 self._doubted_from_ms, self._doubted_offset_ms = at_ms, offset_ms
             if at_ms - self._doubted_from_ms < min(ahead_ms, self._doubt_max_ms):
                 self._believed_ms = expected_ms
@@ -70,9 +71,9 @@ class ExpiryClock:
 
 
 class SeenClock:
-    """A clock for stamps by which things expire later: never behind the time by which things expired last.
+    """A clock for timestamps by which data expires later: never behind the time that was last used for expiry.
 
-    Whoever is stamped while the clock is days behind would expire once it is set right.
+    Data that gets its timestamp while the clock is days behind would expire as soon as the clock is corrected.
     """
 
     def __init__(self, clock: Clock, seen_ms: Callable[[], int]) -> None:

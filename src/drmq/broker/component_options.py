@@ -1,4 +1,4 @@
-"""What the options of a node mean to its parts."""
+"""Derives the options of a node's components from the options of the node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def raft_options_of(options: BrokerOptions) -> RaftOptions:
 
 
 def peer_options_of(options: BrokerOptions) -> PeerOptions:
-    """Where a group sleeps, the silence of a node stands for that of its members, and must not be noticed later."""
+    """While a group sleeps, its members are judged by the heartbeats of their nodes.
+
+    The timeout of a node must therefore not exceed the election timeout of a group.
+    """
     timeout_ms = min(_PEERS.peer_timeout_ms, options.election_timeout_ms)
     interval_ms = max(1, min(_PEERS.heartbeat_interval_ms, timeout_ms // 5))
     return PeerOptions(heartbeat_interval_ms=interval_ms, peer_timeout_ms=timeout_ms)

@@ -1,4 +1,4 @@
-"""Futures for those who wait in coroutines for what partitions tell through callbacks."""
+"""Lets coroutines wait for results that partitions report through callbacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drmq.model import ApiError, ErrorCode
 
 
 async def durable(when: Callable[[Callable[[ErrorCode], None]], None], what: str) -> None:
-    """Wait until `when` calls back; an error becomes an `ApiError` that names `what` was not stored."""
+    """Wait until `when` calls its callback. Raises `ApiError` for an error; `what` names what was not stored."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(error: ErrorCode) -> None:

@@ -1,7 +1,7 @@
-"""What a broker does not decide for itself: threads, chance, and the way to its peers.
+"""The environment of a broker: threads, randomness, and the network to its peers.
 
-A node in a process has a writer thread, small pools, the system's randomness and sockets. The simulator
-hands in others, which do the same things in an order that follows from one seed.
+In a real process these are a writer thread, small thread pools, the system's randomness and sockets. The simulator
+injects replacements that do the same things in an order determined by one seed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from drmq.transport.peers import Identity, Network, PeerHandler, PeerNetwork, Pe
 OpenNetwork = Callable[
     [Callable[[], Identity], PeerHandler, PeerOptions, Clock, str, int], Awaitable[tuple[Network, int]]
 ]
-"""Listen for peers on a host and a port; the network, and the port that was bound."""
+"""Listens for peers on a host and a port; returns the network and the port that was bound."""
 
 _CLIENT_THREADS = 4
 _FOLLOWER_THREADS = 2
 _REPLICA_THREADS = 4
 _SNAPSHOT_THREADS = 1
-"""Each computes for seconds, and shares the interpreter with the event loop."""
+"""One thread, because a task computes for seconds and shares the interpreter lock with the event loop."""
 
 
 async def _open_sockets(
@@ -37,25 +37,25 @@ async def _open_sockets(
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Threads for what may wait for the disk and has no place in the order of a log's changes.
+    """Threads for tasks that may wait for the disk and need no place in the order of a log's changes.
 
-    Whoever waits has a pool of their own, so that a thousand partitions that are being made, or a follower that lags,
-    cost a client nothing. What can wait in each is bounded by those who ask: connections by the requests that they may
-    have open, groups by one read for their followers and one snapshot, and replicas are made for one topic at a time.
+    Each kind of task has its own pool, so that creating a thousand partitions, or a lagging follower, does not delay
+    clients. The queue of each pool is bounded by the submitters: a connection has a limited number of open requests, a
+    group submits one read for its followers and one snapshot, and replicas are created for one topic at a time.
     """
 
     clients: Executor = field(default_factory=lambda: ThreadPoolExecutor(_CLIENT_THREADS, "drmq-clients"))
-    """What clients ask to be read."""
+    """Reads for clients."""
     followers: Executor = field(default_factory=lambda: ThreadPoolExecutor(_FOLLOWER_THREADS, "drmq-followers"))
-    """What replicas on other nodes have missed and the page cache does not have."""
+    """Reads for lagging followers, where the data is not in the page cache."""
     replicas: Executor = field(default_factory=lambda: ThreadPoolExecutor(_REPLICA_THREADS, "drmq-replicas"))
-    """Making, opening and removing replicas of this node, and notes about them."""
+    """Creating, opening and removing replicas of this node, and the record of which replicas were created."""
     snapshots: Executor = field(default_factory=lambda: ThreadPoolExecutor(_SNAPSHOT_THREADS, "drmq-snapshots"))
-    """Whole snapshots, of which some are large: reading them for followers, and decoding those that were received."""
+    """Whole snapshots, which may be large: reading them for followers, and decoding received ones."""
 
     def shutdown(self) -> None:
-        """Wait for what has begun, and end the threads."""
-        # A snapshot that is on its way is sent again to the next life of this node, or by the next leader.
+        """Wait for the tasks that have started, and end the threads."""
+        # Queued snapshot tasks can be dropped: the snapshot is sent again after a restart, or by the next leader.
         self.snapshots.shutdown(cancel_futures=True)
         for pool in (self.clients, self.followers, self.replicas):
             pool.shutdown()
@@ -63,10 +63,10 @@ class Pools:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything outside a broker that it needs beside its disk and its clocks."""
+    """Everything outside a broker that it needs, except its disk and its clocks."""
 
     random: Random = field(default_factory=SystemRandom)
-    """For ids that must never repeat, and for what must differ between nodes."""
+    """For ids that must never repeat, and for values that must differ between nodes."""
     pools: Pools = field(default_factory=Pools)
     make_writer: Callable[[WriterEvents], Writer] = Writer
     open_network: OpenNetwork = _open_sockets

@@ -1,4 +1,4 @@
-"""Telling many, of whom one may fail on a bug."""
+"""Calls many callbacks, of which one may fail because of a bug."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 
 def notify_all(calls: Iterable[Callable[[], object]]) -> None:
-    """Make all calls. What the first that failed has raised is raised when the others have been told."""
+    """Make all calls, even if some of them fail; then raise the first exception, if there was one."""
     first: Exception | None = None
     for call in calls:
         try:

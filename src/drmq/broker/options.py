@@ -1,8 +1,8 @@
-"""What can be set on a broker, as values. Reading flags, environment and files is `drmq.server.config`'s work.
+"""The options of a broker, as values. `drmq.server.config` reads them from flags, environment and files.
 
-Each field has a docstring with its unit, and the cost of a bad value. That docstring is also the help text of
-the command line and of the reference, and the field's type carries the values that are allowed: nothing about an
-option is written down twice. Options are checked when they are made, so code that holds them need not.
+Each field has a docstring with its unit and the cost of a bad value. The docstring is also the help text of the command
+line and of the reference, and the field's type has the allowed values, so nothing about an option is written twice.
+Options are checked when they are created, so code that uses them need not check them.
 """
 
 from __future__ import annotations
@@ -45,97 +45,100 @@ class BrokerOptions:
     """Everything about a broker that is not an address or a path."""
 
     auto_create_topics: bool = True
-    """Create a topic when a client asks for the metadata of one that is not there and allows it."""
+    """Create a topic when a client requests the metadata of a topic that does not exist, and allows its creation."""
 
     num_partitions: Count = 1
-    """Partitions of a topic that is created without a number."""
+    """Partitions of a topic that is created without a number of partitions."""
 
     message_bytes_max: Bytes32 = 1_048_588
     """The largest record batch accepted, in bytes; the default of `max.message.bytes` for topics."""
 
     retention_ms: MillisecondsOrForever = 604_800_000
-    """How long records are kept, in ms; -1 for ever. The default of `retention.ms` for topics."""
+    """How long records are kept, in ms; -1 for unlimited. The default of `retention.ms` for topics."""
 
     retention_bytes: BytesOrUnlimited = -1
-    """How large a partition may grow, in bytes; -1 without limit. The default of `retention.bytes` for topics."""
+    """How large a partition may grow, in bytes; -1 for unlimited. The default of `retention.bytes` for topics."""
 
     segment_bytes: Annotated[int, Range(1_024, INT32_MAX)] = 268_435_456
-    """Size at which a partition begins a new segment file. Small segments free disk sooner and cost more files."""
+    """Size at which a partition rolls to a new segment file. Small segments free disk space sooner, but need more
+    files."""
 
     segment_ms: Milliseconds = 604_800_000
-    """Age in ms at which a partition begins a new segment file even if it is small."""
+    """Age in ms at which a partition rolls to a new segment file, even if the current one is small."""
 
     retention_check_interval_ms: Milliseconds = 60_000
-    """Pause between two rounds of retention. Long pauses let the disk fill past the limits."""
+    """Pause between two retention runs, in ms. With long pauses, partitions grow far beyond their limits."""
 
     offsets_retention_ms: Milliseconds = 604_800_000
-    """How long committed offsets of an empty group are kept."""
+    """How long the committed offsets of an empty group are kept, in ms."""
 
     group_initial_rebalance_delay_ms: MillisecondsOrZero = 0
-    """How long the first rebalance of an empty group waits for more members. Kafka's default is 3000."""
+    """How long the first rebalance of an empty group waits for more members, in ms. Kafka's default is 3000."""
 
     group_session_timeout_min_ms: Milliseconds = 1_000
-    """The shortest session timeout a group member may ask for."""
+    """The shortest session timeout that a group member may request, in ms."""
 
     group_session_timeout_max_ms: Milliseconds = 1_800_000
-    """The longest session timeout a group member may ask for."""
+    """The longest session timeout that a group member may request, in ms."""
 
     group_size_max: Count = 10_000
-    """Members that one consumer group may have."""
+    """The maximum number of members of a consumer group."""
 
     offset_metadata_bytes_max: Bytes32 = 4_096
-    """The largest text that a client may store beside a committed offset."""
+    """The largest metadata that a client may store with a committed offset, in bytes."""
 
     offsets_topic_partitions: Count = 4
-    """Partitions of `__consumer_offsets`; fixed when the data directory is made."""
+    """Partitions of `__consumer_offsets`. Used when the topic is created, and fixed from then on."""
 
     fetch_bytes_max: Bytes32 = 16_777_216
-    """The most record bytes in one answer to a Fetch. Memory per slow reader is bounded by it."""
+    """The maximum number of record bytes in one answer to a Fetch. Limits the memory per slow reader."""
 
     fetch_sessions_max: Annotated[int, Range(0, INT32_MAX)] = 1_000
-    """Incremental fetch sessions kept at a time; a client without one sends full requests."""
+    """The maximum number of incremental fetch sessions. A client without a session sends full requests."""
 
     queued_bytes_max: Bytes = 67_108_864
-    """Bytes waiting for the disk at which the broker stops reading from producers until they are written."""
+    """If more bytes than this wait for the disk, the broker stops reading from producers until they are written."""
 
     uncommitted_bytes_max: Bytes = 268_435_456
-    """Bytes waiting for followers, over all partitions that a node leads, at which it stops reading from producers
-    until a majority has them. One partition alone takes up to 64 MiB, and refuses more with REQUEST_TIMED_OUT."""
+    """If more bytes than this wait for followers, over all partitions that a node leads, it stops reading from
+    producers until a majority has them. A single partition accepts up to 64 MiB, and refuses more with
+    REQUEST_TIMED_OUT."""
 
     decompressed_bytes_max: Bytes = 268_435_456
-    """The most that one batch may decompress to where the broker must look inside it (time look-ups)."""
+    """The maximum decompressed size of a batch, in bytes, where the broker must decode it (lookups by time)."""
 
     producer_expiry_ms: Milliseconds = 86_400_000
-    """How long an idle idempotent producer's sequence numbers are remembered."""
+    """How long the sequence numbers of an idle idempotent producer are remembered, in ms."""
 
     min_insync_replicas: Count = 1
-    """Replicas that must have a record before acks=all is answered, beyond the majority that always must; the
-    default of `min.insync.replicas` for topics. More than the replicas of a topic refuses all its writes."""
+    """Replicas that must have a record before acks=all is answered. A majority must have it in any case. The default
+    of `min.insync.replicas` for topics. A value above the number of a topic's replicas refuses all its writes."""
 
     tick_ms: Milliseconds = 100
-    """The beat of consensus, in ms. Shorter finds dead leaders sooner and costs more while nothing happens."""
+    """The interval of the consensus timer, in ms. A shorter one detects failed leaders sooner, but costs more when
+    idle."""
 
     election_timeout_ms: Milliseconds = 1_000
-    """How long a leader may be silent before the others elect a new one: between this and twice this. Too short, and
-    a slow disk or a busy processor looks like a dead node. The same on all nodes."""
+    """How long a leader may be silent before the others elect a new one, in ms: between this and twice this. If it is
+    too short, a node with a slow disk or a busy processor is taken for dead. Use the same value on all nodes."""
 
     raft_heartbeat_ms: Milliseconds = 200
-    """How often a leader is heard of by its followers. A third of `election_timeout_ms` at most."""
+    """How often a leader sends heartbeats to its followers, in ms. At most a third of `election_timeout_ms`."""
 
     broker_session_timeout_ms: Milliseconds = 6_000
-    """How long a node may be silent before the controller takes it for gone: clients are no longer sent there, and
-    no new partition is placed there."""
+    """How long a node may be silent before the controller considers it down, in ms: clients are no longer directed to
+    it, and no new partitions are placed on it."""
 
     leader_balance_interval_ms: Milliseconds = 30_000
-    """How often leaders are handed back to the replicas that should lead: a node that comes back gets its share."""
+    """How often leadership is returned to the preferred replicas, in ms, so that a restarted node gets its share."""
 
     reassignment_bytes_per_s: Bytes = 33_554_432
-    """The most that a node sends to all replicas that are being added, in bytes per second: batches and parts of
-    snapshots."""
+    """The maximum rate at which a node sends batches and snapshots to all replicas that are being added, in bytes per
+    second."""
 
     snapshot_part_bytes: Annotated[int, Range(1_024, 3_145_728)] = 2_097_152
-    """Size of the parts in which a leader sends its state to a replica that needs it. A replica that is restarted on
-    the way keeps the whole parts that it has. Small parts cost a round trip and a sync each: for tests."""
+    """Size of the parts in which a leader sends a snapshot to a replica, in bytes. A replica that restarts meanwhile
+    keeps the complete parts that it has. Each part costs a round trip and a sync, so small parts are only for tests."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -156,7 +159,7 @@ class BrokerOptions:
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where another node of the cluster is: its clients' port, and the port for its peers."""
+    """The address of another node of the cluster: its host, its port for clients, and its port for peers."""
 
     host: str
     port: int
@@ -168,20 +171,20 @@ ROLES = ("broker", "controller")
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """A node's place in a cluster. Without peers a node is a cluster of its own."""
+    """A node's place in a cluster. Without peers, a node forms a cluster by itself."""
 
     peers: Mapping[NodeId, PeerAddress] = field(default_factory=dict)
-    """The other nodes to begin with. For a new cluster: all others that vote, the same everywhere. For a node that
-    joins: any that are up."""
+    """The nodes to connect to first. For a new cluster: all other voters, the same on all nodes. For a node that joins
+    a cluster: any nodes that are up."""
     peer_host: str = "127.0.0.1"
     """The address on which to listen for peers."""
     peer_port: int | None = None
-    """The port on which to listen for peers; None for no listener at all, 0 for any free port."""
+    """The port on which to listen for peers; None for no listener, 0 for any free port."""
     advertised_peer_host: str | None = None
-    """Where peers are told to connect; None for `peer_host`."""
+    """The address that is announced to peers; None for `peer_host`."""
     rack: str | None = None
-    """Where the node stands. Replicas of a partition are spread over racks; clients read from their own."""
+    """The rack of the node. The replicas of a partition are spread over racks; clients read from their own rack."""
     roles: tuple[str, ...] = ROLES
-    """What the node does: `broker` serves clients, `controller` votes about the cluster's metadata."""
+    """What the node does: a `broker` serves clients, a `controller` votes on the cluster's metadata."""
     greets_as_version_1: bool = False
     """For tests of upgrades: greet and register like a release from before feature levels."""

@@ -37,14 +37,14 @@ async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeat
 def _updates(request: UpdateFeaturesRequest) -> list[Update]:
     asked = request.feature_updates
     if not asked:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the request names no feature")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the request names no feature; name at least one")
     named = Counter(update.feature for update in asked)
     twice = [name for name, count in named.items() if count > 1]
     if twice:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{twice[0]} is in the request {named[twice[0]]} times")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{twice[0]} is in the request {named[twice[0]]} times; name it once")
     unknown = [update.upgrade_type for update in asked if update.upgrade_type not in _UPGRADE_TYPES]
     if unknown:
-        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{unknown[0]} is no type of upgrade: there are 1, 2 and 3")
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"upgrade type {unknown[0]} is unknown; use 1, 2 or 3")
     return [
         Update(update.feature, update.max_version_level, update.allow_downgrade or update.upgrade_type != _UPGRADE)
         for update in asked

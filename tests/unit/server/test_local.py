@@ -55,7 +55,7 @@ def test_cluster_file_has_the_documented_form(tmp_path: Path) -> None:
                 "founder": False,
                 "config": str(tmp_path / "c.toml"),
             },
-        ]
+        ],
     }
     assert cluster.read() == [alone, joined]
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]

@@ -176,38 +176,38 @@ class MessageState:
 
 
 class Draft(Protocol):
-    """A state that is built beside a machine's own. One thread owns it, and it is not visible before it is complete."""
+    """A state that is built separately from a machine's current state. One thread owns it until it is complete."""
 
     def replay(self, key: bytes, value: bytes | None) -> None: ...
 
 
 class Machine(Protocol):
-    """A state machine: changes only by `replay`, and can be made anew and written down as records."""
+    """A state machine: changes only by `replay`, can be replaced by a draft, and can be written as records."""
 
     def replay(self, key: bytes, value: bytes | None) -> None: ...
 
     def draft(self) -> Draft:
-        """On any thread: an empty state, for the records of a snapshot. Reads nothing that the event loop changes."""
+        """An empty state, for the records of a snapshot. Called on any thread; reads nothing that the loop changes."""
 
     def become(self, draft: Draft) -> None:
-        """Be what a draft says, and nothing of before. The same short step for a large state and for a small one."""
+        """Replace the whole state by a draft. Takes the same short time for a large state and for a small one."""
 
     def snapshot(self) -> Iterable[KeyValue]:
-        """Records that lead to what it is at this moment, whoever takes them one by one, and whenever."""
+        """Records that reproduce the current state. The caller may consume them later, while the machine changes."""
 
     def on_lead(self) -> None:
-        """This node decides from now on. Everything committed has been replayed."""
+        """Called when this node becomes leader. Everything committed has been replayed."""
 
     def on_follow(self) -> None:
-        """Another node decides. Whoever waits for an answer must ask there."""
+        """Called when this node stops being leader. Waiting requests must be answered with an error."""
 
     def on_applied(self) -> None:
-        """What is committed, and nothing else, is what the machine says. A leader's own decisions come here late."""
+        """Called when the state is exactly what is committed. On a leader this is some time after it has decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A machine's snapshot, as bytes; none at all before the first one."""
+    """A machine's stored snapshot, as bytes; None and empty if there is none yet."""
 
     snapshot: SnapshotMeta | None
     body: bytes
@@ -215,7 +215,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A machine's snapshot, ready to be what the machine is."""
+    """A machine's snapshot, decoded and ready to replace the machine's state."""
 
     snapshot: SnapshotMeta | None
     draft: Draft
@@ -227,13 +227,13 @@ class _NotLoaded:
 
 
 class MachineState:
-    """A state machine on a partition. The leader replays what it appends at once, everyone else what is committed.
+    """A state machine on a partition. The leader replays records when it appends them, followers when they commit.
 
-    So the leader's state runs ahead of what is committed, and every answer waits for it. A leader that is deposed
-    goes back to what is committed: its own decisions may never have been.
+    The leader's state is therefore ahead of what is committed, and every answer waits until its records commit. A
+    leader that is deposed returns to the committed state, because its own decisions may never be committed.
 
-    A read that fails is no bug. After damage the copy is of no use and another one is made; the error of a moment fails
-    the replica, which begins again by loading the machine anew. Either way nobody decides here meanwhile.
+    A failed read is not a bug. If the files are damaged, this copy is discarded and replaced. A temporary error fails
+    the replica, which then restarts and loads the machine again. In both cases this node makes no decisions until then.
     """
 
     def __init__(self, log: Log, snapshots: Snapshots, machine: Machine) -> None:
@@ -244,14 +244,14 @@ class MachineState:
         self.applied_index = LogIndex(0)
         self._leads = False
         self._unreadable: Exception | None = None
-        """Why the machine may be anything: from a read that failed until it is loaded again."""
+        """The error of a failed read, until the machine is loaded again. While it is set, the state is undefined."""
 
     @property
     def is_current(self) -> bool:
         return self._unreadable is None
 
     def load(self) -> SnapshotMeta | None:
-        """Make the machine what its newest snapshot says. Blocks. What follows in the log comes with its commit."""
+        """Load the machine from its newest snapshot. Blocks. The log after it is replayed as its entries commit."""
         stored = self._read_stored()
         self._take(self._replayed(stored))
         return stored.snapshot
@@ -260,9 +260,9 @@ class MachineState:
         stored = self.snapshots.load_latest(STATE_SNAPSHOT)
         if self.log.start_offset > (0 if stored is None else stored.offset):
             raise StateUnreadable(
-                f"{self.log.name} starts at {self.log.start_offset}, and no sound snapshot holds what was before; "
-                "restore its *.snapshot files from a backup, or remove this node's data directory and let it "
-                "catch up from the others"
+                f"{self.log.name} starts at offset {self.log.start_offset}, and no intact snapshot has the state up to "
+                "there; restore its *.snapshot files from a backup, or remove this node's data directory and let it "
+                "catch up from the other nodes"
             )
         return _Stored(None, b"") if stored is None else _Stored(*unpack_snapshot(stored.payload))
 
@@ -279,7 +279,7 @@ class MachineState:
         self._unreadable = None
 
     def replay_to(self, end: Offset) -> None:
-        """Replay the log up to `end`, which is committed. Raises what `_UNREADABLE` names, and is halfway then."""
+        """Replay the log up to `end`, which is committed. Raises `_UNREADABLE`; part of it may be replayed then."""
         while self.applied_offset < end:
             data = self.log.read(self.applied_offset, _READ_SIZE, end)
             assert data, (self.log.name, self.applied_offset, end)
@@ -298,12 +298,12 @@ class MachineState:
             return
 
     def note_appended(self, next_offset: Offset) -> None:
-        """The leader has appended and replayed records of its own."""
+        """Note that the leader has appended and replayed records of its own."""
         self.applied_offset = next_offset
 
     def on_committed(self, partition: Partition, committed: IndexRange) -> None:
         if not self.is_current:
-            return  # its replica is about to fail
+            return  # the replica is about to fail
         try:
             self.replay_to(partition.high_watermark)
         except _UNREADABLE as error:
@@ -325,27 +325,27 @@ class MachineState:
             except _UNREADABLE as error:
                 self.discard(partition, error)
             finally:
-                # Whoever waits here for an answer hears that he must ask elsewhere, whatever the disk does.
+                # Waiting requests must be answered with an error even if the disk fails.
                 self.machine.on_follow()
 
     def _take_back(self, partition: Partition) -> None:
-        """Forget what this node has decided as a leader and is not committed."""
+        """Undo the decisions that this node made as leader and that are not committed."""
         if self.applied_offset > partition.high_watermark:
             self.load()
             self.replay_to(partition.high_watermark)
             self.applied_index = LogIndex(0) if partition.replica.node is None else partition.replica.node.applied_index
 
     def discard(self, partition: Partition, error: Exception) -> None:
-        """The machine cannot be used any more: its replica fails, and begins again by loading the machine."""
+        """Mark the machine as unusable: its replica fails, and then restarts by loading the machine again."""
         self._unreadable = error
         partition.on_state_unreadable(error)
 
     def reload(self, end_offset: Offset) -> object:
         if self._unreadable is not None and not isinstance(self._unreadable, OSError):
-            # To begin again would be to find the same damage again.
+            # Loading again would find the same damage.
             raise self._unreadable
         if self.is_current and self.applied_offset <= end_offset:
-            # The log was cut where the machine has never been.
+            # The log was truncated, but only after what the machine has replayed.
             return None
         try:
             return self._read_stored()
@@ -356,13 +356,13 @@ class MachineState:
         return
 
     def on_reloaded(self, partition: Partition, reloaded: object) -> None:
-        """The log was cut (which the state never saw), or replaced by a snapshot, or the replica begins again."""
+        """Called when the log was truncated or replaced by a snapshot, or the replica restarts."""
         if isinstance(reloaded, _Stored):
             reloaded = self._replayed(reloaded)
         if isinstance(reloaded, _Loaded):
             self._take(reloaded)
             if self.applied_offset == partition.high_watermark:
-                # Nothing has to be committed for others to see it: after an installation that may take its time.
+                # Publish the state now: after the installation of a snapshot, the next commit may be a long time away.
                 self.machine.on_applied()
         elif isinstance(reloaded, _NotLoaded):
             self.discard(partition, reloaded.error)
@@ -375,7 +375,7 @@ class MachineState:
         return body if found == meta else None
 
     def decode_snapshot(self, meta: SnapshotMeta, data: bytes) -> object | None:
-        # Sound bytes that cannot be replayed are a bug, here or in the leader. Sent again they would be the same.
+        # Intact bytes that cannot be replayed are a bug, here or in the leader. Sending them again would not help.
         return self._replayed(_Stored(meta, data)) if _is_sound(data) else None
 
     def save_snapshot(self, meta: SnapshotMeta, data: bytes) -> None:
@@ -388,20 +388,20 @@ class MachineState:
 
 
 def _is_sound(data: bytes) -> bool:
-    """Whether these are the batches of a state, all of them and undamaged."""
+    """Whether the data is a complete and undamaged sequence of batches."""
     end = 0
     try:
         for position, header in iter_batches(data):
             end = position + header.size
             check_replicated_batch(data[position:end])
         replay_batches(data, lambda key, value: None, Offset(0))
-    except Exception:  # noqa: BLE001 - bytes of a peer, which may be anything
+    except Exception:  # noqa: BLE001 - bytes from a peer, which may be invalid in any way
         return False
     return end == len(data)
 
 
 def encode_state(records: Iterable[KeyValue]) -> bytes:
-    """All of a machine's records as consecutive batches."""
+    """Encode all records of a machine as consecutive batches."""
     out = bytearray()
     chunk: list[Record] = []
     for key, value in records:
@@ -417,7 +417,7 @@ def encode_state(records: Iterable[KeyValue]) -> bytes:
 def replay_batches(
     data: bytes | bytearray | memoryview, replay: Callable[[bytes, bytes | None], None], start: Offset
 ) -> Offset:
-    """Replay the records from `start` on, and return the offset behind the last batch."""
+    """Replay the records from `start` on, and return the offset after the last batch."""
     view = memoryview(data)
     reached = start
     for position, header in iter_batches(view):

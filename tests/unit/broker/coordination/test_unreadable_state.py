@@ -278,7 +278,7 @@ def test_a_state_that_is_gone_is_damage_too() -> None:
     assert machine.followed == 1
     assert damaged == [desk.partition]
     assert desk.replica.node is None
-    assert "no sound snapshot" in str(desk.partition.failure)
+    assert "no intact snapshot" in str(desk.partition.failure)
 
 
 def test_an_older_snapshot_that_does_not_reach_the_log_is_not_taken_for_all() -> None:

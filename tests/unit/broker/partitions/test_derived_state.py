@@ -141,7 +141,7 @@ def test_a_log_whose_beginning_nothing_tells_of_is_not_taken_for_all() -> None:
     desk.append(*pairs("a"))
     desk.append(*pairs("b"))
     desk.log.drop_prefix(Offset(1))
-    with pytest.raises(StateUnreadable, match="no sound snapshot"):
+    with pytest.raises(StateUnreadable, match="no intact snapshot"):
         desk.loaded()
 
 
