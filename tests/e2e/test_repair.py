@@ -116,7 +116,7 @@ def test_damage_found_at_the_start_is_mended(cluster: ClusterProcesses, damage: 
     damage(directory_of(cluster, node_id) / "0")
     cluster[node_id].start().wait_ready()
     eventually(
-        lambda: "is made anew on this node" in cluster[node_id].log_path.read_text(),
+        lambda: "is rebuilt on this node from the other replicas" in cluster[node_id].log_path.read_text(),
         lambda said: said,
         what="the repair",
     )
@@ -155,6 +155,6 @@ def test_the_last_sound_copies_are_not_given_up(cluster: ClusterProcesses) -> No
         cluster[node_id].start()
     cluster.wait_serving()
     for node_id in others:
-        wait_said(cluster, node_id, "is not made anew on this node yet")
+        wait_said(cluster, node_id, "cannot be rebuilt on this node yet")
         assert not list(directory_of(cluster, node_id).glob("0.lost"))
         assert (directory_of(cluster, node_id) / "0" / "ledger").exists()

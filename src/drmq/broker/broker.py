@@ -1,12 +1,12 @@
-"""The broker: one node's partitions, topics and groups, put together and kept in order.
+"""The broker: builds one node from its parts, starts it, and stops it.
 
-Starting is two steps. `start` opens what is on the disk and begins to talk to peers. `join` makes the node part of its
-cluster: it forms one, or joins one, registers, and brings its partitions to what the catalog says. Stopping is the
-reverse: leaders are handed over, whoever serves clients stops, waiting work ends, snapshots are saved, logs are
-closed and marked as clean.
+There are two steps to start. `start` opens what is on the disk and connects to peers. `join` makes the node part of its
+cluster: it forms or joins one, registers, and changes its partitions to what the catalog says. To stop is the reverse:
+leadership is handed over, the doors close, waiting work ends, snapshots are saved, and logs are closed and marked as
+clean.
 
-In between, maintenance runs once in a while: retention, snapshots, expiry of offsets. A round that
-fails is logged and the next one comes all the same.
+In between, maintenance runs at intervals: retention, snapshots, expiry of offsets. If a round fails, it is logged, and
+the next one runs as usual.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _HAND_OVER_S = 3.0
 _WRITTEN_WITHIN_S, _WRITTEN_POLL_S = 1.0, 0.002
 _STRANGERS_S = 3.0
 _NO_METADATA = (
-    "nothing was changed; where the other nodes of its cluster have a controller, start this one with an empty data "
-    "directory instead, for a backup has forgotten votes; a node that is alone needs internal/ from a backup"
+    "nothing was changed; if the other nodes of its cluster have a controller, start this one with an empty data "
+    "directory, not with a backup, which has forgotten votes; a single node needs internal/ from a backup"
 )
 
 
 class Broker:
-    """One node. Make it, `start` it on a running loop, `join`, `stop`; in between it answers the API layer."""
+    """One node. Create it, then call `start` on a running loop, `join`, and in the end `stop`."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class Broker:
         self.clock = clock or SystemClock()
         self.cluster = cluster or ClusterOptions()
         self.advertised: tuple[str, int] = ("localhost", 0)
-        """Where clients are told to connect; set once the listener is bound."""
-        self._surroundings = environment or Environment()
-        self._random = self._surroundings.random
-        self._pools = self._surroundings.pools
+        """The address that is announced to clients; set once the listener is bound."""
+        self._environment = environment or Environment()
+        self._random = self._environment.random
+        self._pools = self._environment.pools
         self._bridge = WriterBridge(self._on_writer_crashed)
-        self.writer = self._surroundings.make_writer(self._bridge)
+        self.writer = self._environment.make_writer(self._bridge)
         self.writer.journal = store.journal
         self.host = GroupHost(
             node_id,
@@ -138,14 +138,15 @@ class Broker:
         self.services = Services(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._past: set[TopicId] | None = set()
-        """Topics that the catalog told of while it may have been older than one that this node has acted upon before
-        it was restarted; None once it is not."""
+        """Topics that changed in the catalog while it was catching up after a restart; None once it has caught up.
+
+        Until then the catalog may be older than the one on which this node acted before."""
         self.on_fatal: Callable[[BaseException], None] = lambda error: None
-        """Called when the node cannot go on; the server ends the process."""
+        """Called when the node cannot continue; the server ends the process."""
         self._wire()
 
     def _wire(self) -> None:
-        """Connect the parts that must hear of each other."""
+        """Connect the parts that notify each other."""
         catalog = self.metadata.coordinator
         catalog.on_changed = self._on_catalog_changed
         catalog.on_elected = self._on_elected
@@ -165,7 +166,7 @@ class Broker:
         self.membership.handlers.update(
             {
                 Request.REGISTER: self.registrations.serve,
-                Request.REGISTER_FOR: self.registrations.serve_passed_on,
+                Request.REGISTER_FOR: self.registrations.serve_forwarded,
                 Request.RESERVE_IDS: self.services.producer_ids.serve,
                 Request.REASSIGNED: reports.serve_reassigned,
                 Request.ELECT: self._serve_elect,
@@ -189,11 +190,11 @@ class Broker:
     # ---- starting -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open what is on the disk and the way to the peers. Raises `StateUnreadable`, `UnknownFormat` and others."""
+        """Open the data directory and the peer network. Raises `StateUnreadable`, `UnknownFormat` and others."""
         try:
             await self._open()
         except BaseException:
-            # Nothing was served, so nothing needs saving: let go of the threads and the directory.
+            # Nothing was served, so nothing has to be saved: release the threads and the directory.
             self.host.stop()
             await self._close_network()
             self.writer.stop()
@@ -211,7 +212,7 @@ class Broker:
         topic = METADATA_TOPIC
         is_there = self.store.has_log(topic.name, topic.topic_id, 0)
         if is_there and not self.store.has_topics() and not self.store.was_used(topic.name, topic.topic_id, 0):
-            # The node's first start ended before it was anybody.
+            # The node's first start ended before it was a member of a cluster.
             self.store.remove_partition(topic.name, topic.topic_id, 0)
             is_there = False
         if is_there:
@@ -226,13 +227,13 @@ class Broker:
 
     async def _open_network(self) -> None:
         cluster, membership, options = self.cluster, self.membership, peer_options_of(self.options)
-        network, port = await self._surroundings.open_network(
+        network, port = await self._environment.open_network(
             membership.identity, membership, options, self.clock, cluster.peer_host, cluster.peer_port or 0
         )
         self.use_network(network, port)
 
     def use_network(self, network: Network, port: int) -> None:
-        """Talk to peers through this."""
+        """Use this network to connect to peers."""
         self.network = self.host.network = self.membership.network = self.features.network = network
         self.membership.peer_address = (self.membership.peer_address[0], port)
         self.membership.dial_first_peers()
@@ -256,7 +257,7 @@ class Broker:
     # ---- joining --------------------------------------------------------------------------------
 
     async def join(self) -> None:
-        """Become part of the cluster. Returns when this node's partitions are what the catalog says."""
+        """Become part of the cluster. Returns when the partitions of this node match the catalog."""
         if not self.metadata.is_attached:
             await self._find_place()
         registered = await self.membership.register(self.advertised, self._register_locally)
@@ -281,7 +282,7 @@ class Broker:
         if self.is_alone and CONSUMER_OFFSETS not in self.catalog.topics:
             await self.services.topic_creation.create_internal(CONSUMER_OFFSETS)
         while any(partition.replica.is_alone and not partition.is_serving for partition in self.partitions):
-            # Nobody else is needed to lead these, so no client should have to come twice.
+            # This node can elect itself leader of these partitions. Wait for it, so that clients need not retry.
             await self.host.next_leader_news(0.05)
         self._tasks = [
             asyncio.create_task(self._repeat(self.options.retention_check_interval_ms / 1000, self.maintain)),
@@ -293,8 +294,10 @@ class Broker:
         ]
 
     async def _ask_strangers(self) -> list[asyncio.Task[None]]:
-        """A node must not go on with a cluster of its own where it was told to be part of another. Where none of those
-        it was told of is up, that shows later: what waits for it.
+        """Check that the configured peers are not those of another cluster. Raises `DrmqError` if they are.
+
+        If none of the peers is up yet, this is not known. The returned task then waits for them, and stops the node if
+        necessary.
         """
         if not self.membership.peers_are_strangers:
             return []
@@ -314,11 +317,11 @@ class Broker:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this node is a cluster of its own."""
+        """Whether this node is a cluster by itself."""
         return self.cluster.peer_port is None
 
     async def _find_place(self) -> None:
-        """On a fresh node: found a cluster, alone or with all first peers, or join the one that is there."""
+        """On a fresh node: join the existing cluster, or form one, alone or with all configured peers."""
         others = [node_id for node_id in self.cluster.peers if node_id != self.node_id]
         if others and await self.membership.find_cluster():
             registered = await self.membership.register(self.advertised, self._register_locally)
@@ -339,7 +342,7 @@ class Broker:
         self.membership.notice_change()
 
     def _on_catalog_changed(self, topics: set[TopicId]) -> None:
-        """Committed facts have changed the catalog."""
+        """Called when committed facts have changed the catalog."""
         cluster_id = self.catalog.cluster_id
         if cluster_id is not None:
             if self.store.cluster_id is None:
@@ -348,7 +351,7 @@ class Broker:
                 self.on_fatal(
                     DrmqError(
                         f"{self.store.location} belongs to cluster {self.store.cluster_id}, "
-                        f"and its metadata is that of {cluster_id}"
+                        f"but its metadata log is that of cluster {cluster_id}; restore the right data directory"
                     )
                 )
                 return
@@ -356,11 +359,16 @@ class Broker:
             self._require_feature_levels()
         registered = self.catalog.brokers.get(self.node_id)
         if registered is None and self.node_id in self.catalog.former_brokers and self._tasks:
-            text = f"node {self.node_id} was removed from cluster {cluster_id}; its data is not needed any more"
+            text = f"node {self.node_id} was removed from cluster {cluster_id}; its data is no longer needed"
             self.on_fatal(NodeRemoved(text))
             return
         if registered is not None and registered.directory_id != self.store.directory_id and self._tasks:
-            self.on_fatal(DrmqError(f"another process has taken the place of node {self.node_id} in the cluster"))
+            self.on_fatal(
+                DrmqError(
+                    f"another process with a different data directory has registered as node {self.node_id}; "
+                    "run only one process per node id"
+                )
+            )
             return
         self.membership.follow_catalog()
         self.internal_topics.follow(self.metadata.committed_catalog)
@@ -370,12 +378,12 @@ class Broker:
         if self._past is None:
             self.assignments.on_changed(topics)
         else:
-            # A restarted node meets topics again that are deleted by now, and would take files for lost that it has
-            # removed itself.
+            # While the catalog catches up after a restart, it has topics that are deleted later in the log. This node
+            # would consider their files lost, although it has removed them itself.
             self._past |= topics
 
     def _deleted_topics(self) -> set[str]:
-        """Of which a group's offsets may go: a topic whose deletion comes to nothing needs them."""
+        """Deleted topics whose committed offsets may be removed. The deletion must be committed."""
         catalog = self.metadata.committed_catalog
         return set(catalog.deleted.values()) - catalog.topics.keys()
 
@@ -393,7 +401,10 @@ class Broker:
     # ---- stopping -------------------------------------------------------------------------------
 
     async def hand_over(self) -> None:
-        """Give up leading, so that clients find a leader at once; a while at most."""
+        """Hand over the leadership of all partitions, so that clients find a leader at once.
+
+        Returns after `_HAND_OVER_S` at the latest.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _HAND_OVER_S
         asked: set[Partition] = set()
@@ -418,19 +429,19 @@ class Broker:
         try:
             partition.replica.transfer(member)
         except Refusal as refusal:
-            log.debug("%r is not handed over: %s", partition, refusal)
+            log.debug("the leadership of %r is not handed over: %s", partition, refusal)
             return False
         return True
 
     async def stop(self) -> None:
-        """End in order: background work, waiting answers, snapshots, logs."""
+        """Stop cleanly: background work, waiting answers, snapshots, logs, in this order."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.assignments.stop()
         await self.maintenance.stop()
         self.internal_topics.stop()
-        # A snapshot is of the log's end. While leaders went on sending, that end would run away from every attempt.
+        # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()
         await self._wait_written()
         for partition in self.partitions:
@@ -446,7 +457,7 @@ class Broker:
         await self._close_logs()
 
     async def _wait_written(self) -> None:
-        """Until what was received is on the disk; a while at most, for the disk may take no more."""
+        """Wait until everything received is on disk, for `_WRITTEN_WITHIN_S` at most: the disk may have failed."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WRITTEN_WITHIN_S
         while loop.time() < deadline:
@@ -455,7 +466,7 @@ class Broker:
             await asyncio.sleep(_WRITTEN_POLL_S)
 
     def abandon(self) -> None:
-        """Take part in nothing any more, at once."""
+        """Stop taking part in all groups at once, without saving anything."""
         self.host.stop()
         for partition in self.partitions:
             partition.replica.stop()
@@ -463,7 +474,7 @@ class Broker:
             task.cancel()
 
     async def let_go(self) -> None:
-        """After `abandon`: end the threads and give the files back, as they are."""
+        """After `abandon`: end the threads and release the files as they are."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.assignments.stop()
         await self._close_network()
@@ -503,7 +514,7 @@ class Broker:
                 if asyncio.iscoroutine(result):
                     await result
             except Exception:
-                log.exception("a round of maintenance failed; the next one comes in %.0f s", interval_s)
+                log.exception("a round of maintenance failed; the next one starts in %.0f s", interval_s)
 
     def _machines(self) -> list[MachineLog]:
         return [coordinator.log for coordinator in self.internal_topics.running()]
@@ -515,10 +526,10 @@ class Broker:
     def _expire_offsets(self) -> None:
         self.groups.expire_offsets(self.maintenance.expiry.now_ms())
 
-    # ---- what nodes ask each other --------------------------------------------------------------
+    # ---- requests between nodes -----------------------------------------------------------------
 
     def elect(self, group: GroupId, node_id: NodeId) -> None:
-        """Have a partition's leader hand over to `node_id`, if that can be done now."""
+        """Ask a partition's leader to hand over to `node_id`, if that is possible now."""
         notice = self.host.leaders.get(group)
         if notice is None or notice.leader == node_id:
             return
@@ -531,7 +542,7 @@ class Broker:
             try:
                 await self.network.request(notice.leader, Request.ELECT, (payload,), 5.0)
             except PeerError as error:
-                log.info("node %d was not asked to hand over: %s", notice.leader, error)
+                log.info("node %d could not be asked to hand over leadership: %s", notice.leader, error)
 
         task = asyncio.ensure_future(ask())
         self._tasks.append(task)
@@ -551,10 +562,10 @@ class Broker:
         self._elect(bytes(payload))
         return ()
 
-    # ---- what services need ---------------------------------------------------------------------
+    # ---- used by services -----------------------------------------------------------------------
 
     async def blocking(self, function: Callable[[], T]) -> T:
-        """Run something for a client that may wait for the disk."""
+        """Run a function for a client that may wait for the disk."""
         return await asyncio.get_running_loop().run_in_executor(self._pools.clients, function)
 
     def new_topic_id(self) -> TopicId:

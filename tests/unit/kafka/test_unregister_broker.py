@@ -43,7 +43,7 @@ def test_the_only_one_that_votes_stays(harness: Harness) -> None:
         add_node(harness, node_id)
     code, text = unregister(harness, NODE)
     assert code == ErrorCode.INVALID_REQUEST
-    assert "has the only vote" in text
+    assert "is the only voter of the metadata log" in text
     assert not harness.broker.catalog.brokers[NODE].draining
 
 

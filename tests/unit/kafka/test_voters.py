@@ -33,14 +33,14 @@ def test_who_votes_already(harness: Harness) -> None:
 def test_the_last_vote_stays(harness: Harness) -> None:
     code, text = remove(harness, NODE)
     assert code == ErrorCode.INVALID_REQUEST
-    assert "give another node one first" in text
+    assert "is the only voter of the metadata log; give another node a vote first" in text
 
 
 def test_who_has_no_vote(harness: Harness) -> None:
     add_node(harness, 2)
     code, text = remove(harness, 2)
     assert code == ErrorCode.VOTER_NOT_FOUND
-    assert "nodes 1 have" in text
+    assert "the voters are nodes 1" in text
 
 
 @pytest.mark.parametrize("change", [add, remove])

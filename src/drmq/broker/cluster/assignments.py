@@ -1,13 +1,17 @@
-"""What the catalog says about partitions, carried out on this node.
+"""Carries out what the catalog decides about the partitions of this node.
 
-Two jobs. *Files*: a partition that the catalog puts on this node has its log and ledger here, one that it has
-moved away or deleted has not; nothing is ever removed because nobody knows it. *Members*: where this node leads
-a partition and the members of its group are not those that the catalog wants, it changes them. A newcomer gets
-the log as a learner first, and only when it keeps up does it count.
+There are two tasks:
 
-A node that has come back with an empty disk is another member than before, so its partitions are mended by the
-same rule: the old member goes, the new one is added. And so is a single copy that is damaged or gone: the node tells
-the controller, which gives it another name for its next copy, as long as the others in sync are a majority of all.
+- *Files.* A partition that the catalog places on this node has its log and ledger here. One that was moved away or
+  deleted has not. Files are removed only because of a fact in the catalog, never because the catalog does not mention
+  them.
+- *Members.* If this node leads a partition, and the members of its group are not those that the catalog wants, it
+  changes them. A new member first receives the log as a learner. It becomes a voter only when it has caught up.
+
+A node that returns with an empty disk is a different member than before, so the same rule repairs its partitions: the
+old member is removed and the new one is added. The same applies to a single copy that is damaged or missing: the node
+reports it to the controller, which gives the next copy a different member id, if the other in-sync replicas are a
+majority of all.
 """
 
 from __future__ import annotations
@@ -35,11 +39,11 @@ _REMOVAL_RETRY_S = 60.0
 _MADE = "made"
 _NOTE = Struct(">16sIQ")
 LOST = (LogCorrupt, LedgerCorrupt, LedgerMissing, StateUnreadable)
-"""What says that a copy is of no use. Anything else may pass: a disk that is full, a file that may not be opened."""
+"""Errors which mean that a copy is unusable. Other errors may be temporary: a full disk, a file without permission."""
 
 
 class Assignments:
-    """Makes this node's partitions what the catalog says. Lives on the event loop."""
+    """Makes the partitions of this node match the catalog. Used on the event loop."""
 
     def __init__(
         self,
@@ -61,36 +65,40 @@ class Assignments:
         self._settled.set()
         self._unsettled: set[GroupId] = set()
         self._made: dict[GroupId, MemberId] = {}
-        """Partitions whose files have been made on this node, and as which member."""
+        """Partitions whose files were created on this node, and the member that each was created for."""
         self._notes = notes
         self._removed_later: set[TopicId] = set()
         self._lost: set[GroupId] = set()
-        """Partitions whose copy on this node is damaged or gone."""
+        """Partitions whose copy on this node is damaged or missing."""
         self.too_new: UnknownFormat | None = None
         """Why a partition that a later release wrote could not be opened. The node must not start then."""
         self.on_lost: Callable[[GroupId, int], Awaitable[bool]]
-        """Tells the controller that this copy is of no use; whether another one may take its place."""
+        """Reports to the controller that a copy is unusable; returns whether a new copy may replace it."""
         self.hand_over: Callable[[Partition], bool]
-        """Has somebody else lead a partition."""
+        """Transfers the leadership of a partition to another replica."""
         self.on_reassigned: Callable[[GroupId, int], Awaitable[None]]
-        """Tells the controller that a partition has the members that it was to have as of this move."""
+        """Reports to the controller that a partition has the members that it should have after a move."""
 
     # ---- files ----------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Remember what this node has made before. Blocks; used before anything is opened."""
+        """Load the list of partitions that were created on this node. Blocks; called before anything is opened."""
         noted = self._notes.load_latest(_MADE)
         data = b"" if noted is None else noted.payload
         for topic_id, index, member in _NOTE.iter_unpack(data[: len(data) - len(data) % _NOTE.size]):
             self._made[GroupId(TopicId(topic_id), index)] = MemberId(NodeId(member))
 
     def _note_made(self) -> None:
-        """Durably, before a partition takes part in its group: its files may get lost, and then it must not."""
+        """Store the list of created partitions durably.
+
+        This happens before a partition takes part in its group. If its files are lost later, the list shows that they
+        existed, and the partition must not take part with empty files: it would have forgotten its votes.
+        """
         payload = b"".join(_NOTE.pack(*group, member) for group, member in sorted(self._made.items()))
         self._notes.save(_MADE, Offset(0), payload)
 
     def on_changed(self, topics: Iterable[TopicId]) -> None:
-        """The catalog has changed about these topics."""
+        """Called when committed facts have changed these topics."""
         self._waiting.update(dict.fromkeys(sorted(topics)))
         for partition in self._table:
             if partition.is_leader:
@@ -101,7 +109,7 @@ class Assignments:
             self._worker = asyncio.ensure_future(self._work())
 
     async def settled(self) -> None:
-        """Wait until all that was asked for so far is done."""
+        """Wait until all changes so far have been carried out."""
         await self._settled.wait()
 
     async def stop(self) -> None:
@@ -116,7 +124,7 @@ class Assignments:
             try:
                 await self._settle(topic_id)
             except Exception:
-                log.exception("the partitions of topic %s are not what they should be", topic_id.hex())
+                log.exception("the partitions of topic %s could not be changed as the catalog requires", topic_id.hex())
         self._worker = None
         self._settled.set()
 
@@ -124,11 +132,11 @@ class Assignments:
         before = self._made.keys() | ()
         await self._bring_and_remove(topic_id)
         if not before <= self._made.keys():
-            # So that a partition which comes back is made anew, and not missed.
+            # A partition that is moved back to this node later is then created again, and not reported as lost.
             await self._table.in_pool(self._note_made)
 
     async def _bring_and_remove(self, topic_id: TopicId) -> None:
-        # Read late, for facts that came meanwhile count as well; but only those that will not be taken back.
+        # Read the catalog now, because facts may have been added in the meantime; but only committed ones count.
         catalog = self._metadata.committed_catalog
         topic = catalog.topics_by_id.get(topic_id)
         if topic is None:
@@ -144,7 +152,8 @@ class Assignments:
             if self._node_id in assignment.hosts:
                 slot = slots.get(index)
                 if slot is not None and _member(slot) != self._table.member_in(topic, index):
-                    # It has gone and come back before this node looked: that is another member, with no files yet.
+                    # The partition was moved away and back before this node noticed. The replica is now a different
+                    # member, which has no files yet.
                     await self._remove(GroupId(topic_id, index))
                     is_here = False
                 if not is_here:
@@ -161,12 +170,13 @@ class Assignments:
     async def _bring(
         self, topic: Topic, index: int, assignment: Assignment, config: TopicConfig
     ) -> tuple[Partition, bool] | None:
-        """Open a replica, or make it if it is new; the replica, and whether it is to lead from the start."""
+        """Open a replica, or create it if it is new. Returns it, and whether it should become the first leader."""
         group = GroupId(topic.topic_id, index)
         member = self._table.member_in(topic, index)
         begins = member in assignment.initial_members
         has_files = self._has_files(topic, index)
-        # What it was before, it has given up with the partition, and with or without files it is somebody else now.
+        # Files of an earlier member do not count as missing: the node gave them up with the partition, and its replica
+        # is a different member now.
         was_made = group in self._made and (has_files or self._made[group] == member)
         is_replaced = self._made.get(group, member) != member
         if was_made and not has_files:
@@ -174,14 +184,14 @@ class Assignments:
                 topic,
                 index,
                 f"the files of {topic.name}-{index} were on this node and are gone. A replica that has forgotten its "
-                "votes must not vote; once the others in sync are a majority of all, it is made anew",
+                "votes must not vote; it is rebuilt once the other in-sync replicas are a majority of all",
             )
             self._lost.add(group)
             return None
 
         def bring() -> Partition:
-            # One that was never noted has never been used: a crash came before it was whole. Should the note be
-            # what is lost, the files speak for themselves.
+            # A replica that is not in the list of created partitions was never used: a crash interrupted its creation.
+            # If the list itself was lost, `was_used` finds out from the files.
             is_over = has_files
             if was_made or (has_files and self._table.was_used(topic, index)):
                 try:
@@ -202,13 +212,13 @@ class Assignments:
             elif isinstance(error, LOST):
                 self._lost.add(group)
             elif not was_made:
-                # No room for it, perhaps. It is tried again; others of its group may be fine.
+                # The disk may be full. This is tried again; the other replicas of the group may work.
                 asyncio.get_running_loop().call_later(_RETRY_S, self._retry, topic.topic_id, index)
             return None
         return partition, not was_made and begins and assignment.replicas[0] == self._node_id
 
     async def _publish(self, topic: Topic, brought: Sequence[tuple[Partition, bool]]) -> None:
-        """Have new replicas take part in their groups."""
+        """Let opened or created replicas take part in their groups."""
         members = {partition.group: partition.replica.member for partition, _ in brought}
         self._lost -= members.keys()
         if not members.items() <= self._made.items():
@@ -222,20 +232,23 @@ class Assignments:
         for partition, is_to_lead in brought:
             self._table.publish(partition)
             if is_to_lead:
-                # The first of the replicas is to lead. Nobody has to wait for a leader that never was.
+                # The first replica becomes leader at once. The others need not wait for an election timeout.
                 partition.replica.campaign()
         if topic.topic_id not in self._metadata.committed_catalog.topics_by_id:
-            # Deleted meanwhile. Whoever noticed that found nothing here to remove.
+            # The topic was deleted in the meantime, when this node had nothing to remove yet.
             self._waiting[topic.topic_id] = None
 
     async def _put_away(self, topic: Topic, brought: Sequence[Partition], why: Exception) -> None:
-        """What is made cannot be noted, so it must not take part. It is tried again: no room for the note, perhaps."""
+        """Close created replicas again, because the list of created partitions could not be stored; try again later.
+
+        Without the list they must not take part in their groups. The disk may be full.
+        """
         for partition in brought:
             try:
                 await self._table.put_away(partition)
             except (StorageError, OSError) as error:
                 log.warning("%r was not closed cleanly: %s", partition, error)
-            reason = f"that {topic.name}-{partition.index} is on this node cannot be noted: {why}; it is tried again"
+            reason = f"the creation of {topic.name}-{partition.index} could not be recorded: {why}; it is tried again"
             self._table.publish_stopped(topic, partition.index, reason)
             asyncio.get_running_loop().call_later(_RETRY_S, self._retry, topic.topic_id, partition.index)
 
@@ -255,17 +268,17 @@ class Assignments:
             self._remove_later(group.topic_id, f"{partition.topic}-{partition.index}", error)
 
     def _was_left(self, topic: Topic, index: int) -> bool:
-        """Whether files that are here were to be removed before, and the disk refused.
+        """Whether this node has files that it should have removed before, but a disk error prevented it.
 
-        Only where the catalog tells of a move after the one by which they came. Should it be older than they are
-        (somebody has put an old metadata log back), they may be all there is.
+        This is so only if the catalog has a later move than the one by which the files came here. If the catalog is
+        older than the files, because an old metadata log was restored, they may be the only copy.
         """
         made = self._made.get(GroupId(topic.topic_id, index))
         latest = incarnation_of(self._table.member) + topic.partitions[index].moves
         return made is not None and incarnation_of(made) < latest and self._has_files(topic, index)
 
     async def _remove_closed(self, topic: Topic, index: int) -> None:
-        """Give up a replica that is not open. Were damaged files kept, it could not be opened either later."""
+        """Remove a replica that is not open. If damaged files were kept, they could not be opened later either."""
         group = GroupId(topic.topic_id, index)
         self._table.withdraw(group)
         try:
@@ -282,14 +295,14 @@ class Assignments:
         except (StorageError, OSError) as error:
             self._remove_later(topic_id, f"topic {name}", error)
             return
-        # Those of partitions that could not be opened went with the rest.
+        # The files of partitions that could not be opened were removed with the others.
         for group in [group for group in self._made if group.topic_id == topic_id]:
             del self._made[group]
 
     def _remove_later(self, topic_id: TopicId, what: str, error: Exception) -> None:
-        """The disk keeps what nobody needs. Whoever mends that does not have to restart the node as well."""
+        """Try the removal again later, so that no restart is needed once the disk works."""
         log.warning(
-            "the files of %s, which was deleted or has moved away, are still there, and removed in a minute: %s",
+            "the files of %s, which was deleted or moved away, could not be removed: %s; trying again in a minute",
             what,
             error,
             extra={"repeat_key": f"removal of {what}"},
@@ -306,15 +319,15 @@ class Assignments:
 
     @property
     def lost(self) -> Collection[GroupId]:
-        """Partitions whose copy on this node is of no use."""
+        """Partitions whose copy on this node is unusable."""
         return self._lost
 
     def on_damaged(self, partition: Partition) -> None:
-        """What a partition holds does not read back."""
+        """Note that a partition's data is damaged."""
         self._lost.add(partition.group)
 
     async def replace_lost(self) -> None:
-        """One round: where a copy on this node is of no use, ask for leave to begin another one."""
+        """One round: for each unusable copy on this node, ask the controller for permission to replace it."""
         for group in sorted(self._lost):
             topic = self._metadata.committed_catalog.topics_by_id.get(group.topic_id)
             slot = self._table.slots(group.topic_id).get(group.partition)
@@ -323,12 +336,12 @@ class Assignments:
                 continue
             assignment = topic.partitions[group.partition]
             if _member(slot) != self._table.member_in(topic, group.partition) or len(assignment.replicas) < 3:
-                # The next copy is on its way; or there is no majority without this one, which is all there is.
+                # The copy is already being replaced; or the other replicas would not be a majority without it.
                 continue
             if isinstance(slot, Partition) and slot.is_leader:
                 self.hand_over(slot)
             elif await self.on_lost(group, assignment.arrival(self._node_id)):
-                log.warning("%s-%d is made anew on this node, from the others", topic.name, group.partition)
+                log.warning("%s-%d is rebuilt on this node from the other replicas", topic.name, group.partition)
 
     # ---- members --------------------------------------------------------------------------------
 
@@ -338,7 +351,7 @@ class Assignments:
             self._note_former(partition)
 
     def _note_former(self, partition: Partition) -> None:
-        """On a leader: whose name has changed is not in sync, though its last word was that it is."""
+        """On a leader: note the members that the catalog has replaced. They no longer count as in sync."""
         assignment = self._metadata.committed_catalog.assignment(partition.group)
         node = partition.replica.node
         if assignment is not None and node is not None:
@@ -349,7 +362,7 @@ class Assignments:
                 self._table.look_at(partition)
 
     async def change_members(self) -> None:
-        """One round: take the next step wherever this node leads and the members are not the right ones."""
+        """One round: take the next step in each group that this node leads and that has the wrong members."""
         catalog = self._metadata.committed_catalog
         active = catalog.active_reassignment()
         through = []
@@ -365,7 +378,8 @@ class Assignments:
                 if _has_members(slot, catalog.members(assignment, assignment.target)):
                     through.append((group, assignment.moves))
                     continue
-            # One that has to wait for a node goes back to where it was meanwhile: a replica that is down is of no use.
+            # A move that must wait for a node returns to its previous members for now, since a replica that is down is
+            # of no use.
             wanted = assignment.planned if group == active else assignment.replicas
             if not self._step(slot, catalog.members(assignment, wanted)):
                 self._unsettled.add(group)
@@ -373,7 +387,7 @@ class Assignments:
             await self.on_reassigned(group, moves)
 
     def _step(self, partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
-        """Whether the group has the members that it should have; if not, a step towards them has been tried."""
+        """Whether the group has the wanted members. If not, one step towards them is attempted."""
         node = partition.replica.node
         if node is None:
             return False
@@ -399,7 +413,7 @@ def _member(slot: Slot) -> MemberId:
 
 
 def _has_members(partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
-    """Whether a group that is led here has these members, committed, and no others."""
+    """Whether the committed members of a group that this node leads are exactly these."""
     node = partition.replica.node
     if node is None or node.change_in_progress:
         return False

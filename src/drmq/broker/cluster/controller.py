@@ -1,8 +1,9 @@
-"""The controller: what only one node decides, for as long as it leads the metadata log.
+"""The controller: the decisions that only one node makes, while it leads the metadata log.
 
-It takes registrations, tells who is up (by the heartbeats between nodes, which never touch the log), brings new
-nodes into the metadata group, hands leaders back to where they belong, and sees reassignments and removals through.
-All of it is soft: a new controller begins with the catalog and what it hears, and comes to the same decisions.
+It accepts registrations, tracks which nodes are up (by the heartbeats between nodes, which are never written to the
+log), adds new nodes to the metadata group, returns leadership to the preferred replicas, and completes reassignments
+and removals of nodes. All its own state is soft: a new controller starts with the catalog and the heartbeats that it
+receives, and reaches the same decisions.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ROUND_S = 0.5
 
 
 class Controller:
-    """Runs on every node and acts only where this node is the controller. Lives on the event loop."""
+    """Runs on every node, and acts only while this node is the controller. Used on the event loop."""
 
     def __init__(
         self,
@@ -51,14 +52,14 @@ class Controller:
         self._heard_ms: dict[NodeId, int] = {}
         self._balance_at_ms = 0
         self.elect: Callable[[GroupId, NodeId], None] = lambda group, node_id: None
-        """Ask the leader of a partition to hand over."""
+        """Asks the leader of a partition to hand over to a node."""
 
     @property
     def _catalog(self) -> Catalog:
         return self._metadata.catalog
 
     def on_lead(self) -> None:
-        """This node decides now. Everyone gets their full time before they are missed."""
+        """Called when this node becomes the controller. Every node gets the full session timeout from now on."""
         now_ms = self._clock.monotonic_ms()
         self._heard_ms = dict.fromkeys(self._catalog.brokers, now_ms)
         self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
@@ -77,14 +78,15 @@ class Controller:
     # ---- registration ---------------------------------------------------------------------------
 
     async def register(self, node_id: NodeId, fields: Mapping[str, Any]) -> Broker:
-        """A node says that it is there. Its entry in the catalog, committed."""
+        """Register a node, and return its catalog entry once it is committed. Raises `ApiError`."""
         if not self._metadata.is_controller:
             raise self._metadata.not_controller()
         cluster_id = fields.get("cluster_id")
         if cluster_id is not None and cluster_id != self._catalog.cluster_id:
             raise ApiError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"node {node_id} belongs to cluster {cluster_id}, and this is cluster {self._catalog.cluster_id}",
+                f"node {node_id} belongs to cluster {cluster_id}, but this is cluster {self._catalog.cluster_id}; "
+                "start it with its own peers, or with an empty data directory",
             )
         if cluster_id is not None and node_id not in self._catalog.brokers and node_id in self._catalog.former_brokers:
             raise removed(node_id)
@@ -104,18 +106,19 @@ class Controller:
         self._heard_ms[node_id] = self._clock.monotonic_ms()
         self._metadata.append(facts)
         self._metadata.append(self._catalog.unfence(node_id))
-        # Another process may claim the same id meanwhile. Its incarnation is its own.
+        # Read the entry before waiting: another process may register the same id meanwhile, with its own incarnation.
         registered = self._catalog.broker(node_id)
         await self._metadata.committed(f"the registration of node {node_id}")
         return registered
 
-    # ---- copies that are lost -------------------------------------------------------------------
+    # ---- unusable copies ------------------------------------------------------------------------
 
     def check_majority_without(self, node_id: NodeId, group: GroupId, topic: Topic) -> None:
-        """Refuse to give up a copy that the others may need: they must be a majority, in sync, and up.
+        """Raise `ApiError` unless the other replicas are a majority, in sync, and up without the copy on `node_id`.
 
-        The leader's last word may be older than the last copy that was given up. So it counts for those members only
-        that the catalog knows, which has the next copy under another name as soon as one is given up.
+        The leader's last announcement may be older than the last replacement of a copy. It therefore counts only for
+        members that are in the catalog: as soon as a copy is given up, the catalog has a different member id for the
+        next one.
         """
         assignment = topic.partitions[group.partition]
         replicas = assignment.replicas
@@ -126,14 +129,14 @@ class Controller:
         if len(sound) * 2 <= len(replicas):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"of the {len(replicas)} replicas of {topic.name}-{group.partition} only {len(sound)} others are in "
-                f"sync, and a majority must be before the copy on node {node_id} is given up",
+                f"the copy of {topic.name}-{group.partition} on node {node_id} cannot be replaced yet: a majority of "
+                f"its {len(replicas)} replicas must be in sync without it, and only {len(sound)} are",
             )
 
     # ---- rounds ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look around, twice a second, for as long as the node runs."""
+        """Run a round twice a second, as long as the node runs."""
         while True:
             await asyncio.sleep(_ROUND_S)
             if not self._metadata.is_controller:
@@ -146,24 +149,27 @@ class Controller:
             except ApiError as error:
                 log.info("the controller's round ended early: %s", error.message)
             except Exception:
-                log.exception("a round of the controller failed; the next one comes soon")
+                log.exception("a round of the controller failed; the next one starts in %.1f s", _ROUND_S)
 
     def _watch_brokers(self) -> None:
-        """Fence whoever has been silent for too long, and let whoever is back be used again."""
+        """Fence nodes that have been silent for too long, and unfence those that are back."""
         now_ms = self._clock.monotonic_ms()
         for node_id, broker in list(self._catalog.brokers.items()):
             if node_id == self._node_id or self._is_up(node_id):
                 self._heard_ms[node_id] = now_ms
             silent_ms = now_ms - self._heard_ms.setdefault(node_id, now_ms)
             if silent_ms > self._options.broker_session_timeout_ms and not broker.fenced:
-                log.warning("node %d has been silent for %.1f s and is taken for gone", node_id, silent_ms / 1000)
+                log.warning("node %d has been silent for %.1f s and is considered down", node_id, silent_ms / 1000)
                 self._metadata.append(self._catalog.fence(node_id))
             elif silent_ms == 0 and broker.fenced:
                 log.info("node %d is back", node_id)
                 self._metadata.append(self._catalog.unfence(node_id))
 
     def _follow_members(self) -> None:
-        """Every node follows the metadata log; one that has a new disk, or is gone for good, does under no old name."""
+        """Make every registered node a member of the metadata group, and remove members that no longer exist.
+
+        These are nodes that were removed, and earlier incarnations of nodes that have a new disk.
+        """
         replica = self._metadata.log.partition.replica
         node = replica.node
         if node is None or node.change_in_progress:
@@ -178,7 +184,7 @@ class Controller:
             replaced = brokers.get(node_of(member))
             is_removed = replaced is None and node_of(member) in self._catalog.former_brokers
             if is_removed and self._is_up(node_of(member)):
-                # It is about to hear that it is removed, and to end; until then it gets the log.
+                # The node learns of its removal from the log, and then stops. Until then it stays a member.
                 continue
             if member in learners and (is_removed or replaced is not None):
                 learners.discard(member)
@@ -205,24 +211,29 @@ class Controller:
         return self._host.network is not None and self._host.network.is_up(node_id)
 
     def _turn_back(self) -> None:
-        """Give up moves off a draining node whose target has gone: they may go elsewhere."""
+        """Cancel moves from a draining node whose target is down, so that they can be planned again."""
         catalog = self._catalog
         for group in list(catalog.reassignments):
             topic = catalog.topics_by_id[group.topic_id]
             assignment = topic.partitions[group.partition]
             gone = set(catalog.waits_for(assignment)).intersection(assignment.adding)
             if gone and any(node in catalog.brokers and catalog.brokers[node].draining for node in assignment.replicas):
-                log.warning("%s-%d does not move to node %d, which is down", topic.name, group.partition, min(gone))
+                log.warning(
+                    "the move of %s-%d to node %d is cancelled, because that node is down",
+                    topic.name,
+                    group.partition,
+                    min(gone),
+                )
                 self._metadata.append(catalog.cancel_reassignment(topic, group.partition))
 
     def _drain(self) -> None:
-        """Move partitions away from brokers that are to go, then let these go."""
+        """Move partitions away from draining brokers, then remove these brokers."""
         self._turn_back()
         for node_id, broker in list(self._catalog.brokers.items()):
             if not broker.draining or self._catalog.partitions_on(node_id):
                 continue
             if has_vote(self._metadata, node_id):
-                # First the vote: without it the others decide as before, also when they are few.
+                # Take the vote first. Otherwise the removed node would still count towards the majority of voters.
                 refusal = hand_vote_on(self._metadata, broker)
                 if refusal is not None:
                     log.debug("node %d keeps its vote: %s", node_id, refusal)
@@ -239,7 +250,7 @@ class Controller:
                     )
 
     def _balance(self) -> None:
-        """Hand leaders back to the replicas that should lead."""
+        """Return leadership to the preferred replicas."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._balance_at_ms:
             return

@@ -1,15 +1,15 @@
-"""This node's place in the cluster: its identity, its peers, and how it came to belong.
+"""This node's membership in the cluster: its identity, its peers, and how it joins.
 
-A fresh node belongs nowhere. It looks at its peers: where one of them belongs to a cluster, the node joins it. Where
-all of them are as fresh as itself, they form one together, and only then: were some of them enough, a node
-that lost its disk could help to found the cluster a second time.
+A fresh node has no cluster. It asks its peers: if one of them belongs to a cluster, the node joins that cluster. If all
+of them are fresh, they form one together. All of them must be: if some were enough, a node that lost its disk could
+help to form the cluster a second time.
 
-Joining is registering with the controller. The controller says which life of the node this is, so a node with a
-new disk is a new member of its groups, and what it once promised under its old name is nobody's memory. A node that
-joins asks whom it can reach; who is not the controller passes that on (`registrations`).
+To join is to register with the controller. The controller assigns the incarnation of the node, so a node with a new
+disk is a new member of its groups, and is not bound by what it promised as an earlier member. A joining node asks any
+node that it can reach, and a node that is not the controller forwards the request (`registrations`).
 
-Refusals may be of the moment: an id is taken until the end of the process that had it is noticed. So a node that is
-refused goes on asking, and ends when the refusal has stood for longer than that can take.
+A refusal may be temporary: an id is in use until the end of the process that had it is noticed. A node that is refused
+therefore keeps trying, and stops when the refusal has persisted for longer than that can take.
 """
 
 from __future__ import annotations
@@ -60,29 +60,29 @@ _FINAL = (
     ErrorCode.STALE_BROKER_EPOCH,
     ErrorCode.UNSUPPORTED_VERSION,
 )
-"""Refusals of a registration that trying again does not change."""
+"""Refusals of a registration that are final: trying again does not help."""
 _STANDING = (RefusalCode.TWIN, RefusalCode.FEATURES)
 """Refusals by peers that end this node if they persist for a while."""
 _PARTING_S = 2.0
-"""How long a node that was removed is still spoken to, so that it hears of it and ends by itself."""
+"""How long the connection to a removed node is kept, so that it learns of its removal and stops."""
 _RETRY_S = 0.1
 _LOOK_S = 0.5
 _REFUSED_FOR_S = 5.0
-"""How long a refusal must stand to count: some peer timeouts, within which the end of a process is noticed."""
+"""How long a refusal must persist to be final: several peer timeouts, within which the end of a process is noticed."""
 _REQUEST_TIMEOUT_S = 5.0
 _SAID_EVERY_S = 5.0
 
 
 class OutcomeOpen(ApiError):
-    """The controller was asked, and went silent: whether it has done what it was asked is not known."""
+    """A request was sent to another node and not answered, so it is not known whether it was carried out."""
 
 
 class NodeRemoved(DrmqError):
-    """This node has been taken out of its cluster, in order. It has nothing left to do."""
+    """This node has been removed from its cluster, in an orderly way. It has nothing left to do."""
 
 
 def removed(node_id: NodeId) -> ApiError:
-    """What a node is told that comes back after it was removed."""
+    """The error for a node that returns after it was removed."""
     return ApiError(
         ErrorCode.BROKER_ID_NOT_REGISTERED,
         f"node {node_id} was removed from the cluster; to join it again it must start with an empty data directory",
@@ -107,7 +107,7 @@ def _not_supported(node_id: NodeId, lacking: str) -> str:
 
 
 class Request(IntEnum):
-    """What nodes ask each other. The numbers are sent, so they never change."""
+    """Requests between nodes. The numbers are sent, so they never change."""
 
     REGISTER = 1
     FORWARD = 2
@@ -123,7 +123,7 @@ class Request(IntEnum):
 
 
 class Membership:
-    """Identity and peers of one node. Implements `transport.peers.PeerHandler`."""
+    """The identity and the peers of this node. Implements `transport.peers.PeerHandler`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Membership:
         self.options = options
         self.boot_id = boot_id
         self.peer_address: tuple[str, int] = (options.advertised_peer_host or options.peer_host, options.peer_port or 0)
-        """Where peers are told to connect; set once the listener is bound."""
+        """The address that is announced to peers; set once the listener is bound."""
         self.network: Network = NoNetwork()
         self.handlers: dict[int, Handler] = {}
         self._store = store
@@ -169,7 +169,7 @@ class Membership:
 
     def check_hello(self, hello: Hello) -> GreetingRefusal | None:
         if hello.node_id in self._blocked:
-            return GreetingRefusal(RefusalCode.CUT_OFF, f"node {hello.node_id} is cut off")
+            return GreetingRefusal(RefusalCode.CUT_OFF, f"connections with node {hello.node_id} are blocked")
         own = self._store.cluster_id
         if own is not None and hello.cluster_id is not None and own != hello.cluster_id:
             return another_cluster(hello, self.identity())
@@ -184,21 +184,25 @@ class Membership:
             return GreetingRefusal(RefusalCode.FEATURES, _not_supported(hello.node_id, lacking))
         known = self._metadata.catalog.brokers.get(hello.node_id)
         if known is not None and hello.cluster_id is not None and hello.incarnation < known.incarnation:
-            text = f"node {hello.node_id} has been replaced by one with another disk; this one must start empty"
+            text = (
+                f"node {hello.node_id} has been replaced by one with a different data directory; start this one with "
+                "an empty data directory"
+            )
             return GreetingRefusal(RefusalCode.REPLACED, text)
-        is_same_life = known is not None and hello.cluster_id is not None and hello.incarnation == known.incarnation
-        if known is not None and is_same_life and is_older_copy(known, hello.starts, hello.boot_id.hex()):
+        is_same = known is not None and hello.cluster_id is not None and hello.incarnation == known.incarnation
+        if known is not None and is_same and is_older_copy(known, hello.starts, hello.boot_id.hex()):
             return GreetingRefusal(RefusalCode.OLDER_COPY, older_copy_text(hello.node_id))
         if hello.node_id not in self.network.peers:
-            # One that joins: it can ask us for admission only when we speak to it as well.
-            asyncio.get_running_loop().call_soon(self._meet, hello)
+            # A joining node can send its registration only once this node has connected to it as well.
+            asyncio.get_running_loop().call_soon(self._connect_back, hello)
         return None
 
     def twin_of(self, node_id: NodeId, boot_id: bytes) -> GreetingRefusal | None:
-        """Why a process is not let in whose id another one has that is heard: each would break the other's connections.
+        """The refusal for a process whose id a connected process already has, or None.
 
-        One that was killed has left no connections, and one whose machine is gone is not heard for long. So who takes
-        the place of either is let in, perhaps not at its first attempt.
+        Without it, the two would keep closing each other's connections. A process that was killed has no connections
+        left, and one on a machine that is down soon counts as disconnected. A process that replaces either of them is
+        accepted, though perhaps not at its first attempt.
         """
         running = self.network.hello_from(node_id)
         if node_id == self.node_id:
@@ -206,7 +210,7 @@ class Membership:
         return None if running is None or running.boot_id == boot_id else twin(running)
 
     def is_member(self, node_id: NodeId) -> bool:
-        """Whether a node that is up is one of this cluster, and has said so itself."""
+        """Whether a node is up, is registered in this cluster, and has greeted with that cluster and incarnation."""
         hello = self._greeted.get(node_id)
         known = self._metadata.committed_catalog.brokers.get(node_id)
         return (
@@ -215,7 +219,7 @@ class Membership:
             and (hello.cluster_id, hello.incarnation) == (self._store.cluster_id, known.incarnation)
         )
 
-    def _meet(self, hello: Hello) -> None:
+    def _connect_back(self, hello: Hello) -> None:
         if hello.node_id not in self.network.peers and hello.node_id not in self._blocked:
             self.network.set_peer(hello.node_id, hello.peer_host, hello.peer_port)
 
@@ -241,19 +245,22 @@ class Membership:
     async def on_request(self, peer: NodeId, kind: int, payload: memoryview) -> Sequence[Buffer]:
         handler = self.handlers.get(kind)
         if handler is None:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"node {self.node_id} does not know requests of kind {kind}")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"node {self.node_id} does not know requests of kind {kind}; it may run an older release",
+            )
         return await handler(peer, payload)
 
     # ---- peers ----------------------------------------------------------------------------------
 
     def follow_catalog(self) -> None:
-        """Connect to every node of the cluster, at the addresses it registered."""
+        """Connect to every node of the cluster, at the address that it has registered."""
         for node_id, broker in self._metadata.catalog.brokers.items():
             if node_id != self.node_id and broker.peer_port > 0 and node_id not in self._blocked:
                 self.network.set_peer(node_id, broker.peer_host, broker.peer_port)
         for node_id in list(self.network.peers):
             if self._is_removed(node_id):
-                # It has yet to hear of it.
+                # The node has yet to learn of its removal.
                 asyncio.get_running_loop().call_later(_PARTING_S, self._part_with, node_id)
 
     def _is_removed(self, node_id: NodeId) -> bool:
@@ -265,7 +272,7 @@ class Membership:
             self.network.forget_peer(node_id)
 
     def block(self, nodes: set[NodeId]) -> None:
-        """Have no connection with these nodes, and with all others again. For tests."""
+        """Close the connections with these nodes and accept no new ones; connect to all others again. For tests."""
         self._blocked = nodes
         for node_id in nodes:
             self.network.forget_peer(node_id)
@@ -277,9 +284,9 @@ class Membership:
                 self.network.set_peer(node_id, address.host, address.peer_port)
 
     async def find_cluster(self) -> bool:
-        """On a fresh node: wait until it is clear whether there is a cluster to join (True) or one to form.
+        """On a fresh node: wait until it is known whether there is a cluster to join (True) or to form (False).
 
-        Only controllers form one. A node that is none waits for one to join.
+        Only controllers form a cluster. Other nodes wait until there is one to join.
         """
         others = {node_id for node_id in self.options.peers if node_id != self.node_id}
         may_form = "controller" in self.options.roles
@@ -294,13 +301,13 @@ class Membership:
             self._end_if_refused_for_good()
             if loop.time() - said_at > _SAID_EVERY_S:
                 said_at = loop.time()
-                waited_for = ", ".join(map(str, sorted(missing))) or "any that belongs to one"
+                waited_for = ", ".join(map(str, sorted(missing))) or "(any that belongs to a cluster)"
                 why = "".join(f"; {refusal}" for refusal in sorted(set(self._refusals())))
                 log.info("waiting for node %s to %s a cluster%s", waited_for, "form" if may_form else "join", why)
             await self._next_change(_LOOK_S)
 
     async def _next_change(self, timeout_s: float) -> None:
-        """Wait until something happens, or so long."""
+        """Wait until a peer connects or disconnects, or `notice_change` is called, for `timeout_s` at most."""
         self._changed.clear()
         try:
             async with asyncio.timeout(timeout_s):
@@ -309,7 +316,7 @@ class Membership:
             return
 
     def _refusals(self) -> list[str]:
-        """What this node is told by peers, or tells them, instead of a greeting."""
+        """The refusals between this node and its peers, in either direction."""
         return [status.refusal for status in self.network.peers.values() if status.refusal is not None]
 
     def _end_if_refused_for_good(self, unregistered: ApiError | PeerRefused | None = None) -> None:
@@ -333,25 +340,29 @@ class Membership:
             raise DrmqError(standing)
 
     def _foreign_peers(self) -> str | None:
-        """What is wrong where all the peers that this node was told of belong to another cluster."""
+        """An error text if all the configured peers belong to another cluster, else None."""
         found = [self.network.peers.get(node_id) for node_id in self.options.peers if node_id != self.node_id]
         foreign = [each for each in found if each is not None and each.refusal_code is RefusalCode.OTHER_CLUSTER]
         if not foreign or len(foreign) < len(found):
             return None
         why = foreign[0].refusal
-        return f"{self._store.location} holds the data of another cluster than that of this node's peers: {why}"
+        return (
+            f"{self._store.location} holds the data of another cluster than that of this node's peers: {why}; check "
+            "the data directory and --peers"
+        )
 
     @property
     def peers_are_strangers(self) -> bool:
-        """Whether this node was told of peers and its own cluster has none of them: one of the two is a mistake,
-        unless they are about to join it.
+        """Whether this node has configured peers and none of them has ever been in its cluster.
+
+        Either the peers or the data directory is a mistake, unless the peers are about to join.
         """
         catalog = self._metadata.catalog
         others = {node_id for node_id in self.options.peers if node_id != self.node_id}
         return bool(others) and not others & (catalog.brokers.keys() | catalog.former_brokers.keys())
 
     async def accepted(self) -> None:
-        """Return when a peer speaks to this node, or has joined it. Raises `DrmqError` when one refuses to."""
+        """Wait until a configured peer is connected, or has joined the cluster. Raises `DrmqError` if one refuses."""
         while self.peers_are_strangers:
             for node_id in self.options.peers:
                 status = self.network.peers.get(node_id)
@@ -359,10 +370,10 @@ class Membership:
                     return
                 if status is not None and status.refusal is not None:
                     raise DrmqError(
-                        f"{self._store.location} holds cluster {self._store.cluster_id}, in which node {self.node_id} "
-                        f"knows none of the peers it was told of, and there is no way to node {node_id}: "
-                        f"{status.refusal}. To join the cluster of those peers, start with an empty data directory; to "
-                        "go on with this one, start without them"
+                        f"{self._store.location} holds the data of cluster {self._store.cluster_id}, which has none of "
+                        f"the configured peers of node {self.node_id}, and node {node_id} cannot be connected to: "
+                        f"{status.refusal}. To join the cluster of these peers, start with an empty data directory; to "
+                        "continue with this cluster, start without them"
                     )
             await asyncio.sleep(_RETRY_S)
 
@@ -371,7 +382,10 @@ class Membership:
     async def register(
         self, advertised: tuple[str, int], local: Callable[[], Awaitable[Mapping[str, Any]]]
     ) -> Mapping[str, Any]:
-        """Register with whoever is the controller, however long that takes; what the controller says."""
+        """Register with the controller, however long that takes, and return its answer.
+
+        Raises `DrmqError` if the refusal is final.
+        """
         loop = asyncio.get_running_loop()
         said_at = loop.time()
         payload = json.dumps(self.registration(advertised)).encode()
@@ -404,20 +418,20 @@ class Membership:
             await self._next_change(_RETRY_S)
 
     def _check_peer_port(self) -> None:
-        """A node that reaches nobody, and needs others to have a controller, would wait for ever."""
+        """Raise `DrmqError` if this node has no port for peers but needs other voters: it would wait forever."""
         others = self._metadata.voting_nodes() - {self.node_id}
         if isinstance(self.network, NoNetwork) and others:
             raise DrmqError(
-                f"{self._store.location} belongs to a cluster in which node {', '.join(map(str, sorted(others)))} "
-                f"votes, and node {self.node_id} has no port for other nodes; start it with --peers or --peer-port"
+                f"{self._store.location} belongs to a cluster with the voters {', '.join(map(str, sorted(others)))}, "
+                f"and node {self.node_id} has no port for other nodes; start it with --peers or --peer-port"
             )
 
     def notice_change(self) -> None:
-        """Something has happened that whoever waits here wants to look at."""
+        """Wake the coroutines that wait in `find_cluster` or `register`."""
         self._changed.set()
 
     def registration(self, advertised: tuple[str, int]) -> dict[str, Any]:
-        """Who this node is, for the catalog."""
+        """The description of this node for the catalog."""
         return {
             "cluster_id": self._store.cluster_id,
             "directory_id": self._store.directory_id,
@@ -438,9 +452,9 @@ class Membership:
         return [controller, *others] if controller is not None and controller != self.node_id else others
 
     async def ask_controller(self, kind: Request, payload: Sequence[Buffer], timeout_s: float) -> bytes:
-        """Ask the controller. Raises `ApiError` (NOT_CONTROLLER) if there is none, or it does not answer.
+        """Send a request to the controller. Raises `ApiError` (NOT_CONTROLLER) if there is none or it does not answer.
 
-        It is an `OutcomeOpen` where the request was sent and no answer came.
+        It is an `OutcomeOpen` if the request was sent and not answered.
         """
         controller = self._metadata.controller
         if controller is None or controller == self.node_id:
@@ -450,8 +464,9 @@ class Membership:
     async def ask(
         self, node_id: NodeId, kind: Request, payload: Sequence[Buffer], timeout_s: float, unanswered: ErrorCode
     ) -> bytes:
-        """Ask a node. Raises `ApiError`: what it refused with, or `unanswered`, which is an `OutcomeOpen` where the
-        request was sent.
+        """Send a request to a node. Raises `ApiError` with the code of its refusal, or `unanswered`.
+
+        The latter is an `OutcomeOpen` if the request was sent.
         """
         try:
             return await self.network.request(node_id, kind, payload, timeout_s)

@@ -193,7 +193,7 @@ class Metadata:
     # ---- on the controller ----------------------------------------------------------------------
 
     async def decide(self, decision: Decision, what: str) -> Sequence[Fact]:
-        """Decide about a request, and wait until the facts are committed; these facts. Raises `ApiError`.
+        """Decide about a request, wait until the facts are committed, and return them. Raises `ApiError`.
 
         `decision` is called with the controller's catalog at the end of this turn of the event loop. Facts of all
         decisions of one turn are one batch. A refusal, too, is raised only when everything it depends on is
@@ -216,9 +216,10 @@ class Metadata:
         return decided
 
     def append(self, facts: Sequence[Fact]) -> None:
-        """Make facts true that the caller decided from `catalog` just now: here at once, elsewhere once committed.
+        """Append facts that the caller has just derived from `catalog`. Raises `ApiError`.
 
-        For the controller's own rounds, which wait for nothing. Raises `ApiError`.
+        They apply here at once, and on other nodes once they are committed. For the controller's own rounds, which do
+        not wait for the commit.
         """
         if not facts:
             return
@@ -243,21 +244,28 @@ class Metadata:
                 return ApiError(error.code, f"{what} could not be stored")
             return ApiError(
                 ErrorCode.NOT_CONTROLLER,
-                f"whether {what} is stored is not known: this node stopped being the controller; "
+                f"it is not known whether {what} was stored, because this node stopped being the controller; "
                 f"{self.not_controller().message}",
             )
         return self.not_controller() if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error
 
     def check_controller(self) -> None:
-        """Before anything else: the catalog of another node may be behind, and refusals based on it wrong."""
+        """Raise `ApiError` if this node is not the controller.
+
+        Call this before any other check: the catalog of another node may lag, and refusals based on it may be wrong.
+        """
         if not self.is_controller:
             raise self.not_controller()
 
     def not_controller(self) -> ApiError:
-        """Why this node cannot decide now."""
+        """The error which says why this node cannot decide now."""
         failure = self.log.partition.failure if self.is_attached else None
         if failure is not None:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {failure}")
         controller = self.controller
-        text = "no node at the moment: there is no majority" if controller is None else f"node {controller}"
-        return ApiError(ErrorCode.NOT_CONTROLLER, f"the controller of this cluster is {text}")
+        if controller is None:
+            return ApiError(
+                ErrorCode.NOT_CONTROLLER,
+                "the cluster has no controller now; to elect one, a majority of voters is needed",
+            )
+        return ApiError(ErrorCode.NOT_CONTROLLER, f"the controller of this cluster is node {controller}")

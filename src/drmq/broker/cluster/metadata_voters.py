@@ -1,9 +1,9 @@
-"""Who votes about the cluster's metadata, changed at a person's wish.
+"""Changes the voters of the metadata log, at the request of an operator.
 
-Every node follows the metadata log; those that vote decide what is in it, and one of them is the controller. A node
-gets its vote only when it has caught up: until then the change is tried again, for as long as the caller waits. The
-last vote cannot be taken away. A controller that loses its own vote hands over to one that has one. The vote of a node
-that leaves the cluster goes to another, where one has caught up that has none.
+Every node follows the metadata log. The voters decide what is in it, and one of them is the controller. A node becomes
+a voter only when it has caught up; until then the change is retried, as long as the caller waits. The last voter cannot
+be removed. A controller that loses its own vote hands over to a voter. When a node leaves the cluster, its vote goes to
+another node that has caught up, if there is one without a vote.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ _RETRY_S = 0.05
 
 
 async def add_voter(metadata: Metadata, node_id: NodeId, timeout_s: float, *, wait: bool = True) -> None:
-    """Give a node that follows the metadata a vote. Raises `ApiError`. Without `wait` the end may be open."""
+    """Make a node a voter. Raises `ApiError`. Without `wait` it returns when the change has started."""
     broker = metadata.catalog.broker(node_id)
     if "controller" not in broker.roles:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"node {node_id} is no controller: its roles are {', '.join(broker.roles)}; start it with `roles` that "
-            "have `controller`",
+            f"node {node_id} is not a controller: its roles are {', '.join(broker.roles)}; restart it with `roles` "
+            "that include `controller`",
         )
     if broker.draining:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"node {node_id} is being removed, so it cannot be given a vote")
     if broker.member in _settled_voters(metadata):
-        raise ApiError(ErrorCode.DUPLICATE_VOTER, f"node {node_id} has a vote already")
+        raise ApiError(ErrorCode.DUPLICATE_VOTER, f"node {node_id} already has a vote")
     await _change(metadata, broker, timeout_s, votes=True, wait=wait)
 
 
 async def remove_voter(metadata: Metadata, node_id: NodeId, timeout_s: float) -> None:
-    """Take a node's vote away; it goes on following. Raises `ApiError`."""
+    """Take a node's vote; it continues to follow the log. Raises `ApiError`."""
     voters = _settled_voters(metadata)
     member = next((member for member in voters if node_of(member) == node_id), None)
     if member is None:
         known = ", ".join(map(str, sorted(map(node_of, voters))))
-        raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"node {node_id} has no vote; nodes {known} have")
+        raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"node {node_id} has no vote; the voters are nodes {known}")
     if len(voters) == 1:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"node {node_id} has the only vote about the metadata; give another node one first",
+            f"node {node_id} is the only voter of the metadata log; give another node a vote first",
         )
     broker = metadata.catalog.broker(node_id)
     await _change(metadata, broker, timeout_s, votes=False, wait=True)
 
 
 def check_may_leave(metadata: Metadata, node_id: NodeId) -> None:
-    """Raise `ApiError` if nobody could decide about the metadata without this node."""
+    """Raise `ApiError` if the node is the only voter of the metadata log."""
     voters = _settled_voters(metadata)
     if {node_of(member) for member in voters} <= {node_id}:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"node {node_id} has the only vote about the metadata, so it cannot leave; "
+            f"node {node_id} is the only voter of the metadata log, so it cannot be removed; "
             "give another node a vote first (`drmq cluster add`)",
         )
 
 
 def _settled_voters(metadata: Metadata) -> frozenset[NodeId]:
-    """Who votes, or will when the change under way is through."""
+    """The voters, as of the change in progress if there is one."""
     metadata.check_controller()
     node = metadata.log.partition.replica.node
     assert node is not None
@@ -89,20 +89,21 @@ async def _change(metadata: Metadata, broker: Broker, timeout_s: float, *, votes
         metadata.check_controller()
         if loop.time() > deadline:
             raise ApiError(
-                ErrorCode.REQUEST_TIMED_OUT, "the change of voters is not through in time; it may still come to be"
+                ErrorCode.REQUEST_TIMED_OUT,
+                "the change of voters did not complete in time, but may still do so; check with `drmq cluster members`",
             )
         await asyncio.sleep(_RETRY_S)
 
 
 def has_vote(metadata: Metadata, node_id: NodeId) -> bool:
-    """Whether a node votes, in whatever life."""
+    """Whether any incarnation of a node is a voter."""
     return any(node_of(member) == node_id for member in _settled_voters(metadata))
 
 
 def hand_vote_on(metadata: Metadata, broker: Broker) -> Refusal | None:
-    """Begin to take the vote of a node that leaves, and to give it to one that has none, if one is fit for it.
+    """Start to move the vote of a node that leaves to a node without a vote, if one has caught up.
 
-    As many vote as before then, so as many may fail.
+    The number of voters then stays the same, and so does the number of failures that the cluster tolerates.
     """
     return try_change(metadata, broker, votes=False, heir=_heir(metadata))
 
@@ -116,17 +117,17 @@ def _heir(metadata: Metadata) -> Broker | None:
 
 
 def try_change(metadata: Metadata, broker: Broker, *, votes: bool, heir: Broker | None = None) -> Refusal | None:
-    """Begin to give a node a vote, or to take it away; why that cannot begin now, if so."""
+    """Start to give a node a vote, or to take it. Returns the reason if the change cannot start now."""
     replica = metadata.log.partition.replica
     node = replica.node
     assert node is not None
     voters, learners = node.configuration.voters, node.configuration.learners
-    # Also another life of the node, whose disk is gone: it votes no longer, whatever this one gets.
-    lives = {member for member in voters if node_of(member) == broker.node_id}
+    # Includes earlier incarnations of the node, whose disk is gone: they lose their vote in any case.
+    incarnations = {member for member in voters if node_of(member) == broker.node_id}
     if votes:
-        voters, learners = (voters - lives) | {broker.member}, learners - {broker.member}
+        voters, learners = (voters - incarnations) | {broker.member}, learners - {broker.member}
     else:
-        voters, learners = voters - lives, learners | ({broker.member} & lives)
+        voters, learners = voters - incarnations, learners | ({broker.member} & incarnations)
         if heir is not None:
             voters, learners = voters | {heir.member}, learners - {heir.member}
     try:

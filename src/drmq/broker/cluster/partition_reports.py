@@ -1,7 +1,7 @@
-"""What a node tells the controller about its partitions: that one has moved, that a copy is lost.
+"""Reports of a node to the controller about its partitions: a move is complete, or a copy is unusable.
 
-Each report is a few bytes to the controller, which is this node or another. It names the state of the partition that
-it is about, so a report that comes late says nothing about the present one.
+Each report is a few bytes to the controller, which may be this node. It identifies the move, or the copy, that it is
+about, so a late report has no effect on a later state of the partition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIMEOUT_S = 10.0
 
 
 class PartitionReports:
-    """Both ends of the reports: `reassigned` and `lost` send them, the controller serves them."""
+    """Both ends of the reports: `reassigned` and `lost` send them, `serve_...` handles them on the controller."""
 
     def __init__(self, node_id: NodeId, metadata: Metadata, membership: Membership, controller: Controller) -> None:
         self._node_id = node_id
@@ -30,19 +30,19 @@ class PartitionReports:
         self._controller = controller
 
     async def reassigned(self, group: GroupId, move: int) -> None:
-        """This node leads a partition that has the members it was to have as of this move."""
+        """Report that a partition which this node leads has the members that it should have after this move."""
         try:
             await self._report(Request.REASSIGNED, self.serve_reassigned, group, move)
         except ApiError as error:
-            log.info("the controller does not know yet that %s has moved: %s", group, error.message)
+            log.info("the end of the move of %s could not be reported to the controller yet: %s", group, error.message)
 
     async def lost(self, group: GroupId, arrival: int) -> bool:
-        """This node's copy of a partition is of no use. Whether the cluster knows that now."""
+        """Report that this node's copy of a partition is unusable; returns whether the controller has recorded it."""
         try:
             await self._report(Request.REPLICA_LOST, self.serve_lost, group, arrival)
         except ApiError as error:
             repeat = {"repeat_key": f"lost {group}"}
-            log.warning("%s is not made anew on this node yet: %s", group, error.message, extra=repeat)
+            log.warning("%s cannot be rebuilt on this node yet: %s", group, error.message, extra=repeat)
             return False
         return True
 
@@ -92,5 +92,5 @@ def group_to_bytes(group: GroupId) -> bytes:
 
 
 def group_from(payload: memoryview) -> GroupId:
-    """The partition with which a report, or a request to a leader, begins."""
+    """Decode the partition at the start of a report, or of a request to a leader."""
     return GroupId(TopicId(bytes(payload[:16])), int.from_bytes(payload[16:20], "big"))

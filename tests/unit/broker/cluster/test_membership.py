@@ -241,7 +241,7 @@ def test_a_refusal_that_passes_ends_nobody(harness: Harness) -> None:
 def pass_on(harness: Harness, sender: int, node_id: int, cluster_id: str | None = None) -> dict[str, Any]:
     """Have the controller serve a registration of `node_id` that node `sender` has passed on."""
     payload = json.dumps(a_registration(f"{node_id:02x}" * 16, cluster_id) | {"node_id": node_id}).encode()
-    (answer,) = harness.run(harness.broker.registrations.serve_passed_on(NodeId(sender), memoryview(payload)))
+    (answer,) = harness.run(harness.broker.registrations.serve_forwarded(NodeId(sender), memoryview(payload)))
     answered: dict[str, Any] = json.loads(bytes(answer))
     return answered
 
@@ -302,7 +302,7 @@ def test_what_was_passed_on_is_not_passed_on_again(harness: Harness, monkeypatch
     registrations = Registrations(metadata, member, broker.controller)
     payload = memoryview(json.dumps(a_registration("aa" * 16) | {"node_id": 3}).encode())
     with pytest.raises(ApiError) as refused:
-        harness.run(registrations.serve_passed_on(OTHER, payload))
+        harness.run(registrations.serve_forwarded(OTHER, payload))
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     assert network.kinds == []
     harness.run(registrations.serve(NodeId(3), payload))

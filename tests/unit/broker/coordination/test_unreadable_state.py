@@ -290,7 +290,7 @@ def test_an_older_snapshot_that_does_not_reach_the_log_is_not_taken_for_all() ->
     scene.desk.work()
     snapshots.save(STATE_SNAPSHOT, Offset(2), pack_snapshot(a_meta(2), encode_state(RECORDS[:2])))
     scene.files.flip_bit(f"{LOG.rsplit('/', 1)[0]}/{STATE_SNAPSHOT}-{40:020}.snapshot", 60)
-    with pytest.raises(StateUnreadable, match="starts at 40"):
+    with pytest.raises(StateUnreadable, match="starts at offset 40"):
         ReplicaHarness(scene.files.after_kill(), members=GROUP, machine=Machine(), is_old=True)
 
 
