@@ -1,4 +1,4 @@
-"""The byte form of what travels in frames: messages of groups, news of leaders, requests and their answers.
+"""The encoding of what frames carry: messages of groups, leader notices, requests and their answers.
 
 Numbers are big-endian and of fixed width; ids of members are 64 bits wide. A message is
 
@@ -7,11 +7,11 @@ Numbers are big-endian and of fixed width; ids of members are 64 bits wide. A me
     sender, target, term    i64 each
     the rest    as its class has it
 
-so many fit into the head of one frame. What an entry or a snapshot's chunk carries is not in the head but in
-the payload of the frame, in the same order: it leaves and arrives without being copied.
+so many fit into the head of one frame. The data of an entry or of a snapshot chunk is not in the head but in the
+payload of the frame, in the same order: it is sent and received without being copied.
 
-Every decoder checks every length and uses up exactly what it was given, or raises `ProtocolError`. What a
-message means, such as whether its entries follow each other, is for Raft to judge.
+Every decoder checks every length and consumes exactly its input, or raises `ProtocolError`. The meaning of a message,
+such as whether its entries are consecutive, is for Raft to check.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _SNAPSHOT_ANSWER = Struct(f"{_ENVELOPE}qqq")
 
 
 class _Plain(NamedTuple):
-    """A message that is nothing but numbers: its layout, and how to take it apart and put it together."""
+    """The codec of a message that consists only of numbers: its layout, and how to read and build it."""
 
     code: int
     layout: Struct
@@ -140,7 +140,7 @@ def _encode_append(group: GroupId, message: AppendRequest) -> tuple[bytes, Seque
 
 
 def _bytes_of(payload: Payload) -> Buffer:
-    # Raft lets a payload be a handle. One that can be sent has its bytes as `data`.
+    # In Raft a payload may be a handle. A handle that can be sent has its bytes in `data`.
     data = getattr(payload, "data", payload)
     assert isinstance(data, bytes | bytearray | memoryview), f"a payload of {type(payload).__name__} cannot be sent"
     return data
@@ -167,7 +167,7 @@ def _encode_chunk(group: GroupId, message: SnapshotChunk) -> tuple[bytes, Sequen
 
 
 def decode_messages(head: memoryview, payload: memoryview) -> Iterator[tuple[GroupId, PeerMessage]]:
-    """The messages of one frame, in order. Raises `ProtocolError`, perhaps after some of them.
+    """Decode the messages of one frame, in order. Raises `ProtocolError`, possibly after some of them.
 
     Payloads are views of the frame.
     """
@@ -191,7 +191,7 @@ def decode_messages(head: memoryview, payload: memoryview) -> Iterator[tuple[Gro
             snapshot_id = SnapshotId(LogIndex(index), Term(snapshot_term))
             yield GroupId(topic_id, partition), SnapshotAnswer(sender, target, term, snapshot_id, received)
         else:
-            raise ProtocolError(f"a message of unknown code {code}")
+            raise ProtocolError(f"a message has the unknown code {code}")
     reader.check_used_up()
 
 
@@ -205,7 +205,7 @@ def _decode_append(reader: _Reader) -> tuple[GroupId, AppendRequest]:
     _check_not_negative(partition, numbers)
     sender, target, term, previous_index, previous_term, commit = numbers
     entries = []
-    # A count that is too high fails at the end of the head, and no memory was taken for it.
+    # A count that is too high fails at the end of the head, before memory is allocated for it.
     for _ in range(entry_count):
         first, index, entry_term, kind, size = reader.take(_ENTRY)
         if first < 0 or index < 0 or entry_term < 0:
@@ -213,7 +213,7 @@ def _decode_append(reader: _Reader) -> tuple[GroupId, AppendRequest]:
         try:
             entry_kind = _ENTRY_KINDS[kind]
         except KeyError:
-            raise ProtocolError(f"an entry of unknown kind {kind}") from None
+            raise ProtocolError(f"an entry has the unknown kind {kind}") from None
         entries.append(
             Entry(
                 first=first,
@@ -249,7 +249,7 @@ def _decode_configuration(data: memoryview) -> Configuration:
 
 
 class _Reader:
-    """Walks through the head and the payload of one frame."""
+    """Reads the head and the payload of one frame from front to back."""
 
     __slots__ = ("_head", "_payload", "_payload_position", "position")
 
@@ -283,20 +283,20 @@ class _Reader:
 
     def check_used_up(self) -> None:
         if self.position != len(self._head) or self._payload_position != len(self._payload):
-            raise ProtocolError("a frame with more in it than it says")
+            raise ProtocolError("a frame has more bytes than its messages need")
 
 
-# ---- news of leaders ----------------------------------------------------------------------------
+# ---- leader notices -----------------------------------------------------------------------------
 
 _NOTICE = Struct(">16siqqqH")
 _IN_SYNC_COUNT_MAX = 0xFFFF
 _IN_SYNC = [Struct(f">{count}q") for count in range(16)]
 NOTICES_PER_FRAME_MAX = 500
-"""So that a frame of theirs stays small, and a heartbeat does not wait long behind it."""
+"""Keeps frames of notices small, so that a heartbeat does not wait long behind one."""
 
 
 def encode_notices(notices: Sequence[LeaderNotice]) -> bytes:
-    """The head of a frame with news of leaders."""
+    """Encode the head of a frame with leader notices."""
     parts = []
     for notice in notices:
         count = len(notice.members_in_sync)
@@ -311,14 +311,14 @@ def _numbers(count: int) -> Struct:
 
 
 def decode_notices(head: memoryview, payload: memoryview) -> list[LeaderNotice]:
-    """The news in a frame. Raises `ProtocolError`."""
+    """Decode the leader notices in a frame. Raises `ProtocolError`."""
     reader = _Reader(head, payload)
     notices = []
     while reader.position < len(head):
         topic_id, partition, term, leader, version, count = reader.take(_NOTICE)
         in_sync = reader.take(_numbers(count))
         if min(partition, term, leader + 1, version, *in_sync) < 0:
-            raise ProtocolError(f"a negative number in the news of partition {partition}")
+            raise ProtocolError(f"a negative number in the leader notice of partition {partition}")
         notices.append(LeaderNotice(GroupId(topic_id, partition), term, NodeId(leader), version, in_sync))
     reader.check_used_up()
     return notices
@@ -333,14 +333,14 @@ REQUEST_KIND_MAX = 0xFFFF
 
 
 class Request(NamedTuple):
-    """The head of a request: its number on this connection, and what it asks for."""
+    """The head of a request: its number on this connection, and its kind."""
 
     number: int
     kind: int
 
 
 class Answer(NamedTuple):
-    """The head of an answer to the request of that number: served, or why not."""
+    """The head of the answer to the request with that number: whether it was served, and if not, why."""
 
     number: int
     is_served: bool
@@ -356,7 +356,7 @@ def encode_request(request: Request) -> bytes:
 def decode_request(head: memoryview) -> Request:
     """A request's head. Raises `ProtocolError`."""
     if len(head) != _REQUEST.size:
-        raise ProtocolError(f"a request's head of {len(head)} bytes")
+        raise ProtocolError(f"the head of a request has {len(head)} bytes instead of {_REQUEST.size}")
     return Request(*_REQUEST.unpack(head))
 
 
@@ -366,9 +366,9 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def decode_answer(head: memoryview) -> Answer:
-    """An answer's head. Raises `ProtocolError`. A code that is not known here becomes the one for that."""
+    """An answer's head. Raises `ProtocolError`. An unknown error code becomes UNKNOWN_SERVER_ERROR."""
     if len(head) < _ANSWER.size:
-        raise ProtocolError(f"an answer's head of {len(head)} bytes")
+        raise ProtocolError(f"the head of an answer has {len(head)} bytes instead of at least {_ANSWER.size}")
     number, is_served, code = _ANSWER.unpack_from(head)
     try:
         error_code = ErrorCode(code)
@@ -378,11 +378,11 @@ def decode_answer(head: memoryview) -> Answer:
 
 
 def text_to_bytes(text: str) -> bytes:
-    """A sentence for people, cut where it becomes a story."""
+    """Encode a text for people, truncated to `_TEXT_SIZE_MAX` bytes."""
     return text.encode("utf-8", "replace")[:_TEXT_SIZE_MAX]
 
 
 def text_from_bytes(data: memoryview) -> str:
-    """A peer's sentence, made safe for a line of our log."""
+    """Decode a peer's text, with unprintable characters replaced so that it is safe to log."""
     text = bytes(data[:_TEXT_SIZE_MAX]).decode("utf-8", "replace")
     return "".join(character if character.isprintable() else "?" for character in text)

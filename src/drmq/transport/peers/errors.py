@@ -1,10 +1,10 @@
-"""What this package raises.
+"""The errors of this package.
 
 DrmqError
-├── drmq.wire.ProtocolError      the bytes are not what they claim to be: that connection is closed
+├── drmq.wire.ProtocolError      bytes are not valid: that connection is closed
 └── PeerError
-    ├── PeerUnavailable          nobody answered; `is_outcome_open` says whether the request may have been carried out
-    └── PeerRefused              the peer answered, and the answer is no: its code and its sentence
+    ├── PeerUnavailable          there was no answer; `is_outcome_open`: the request may have been carried out
+    └── PeerRefused              the peer answered with a refusal: its code and its text
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from drmq.model import DrmqError, ErrorCode, NodeId
 
 
 class PeerError(DrmqError):
-    """The root of what a request to a peer can fail with."""
+    """The base class of the errors of a request to a peer."""
 
 
 class PeerUnavailable(PeerError):
-    """No answer came. What was never sent was not done; what was sent may have been."""
+    """There was no answer. If the request was sent (`is_outcome_open`), it may have been carried out."""
 
     def __init__(self, node_id: NodeId, reason: str, *, is_outcome_open: bool = False) -> None:
         super().__init__(f"node {node_id} is not available: {reason}")
@@ -27,7 +27,7 @@ class PeerUnavailable(PeerError):
 
 
 class PeerRefused(PeerError):
-    """The request was not served, for the reason that the text gives."""
+    """The peer refused the request, for the reason in the text."""
 
     def __init__(self, node_id: NodeId, code: ErrorCode, text: str) -> None:
         super().__init__(f"node {node_id} refused: {text}")

@@ -1,17 +1,17 @@
-"""Frames: how bytes on a connection between nodes are cut, checked, and received without copying the large ones.
+"""Frames: how the bytes on a connection between nodes are divided and checked, and received without copying large ones.
 
     size        u32     of all that follows
-    crc         u32     CRC-32C of all that follows it, begun with the size
+    crc         u32     CRC-32C of all that follows it, starting with the size
     head size   u32
-    head                one byte that says what kind of frame it is, then what that kind has to say
-    payload             whatever the head describes: batches, a chunk of a snapshot, a request
+    head                one byte with the type of the frame, then the fields of that type
+    payload             the data that the head describes: batches, a chunk of a snapshot, a request
 
-The checksum covers the payload too. Batches have their own, but it leaves out their offset and epoch, which must not
-change on the way either; and it costs little: a megabyte takes a small part of the time that its receiving does.
+The checksum also covers the payload. Batches have their own checksum, but it does not include their offset and epoch,
+which must not change either. The cost is small: for a megabyte, a small part of the time it takes to receive it.
 
-`FrameReceiver` follows `drmq.transport.connection`: one shared buffer for all connections that are between
-frames, memory that grows with the bytes that came and not with the length that was announced, and pooled
-buffers for large frames. A frame that may be kept is never a view of the shared buffer.
+`FrameReceiver` works like `drmq.transport.connection`: one shared buffer for all connections that are between frames,
+memory that grows with the bytes received and not with the announced length, and pooled buffers for large frames. A
+frame that may be kept is never a view of the shared buffer.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _WHOLE_PREFIX = Struct(">III")
 _HEAD_SIZE = Struct(">I")
 
 ENVELOPE_SIZE = PREFIX_SIZE + _FRAME_SIZE_MIN
-"""What a frame has beside its head and payload."""
+"""The size of a frame without its head and payload."""
 
 _PARTIAL_SIZE_MIN = 4_096
 _LARGE_FRAME_SIZE = 65_536
 
 
 class FrameType(IntEnum):
-    """What a frame is. The numbers are sent, so they never change."""
+    """The types of frames. The numbers are sent, so they never change."""
 
     HELLO = 1
     REFUSAL = 2
@@ -56,7 +56,7 @@ class FrameType(IntEnum):
 
 
 class Frame(NamedTuple):
-    """A received frame whose checksum is right. Head and payload are views of where it was received."""
+    """A received frame with a valid checksum. Head and payload are views of the receive buffer."""
 
     type: int
     head: memoryview
@@ -64,7 +64,7 @@ class Frame(NamedTuple):
 
 
 def encode_frame(frame_type: FrameType, head: bytes, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """A frame as buffers to be written one after the other. The payload is not copied, so it must not change."""
+    """Encode a frame as buffers to be written in order. The payload is not copied, so it must not change."""
     head_size = 1 + len(head)
     size = _CHECK_SIZE + head_size + sum(map(len, payload))
     start = bytes((frame_type,)) + head
@@ -75,7 +75,7 @@ def encode_frame(frame_type: FrameType, head: bytes, payload: Sequence[Buffer] =
 
 
 def parse_frame(frame: memoryview) -> Frame:
-    """A frame from its bytes, without the size in front of them. Raises `ProtocolError`."""
+    """Parse a frame from its bytes, without the size prefix. Raises `ProtocolError`."""
     if len(frame) < _FRAME_SIZE_MIN:
         raise ProtocolError(f"a frame of {len(frame)} bytes is too short")
     crc, head_size = _CHECK.unpack_from(frame)
@@ -88,7 +88,7 @@ def parse_frame(frame: memoryview) -> Frame:
 
 
 class FrameReceiver:
-    """The receiving side of one connection: hands out where bytes go, and gives back the frames they make."""
+    """The receiving side of one connection: provides the buffer for incoming bytes, and returns complete frames."""
 
     __slots__ = (
         "_expects_large",
@@ -113,31 +113,31 @@ class FrameReceiver:
         self._pooled: memoryview | None = None
         self._filled = 0
         self._size = 0
-        """Bytes of the frame being received, with its prefix; 0 while that is not known."""
+        """The size of the frame that is being received, with its prefix; 0 while it is not known."""
         self._expects_large = False
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether a frame has begun and is not complete."""
+        """Whether a frame has been received in part."""
         return self._partial is not None or self._pooled is not None
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes go. Only valid until `take_frames`."""
+        """The buffer for the next bytes. Only valid until `take_frames`."""
         if self._pooled is not None:
             return self._pooled[self._filled :]
         partial = self._partial
         if partial is None:
-            # Of a large frame only the beginning comes here: the rest of it goes straight to its place.
+            # Only the beginning of a large frame goes into the shared buffer; the rest goes directly to its own buffer.
             return self._shared[:_PARTIAL_SIZE_MIN] if self._expects_large else self._shared
         if self._filled == len(partial):
-            # Not when bytes arrive: then the event loop still holds the buffer, which therefore cannot grow.
+            # The buffer cannot grow when bytes arrive, because the event loop still has a view of it then.
             partial.extend(bytes(min(max(len(partial), _PARTIAL_SIZE_MIN), self._size - len(partial))))
         return memoryview(partial)[self._filled :]
 
     def take_frames(self, received: int) -> Iterator[memoryview]:
         """The frames that are complete with these bytes, without their prefix. Raises `ProtocolError`.
 
-        Each must be handled before the next is asked for, and all before the next bytes are received.
+        Each must be handled before the next one is taken, and all before the next bytes are received.
         """
         if self._pooled is None and self._partial is None:
             yield from self._cut_frames(self._shared[:received])
@@ -174,7 +174,7 @@ class FrameReceiver:
     def _read_size(self, view: memoryview, position: int) -> int:
         (size,) = _PREFIX.unpack_from(view, position)
         if not _FRAME_SIZE_MIN <= size <= self.frame_bytes_max:
-            raise ProtocolError(f"a frame of {size} bytes; allowed are {_FRAME_SIZE_MIN} to {self.frame_bytes_max}")
+            raise ProtocolError(f"a frame has {size} bytes; allowed are {_FRAME_SIZE_MIN} to {self.frame_bytes_max}")
         return PREFIX_SIZE + int(size)
 
     def _start_partial(self, rest: memoryview) -> None:
@@ -190,7 +190,7 @@ class FrameReceiver:
             self._pooled = memoryview(buffer)[:size]
             self._pooled[: self._filled] = rest
             return
-        # No longer than the frame, so that no byte of the next one comes into it.
+        # Not longer than the frame, so that it gets no bytes of the next one.
         self._partial = bytearray(min(size, max(_PARTIAL_SIZE_MIN, self._filled)))
         self._partial[: self._filled] = rest
 

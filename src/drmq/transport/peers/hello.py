@@ -111,11 +111,11 @@ def _sized(text: str) -> bytes:
 
 
 def decode_hello(head: memoryview, offer: Buffer = b"") -> Hello:
-    """A greeting. Raises `UnknownVersion` for one in another version, `ProtocolError` for what is none."""
+    """Decode a greeting. Raises `UnknownVersion` for an unknown version, `ProtocolError` for an invalid greeting."""
     try:
         mark, layout = _START.unpack_from(head)
         if mark != _MARK:
-            raise ProtocolError("a greeting without the mark of one")
+            raise ProtocolError("a greeting does not begin with its mark; the other end may not be a DRMQ node")
         if layout != _LAYOUT:
             raise UnknownVersion(
                 f"it greets in layout {layout} of the peer protocol, and this node in layout {_LAYOUT}; "
@@ -125,14 +125,16 @@ def decode_hello(head: memoryview, offer: Buffer = b"") -> Hello:
             head, _START.size
         )
     except StructError:
-        raise ProtocolError(f"a greeting of {len(head)} bytes is cut short") from None
+        raise ProtocolError(f"a greeting of {len(head)} bytes is truncated") from None
     host_start = _START.size + _REST.size
     cluster_start = host_start + host_size
     end = cluster_start + (0 if cluster_size == _NO_CLUSTER else cluster_size)
     if end != len(head):
-        raise ProtocolError(f"a greeting of {len(head)} bytes that should have {end}")
+        raise ProtocolError(f"a greeting has {len(head)} bytes, but should have {end}")
     if min(node_id, target, incarnation, starts) < 0:
-        raise ProtocolError(f"a greeting from node {node_id} in life {incarnation} to node {target}")
+        raise ProtocolError(
+            f"a greeting has a negative number: from node {node_id}, incarnation {incarnation}, to node {target}"
+        )
     version, release, features = _decode_offer(memoryview(offer))
     try:
         host = str(head[host_start:cluster_start], "utf-8")
@@ -152,7 +154,7 @@ def decode_hello(head: memoryview, offer: Buffer = b"") -> Hello:
             features,
         )
     except ValueError as error:
-        raise ProtocolError(f"a greeting that makes no sense: {error}") from None
+        raise ProtocolError(f"a greeting is invalid: {error}") from None
 
 
 def _decode_offer(offer: memoryview) -> tuple[int, str, tuple[FeatureRange, ...]]:
@@ -166,14 +168,14 @@ def _decode_offer(offer: memoryview) -> tuple[int, str, tuple[FeatureRange, ...]
         (count,) = _SIZE.unpack_from(offer, position)
         position += _SIZE.size
         if count > _FEATURES_MAX:
-            raise ProtocolError(f"a greeting that tells of {count} features")
+            raise ProtocolError(f"a greeting has {count} features, more than {_FEATURES_MAX}")
         features = []
         for _ in range(count):
             name, position = _text_at(offer, position)
             features.append(FeatureRange(name, *_LEVELS.unpack_from(offer, position)))
             position += _LEVELS.size
     except (StructError, ValueError):
-        raise ProtocolError(f"what a greeting offers is cut short or no text: {len(offer)} bytes") from None
+        raise ProtocolError(f"the payload of a greeting is truncated or invalid: {len(offer)} bytes") from None
     return version, release, tuple(features)
 
 
@@ -217,7 +219,7 @@ def decode_refusal(frame: Frame) -> GreetingRefusal:
 
 
 def refusal_of(hello: Hello, own: Identity, expected: NodeId | None = None) -> GreetingRefusal | None:
-    """Why a greeting cannot be meant for this node, or None. `expected` is who was dialled."""
+    """Why a greeting cannot be for this node, or None. `expected` is the node that was dialled, if any."""
     if hello.target != own.node_id:
         text = f"it looks for node {hello.target}, and this is node {own.node_id}; check the peers' addresses"
         return GreetingRefusal(RefusalCode.WRONG_NODE, text)

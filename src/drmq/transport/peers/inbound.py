@@ -1,7 +1,7 @@
-"""A connection that a peer has opened: its greeting, then whatever its kind allows.
+"""A connection that a peer has opened: its greeting, then the frames that its kind allows.
 
-Until the greeting is accepted nothing but a small frame is taken, and not for long. Afterwards the peer's node id
-is known, and a message that names another node as its sender is refused: it cannot be meant.
+Until the greeting is accepted, only a small frame is allowed, and only for a short time. Afterwards the peer's node id
+is known, and a message with a sender on another node closes the connection as invalid.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Inbound:
         self._network = network
         self.stream: Stream
         self.hello: Hello | None = None
-        """Who is there; None until that is accepted."""
+        """The peer's greeting; None until it is accepted."""
         self._peer = NodeId(-1)
         self._heard_at = network.loop.time()
         self._serving: set[asyncio.Task[None]] = set()
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- lifecycle ------------------------------------------------------------------------------
 
     def on_connected(self, stream: Stream) -> None:
         self.stream = stream
@@ -69,18 +69,18 @@ class Inbound:
         self._network.on_inbound_lost(self)
 
     def tick(self, now: float) -> None:
-        """Close the connection of one who does not greet, does not go on, or has stopped its heartbeats."""
+        """Close the connection if the peer sends no greeting, makes no progress, or has stopped its heartbeats."""
         options = self._network.options
         silent_ms = (now - self._heard_at) * 1_000
         if self.hello is None:
             if silent_ms > options.dial_timeout_ms:
-                self.stream.abort("no greeting came")
+                self.stream.abort("no greeting was received in time")
         elif self.hello.kind is ConnectionKind.HEARTBEAT and silent_ms > options.peer_timeout_ms:
-            self.stream.abort("no heartbeat came")
+            self.stream.abort("no heartbeat was received in time")
         self.stream.end_if_stalled(now)
 
     def forgive(self, late_s: float, now: float) -> None:
-        """This process did not run for so long, so it could not hear anyone."""
+        """Do not count `late_s` against the peer: this process did not run then, so it could not receive anything."""
         self._heard_at = min(self._heard_at + late_s, now)
 
     # ---- frames ---------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class Inbound:
             stream.close("refused by the peer")
             return
         if frame.type not in _ALLOWED[kind]:
-            raise ProtocolError(f"a frame of type {frame.type} on a connection for {kind.name}")
+            raise ProtocolError(f"received a frame of type {frame.type} on a connection for {kind.name}")
         if kind is ConnectionKind.HEARTBEAT:
             self._heard_at = self._network.on_heard(self._peer)
         match frame.type:
@@ -111,7 +111,7 @@ class Inbound:
 
     def _on_greeting(self, stream: Stream, frame: Frame) -> None:
         if frame.type != FrameType.HELLO:
-            raise ProtocolError(f"a frame of type {frame.type} instead of a greeting")
+            raise ProtocolError(f"received a frame of type {frame.type} instead of a greeting")
         try:
             hello = decode_hello(frame.head, frame.payload)
         except UnknownVersion as error:
@@ -137,10 +137,12 @@ class Inbound:
         peer, on_group_message = self._peer, self._network.handler.on_group_message
         for group, message in decode_messages(frame.head, frame.payload):
             if node_of(message.sender) != peer:
-                raise ProtocolError(f"node {peer} sent a message in the name of member {message.sender}")
+                raise ProtocolError(
+                    f"node {peer} sent a message with the sender {message.sender}, which is on another node"
+                )
             on_group_message(peer, group, message)
             if stream.is_closed:
-                # What was handled made the broker part with this peer.
+                # While it handled the message, the broker closed the connections with this peer.
                 return
 
     # ---- requests -------------------------------------------------------------------------------
@@ -163,15 +165,15 @@ class Inbound:
             self._answer(Answer(number, False, error.code, error.message))
         except DrmqError as error:
             self._answer(Answer(number, False, ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
-        except Exception:  # whoever asked must not wait for an answer that a bug has cost it
-            log.exception("a request of kind %d from node %d failed on a bug", request.kind, self._peer)
-            text = f"serving a request of kind {request.kind} failed on a bug; the log of that node has the details"
+        except Exception:  # the sender must not wait for an answer that never comes because of a bug
+            log.exception("a request of kind %d from node %d failed because of a bug", request.kind, self._peer)
+            text = f"a request of kind {request.kind} failed because of a bug; the log of that node has the details"
             self._answer(Answer(number, False, ErrorCode.UNKNOWN_SERVER_ERROR, text))
         else:
             if not self.stream.is_closed and not self.stream.send_frame(
                 FrameType.ANSWER, encode_answer(Answer(number, True)), buffers
             ):
-                text = f"the answer has {sum(map(len, buffers))} bytes, which is more than a frame may have"
+                text = f"the answer has {sum(map(len, buffers))} bytes, which is more than a frame can have"
                 self._answer(Answer(number, False, ErrorCode.MESSAGE_TOO_LARGE, text))
 
     def _answer(self, answer: Answer) -> None:

@@ -1,6 +1,6 @@
-"""The two sides of the peer network: what the broker gets to hear, and what it can ask for.
+"""The two sides of the peer network: how it notifies the broker, and how the broker uses it.
 
-`PeerNetwork` is the network of sockets. A simulator has another, behind the same `Network`.
+`PeerNetwork` implements it with sockets. The simulator has another implementation of `Network`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from drmq.transport.peers.messages import GreetingRefusal, Hello, LeaderNotice, 
 
 
 class PeerClock(Protocol):
-    """Where `last_heard_ms` gets its time from, so that its owner can compare."""
+    """The clock for `last_heard_ms`, so that the broker can compare it with its own times."""
 
     def monotonic_ms(self) -> int: ...
 
 
 class PeerHandler(Protocol):
-    """What the network tells the broker, on the event loop. Any of these may call the network."""
+    """The callbacks of the network, called on the event loop. Any of them may call the network."""
 
     def on_peer_up(self, hello: Hello) -> None:
-        """The heartbeat connections to and from that peer are there, and what is sent to it now finds a connection.
-        Again after each time one of the two was made anew; another `boot_id` means another start of its process."""
+        """The heartbeat connections with that peer are open in both directions, and messages can be sent to it.
+
+        Called again whenever one of the two was renewed. A different `boot_id` means that its process has restarted.
+        """
 
     def on_peer_down(self, node_id: NodeId) -> None:
-        """A peer that was up is not heard any more, or was forgotten."""
+        """Nothing is received any more from a peer that was up, or the peer was forgotten."""
 
     def on_peer_heard(self, node_id: NodeId) -> None:
         """A node heartbeat arrived. Called ten times a second for each peer: must be cheap."""
@@ -40,72 +42,72 @@ class PeerHandler(Protocol):
         """
 
     def on_notices(self, peer: NodeId, notices: Sequence[LeaderNotice]) -> None:
-        """News of leaders."""
+        """Leader notices have arrived."""
 
     def check_hello(self, hello: Hello) -> GreetingRefusal | None:
-        """Why a peer that greets is not welcome, or None. Version, target and cluster id are checked already.
+        """Why a peer's greeting is refused, or None. Version, target and cluster id have already been checked.
 
-        Called at both ends of every connection, for a node that `set_peer` never named as well: one that joins
-        is met here first, and can be dialled back at the address that its greeting gives.
+        Called at both ends of every connection, also for nodes that were not added by `set_peer`: a joining node first
+        appears here, and can be dialled at the address in its greeting.
         """
 
     async def on_request(self, peer: NodeId, kind: int, payload: memoryview) -> Sequence[Buffer]:
         """Serve a request. An `ApiError` is answered with its code, another `DrmqError` with its text.
 
-        Cancelled when the connection ends, since nobody would read the answer.
+        Cancelled when the connection ends, since the answer could not be sent.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """How the connections to a peer are, for people to look at."""
+    """The state of the connections to a peer, for display."""
 
     host: str
     port: int
     is_up: bool
     buffered_bytes: int
-    """What waits to be taken by the peer, over all connections."""
+    """Bytes that wait to be sent to the peer, over all connections."""
     dropped_messages: int
     """Messages that were not sent, because there was no connection or too much waited, since `set_peer`."""
     refusal: str | None
-    """Why the peer does not want us, or we not it."""
+    """Why the peer refuses this node, or this node refuses the peer."""
     failure: str | None
-    """Why there is no connection to it at the moment."""
+    """Why there is no connection to it now."""
     hello: Hello | None
-    """How it introduced itself last."""
+    """Its last greeting."""
     last_heard_ms: int | None
     refusal_code: RefusalCode | None = None
     """The code of the refusal; None if it is this node that refuses."""
 
 
 class Network(Protocol):
-    """What the broker uses to reach its peers. Lives on one event loop."""
+    """The network to the peers, as the broker uses it. Used on one event loop."""
 
     def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
-        """Dial that node and keep dialling. The same again changes nothing; a new address is used at once."""
+        """Dial that node and keep dialling. Repeating it changes nothing; a new address is used at once."""
 
     def forget_peer(self, node_id: NodeId) -> None:
-        """End all connections with that node. `on_peer_down` follows if it was up."""
+        """Close all connections with that node. `on_peer_down` follows if it was up."""
 
     def send(self, node_id: NodeId, group: GroupId, message: PeerMessage) -> None:
-        """Send it if there is a connection and room; else drop it. Payloads must not change afterwards."""
+        """Send a message if there is a connection with room, else drop it. Payloads must not change afterwards."""
 
     def notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
-        """Send news of leaders, or drop them."""
+        """Send leader notices, or drop them."""
 
     def flush(self) -> None:
-        """Have all that was sent leave now, not only at the end of the loop's turn."""
+        """Write all messages now, instead of at the end of the loop's turn."""
 
     async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
-        """Ask and wait for the answer. Raises `PeerUnavailable` or `PeerRefused`."""
+        """Send a request and wait for its answer. Raises `PeerUnavailable` or `PeerRefused`."""
 
     def is_up(self, node_id: NodeId) -> bool: ...
 
     def hello_from(self, node_id: NodeId) -> Hello | None:
-        """How a peer greeted on the heartbeat connection that it has opened to us, while that lives and is heard."""
+        """The greeting of a peer on the heartbeat connection that it has opened, while heartbeats arrive on it."""
 
     def last_heard_ms(self, node_id: NodeId) -> int | None:
-        """When a peer was last heard, by the clock's monotonic time; None if never."""
+        """When something was last received from a peer, by the clock's monotonic time; None if never."""
 
     def protocol_version(self, node_id: NodeId) -> int:
         """The newest protocol version that both nodes speak, by that node's last greeting; 1 if it has not greeted.

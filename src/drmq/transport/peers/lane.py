@@ -1,15 +1,15 @@
-"""One kind of traffic to one peer: dialled, greeted, used, and dialled again when it breaks.
+"""One kind of traffic to one peer: the connection is dialled, greeted, used, and dialled again when it breaks.
 
 A lane is in one of three states:
 
-    off       nobody wants it, or it waits until it may dial again
+    off       not wanted, or waiting until it may dial again
     dialling  until the peer has answered the greeting
-    ready     the only state in which anything is sent
+    ready     the only state in which messages are sent
 
-A lane that broke is dialled again after a pause that doubles with each failure, and begins anew once a
-connection has held for the longest pause. One that this node ends by itself, to introduce itself again, is dialled at
-once, and a few messages wait for it: a node does that when it has just joined, where each of them is waited for, and
-Raft would need some heartbeats to find out that it is gone.
+A lane that broke is dialled again after a pause, which doubles with each failure and is reset once a connection has
+lasted for the longest pause. A connection that this node closes itself, to greet again, is dialled again at once, and a
+few messages are held for it. A node does so when it has just joined: its peers wait for these messages, and without
+them Raft would need several heartbeats to notice the loss.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("drmq.transport.peers")
 
 _HELD_MESSAGES_MAX = 64
-"""Messages that wait while a connection is made anew; further ones are dropped, as they are when one is lost."""
+"""Messages that are held while a connection is renewed. Further ones are dropped, as they are without a connection."""
 
 
 class Lane:
-    """Owned by the link to its peer, which starts and stops it and hears what becomes of it."""
+    """One lane. Owned by the link to its peer, which starts and stops it and is notified of its state."""
 
     def __init__(self, link: Link, kind: ConnectionKind) -> None:
         self._link = link
         self.kind = kind
         self.hello: Hello | None = None
-        """How the peer answered our greeting, while the lane is ready."""
+        """The peer's answer to our greeting, while the lane is ready."""
         self.failure: str | None = None
-        """Why the last attempt failed; None if it did not, or is under way as the first."""
+        """Why the last attempt failed; None if it did not fail, or the first attempt is in progress."""
         self.ended: str | None = None
-        """Why there is no connection, if there was one or an attempt."""
+        """Why there is no connection, if there was one or an attempt was made."""
         self.dropped_messages = 0
         self._stream: Stream | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_pausing = False
         self._renewed_until = 0.0
-        """Until when a connection that this node itself has ended, to make it anew, may take; 0 if it has not."""
+        """The deadline for renewing a connection that this node has closed itself; 0 if none is being renewed."""
         self._held: list[tuple[GroupId, PeerMessage]] = []
-        """To be sent on the connection that takes the place of one that this node has ended."""
+        """Messages to be sent once the connection has been renewed."""
         self._attempt: Stream | None = None
-        """The connection that is being made or used. A straggler of an earlier attempt changes nothing."""
+        """The connection that is being opened or used. Events of earlier attempts are ignored."""
         self._greeted: asyncio.Future[bool]
         self._lost: asyncio.Future[str]
 
@@ -80,10 +80,10 @@ class Lane:
     def buffered_bytes(self) -> int:
         return 0 if self._stream is None else self._stream.buffered_bytes
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- lifecycle ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Dial now, and keep dialling. Does nothing while there is a connection, or one in the making."""
+        """Dial now, and keep dialling. Does nothing while there is a connection, or one is being opened."""
         if self._task is not None and self._is_pausing:
             self._task.cancel()
         elif self._task is not None and not self._task.done():
@@ -94,7 +94,7 @@ class Lane:
         self._task.add_done_callback(_report_bug)
 
     def stop(self, reason: str) -> asyncio.Task[None] | None:
-        """End the connection, letting what was sent leave; the task that is then about to end."""
+        """Close the connection after sending what is buffered. Returns the task, which is about to end."""
         self.renew(reason)
         self._renewed_until = 0.0
         task, self._task = self._task, None
@@ -104,14 +104,14 @@ class Lane:
         return task
 
     def abort(self, reason: str) -> None:
-        """Break the connection, to make it anew; what waited for it is for a peer that is not there any more."""
+        """Break the connection and dial again. Held messages are dropped: they were for an earlier process."""
         self._renewed_until = 0.0
         self._drop_held()
         if self._stream is not None:
             self._stream.abort(reason)
 
     def renew(self, reason: str) -> None:
-        """The same, but let what was sent leave first, and dial at once: nothing is wrong with the peer."""
+        """Close the connection after sending what is buffered, and dial again at once: the peer works."""
         if self._stream is not None:
             now = asyncio.get_running_loop().time()
             self._renewed_until = now + self._link.options.dial_timeout_ms / 1_000
@@ -148,7 +148,7 @@ class Lane:
                 return
 
     async def _connect_once(self) -> tuple[bool, str]:
-        """One connection, from dialling to its end: whether it was ever ready, and why it ended."""
+        """Open one connection and wait for its end. Returns whether it was ever ready, and why it ended."""
         loop = asyncio.get_running_loop()
         self._greeted, self._lost = loop.create_future(), loop.create_future()
         stream = self._attempt = Stream(self, self._link.streams)
@@ -163,7 +163,7 @@ class Lane:
         except (OSError, UnicodeError) as error:
             return False, f"{self._link.address} cannot be reached: {error}"
         finally:
-            # Does nothing to one that is closing by itself: it may still have something to say.
+            # Does nothing if the connection is already closing: it may still be sending.
             stream.abort("the attempt is over")
             if self._attempt is stream:
                 self._attempt = None
@@ -200,7 +200,7 @@ class Lane:
         elif frame.type == FrameType.HELLO:
             self._on_hello(stream, frame)
         else:
-            raise ProtocolError(f"a frame of type {frame.type} instead of a greeting")
+            raise ProtocolError(f"received a frame of type {frame.type} instead of a greeting")
 
     def _on_hello(self, stream: Stream, frame: Frame) -> None:
         try:
@@ -220,7 +220,7 @@ class Lane:
         self._send_held()
 
     def _send_held(self) -> None:
-        """On a new connection: what has waited for it, unless that took so long that its sender has given up."""
+        """Send the held messages on the new connection, or drop them if it took so long that they are obsolete."""
         if asyncio.get_running_loop().time() > self._renewed_until:
             self._drop_held()
         self._renewed_until = 0.0
@@ -233,7 +233,7 @@ class Lane:
         stream.close(refusal.text)
 
     def _on_answer(self, frame: Frame) -> None:
-        raise ProtocolError(f"a frame of type {frame.type} on a connection that is for sending only")
+        raise ProtocolError(f"received a frame of type {frame.type} on a connection that is for sending only")
 
     def on_lost(self, stream: Stream, reason: str) -> None:
         if stream is not self._attempt:
@@ -255,7 +255,7 @@ class Lane:
         elif not stream.send_message(group, message):
             self.dropped_messages += 1
             log.error(
-                "a %s of group %s is larger than a frame to a peer may be; it cannot be sent, and the group waits",
+                "a %s of group %s is larger than the largest frame; it cannot be sent, and the group makes no progress",
                 type(message).__name__,
                 group,
                 extra={"repeat_key": f"too large for peers: {group}"},
@@ -269,11 +269,11 @@ class Lane:
 
 def _report_bug(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("a connection to a peer is not dialled any more, on a bug", exc_info=error)
+        log.error("a connection to a peer is no longer dialled, because of a bug", exc_info=error)
 
 
 class RequestLane(Lane):
-    """The lane whose peer answers. Every request that was sent gets its answer, or learns that none will come."""
+    """The lane for requests. Every request that was sent gets an answer, or an error if none will arrive."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(link, ConnectionKind.REQUEST)
@@ -289,10 +289,10 @@ class RequestLane(Lane):
             raise PeerUnavailable(node_id, self.ended or "there is no connection")
         if not stream.has_room:
             self.dropped_messages += 1
-            raise PeerUnavailable(node_id, f"{stream.buffered_bytes} bytes wait to be sent to it")
+            raise PeerUnavailable(node_id, f"{stream.buffered_bytes} bytes are waiting to be sent to it")
         number = next(self._numbers)
         if not stream.send_frame(FrameType.REQUEST, encode_request(Request(number, kind)), payload):
-            text = f"a request of {sum(map(len, payload))} bytes is larger than a frame to a peer may be"
+            text = f"the request has {sum(map(len, payload))} bytes, which is more than a frame can have"
             raise PeerRefused(node_id, ErrorCode.MESSAGE_TOO_LARGE, text)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
@@ -303,11 +303,11 @@ class RequestLane(Lane):
 
     def _on_answer(self, frame: Frame) -> None:
         if frame.type != FrameType.ANSWER:
-            raise ProtocolError(f"a frame of type {frame.type} instead of an answer")
+            raise ProtocolError(f"received a frame of type {frame.type} instead of an answer")
         answer = decode_answer(frame.head)
         future = self._waiting.get(answer.number)
         if future is None or future.done():
-            # Whoever asked has stopped waiting.
+            # The caller has stopped waiting.
             return
         if answer.is_served:
             future.set_result(bytes(frame.payload))

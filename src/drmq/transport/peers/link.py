@@ -1,13 +1,14 @@
 """One peer: the lanes to it, and whether it is up.
 
-A peer is *up* when both heartbeat connections are there, ours to it and its to us, and our other lanes as well, so
-that the first thing that is sent to one who came up is not lost. All speak of the same start of its process.
+A peer is *up* when both heartbeat connections are open, ours to it and its own to us, and our other lanes as well, so
+that the first message to a peer that came up is not lost. All of them must be from the same start of its process.
 
-It is down when it was not heard for too long, or when the connection to it broke and it does not take a new one. Then
-all lanes are broken: they may lead to a machine that is gone, and would hold messages for minutes. The connections that
-it has opened go with silence only: one that ends in order has its last words there.
+It is down when nothing was received from it for too long, or when the connection to it broke and it accepts no new one.
+All lanes are then broken: they may lead to a machine that is gone, and would hold messages for minutes. The connections
+that the peer has opened are closed only because of silence: a peer that shuts down cleanly sends its last messages on
+them.
 
-The heartbeat lane leads. The others are dialled once it is ready, so an absent peer costs one attempt at a time.
+The heartbeat lane comes first. The others are dialled once it is ready, so an absent peer costs one attempt at a time.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ log = logging.getLogger("drmq.transport.peers")
 
 
 class Link:
-    """Everything about one peer that `set_peer` named. Owned by the network."""
+    """Everything about one peer that was added by `set_peer`. Owned by the network."""
 
     def __init__(self, network: PeerNetwork, node_id: NodeId, host: str, port: int) -> None:
         self._network = network
@@ -71,7 +72,7 @@ class Link:
         self._heard_ms: int | None = None
         self.is_up = False
         self._up_is_due = False
-        """A heartbeat connection was made that the handler does not know of yet."""
+        """A heartbeat connection was opened, and the handler has not been notified yet."""
 
     @property
     def address(self) -> Address:
@@ -98,57 +99,57 @@ class Link:
 
     @property
     def hello(self) -> Hello | None:
-        """How the peer introduced itself last."""
+        """The peer's last greeting."""
         return self._hello
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- lifecycle ------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._heartbeats.start()
 
     def stop(self, reason: str) -> list[asyncio.Task[None]]:
-        """End all lanes; the tasks that are then about to end."""
+        """Stop all lanes. Returns their tasks, which are about to end."""
         tasks = [lane.stop(reason) for lane in self._lanes.values()]
         self._fail_waiting(reason)
         return [task for task in tasks if task is not None]
 
     def move(self, host: str, port: int) -> list[asyncio.Task[None]]:
-        """The peer has another address: leave the old one and dial the new; the tasks that are then about to end."""
+        """Dial the peer at its new address. Returns the tasks of the old connections, which are about to end."""
         self.host, self.port = host, port
         tasks = self.stop(f"the peer moved to {self.address}")
         self.start()
         return tasks
 
     def greet_again(self) -> None:
-        """This node is not who it said it was: make all connections anew."""
+        """Renew all connections, because this node's identity has changed."""
         for lane in self._lanes.values():
-            lane.renew("this node introduces itself again")
+            lane.renew("the identity of this node has changed")
 
     def tick(self, now: float) -> None:
-        """A heartbeat interval has passed."""
+        """Called once per heartbeat interval."""
         if self._heartbeats.is_ready:
             self._heartbeats.send_frame(FrameType.NODE_HEARTBEAT)
         for lane in self._lanes.values():
             lane.end_if_stalled(now)
         silent_s = now - self._heard_at
         if self.is_up and silent_s * 1_000 > self.options.peer_timeout_ms:
-            reason = f"it was not heard for {silent_s * 1_000:.0f} ms"
+            reason = f"nothing was received from it for {silent_s * 1_000:.0f} ms"
             self._network.abort_inbound(self.node_id, reason)
             self.become_down(reason)
 
     def forgive(self, late_s: float, now: float) -> None:
-        """This process did not run for so long, so it could not hear anyone."""
+        """Do not count `late_s` against the peer: this process did not run then, so it could not receive anything."""
         self._heard_at = min(self._heard_at + late_s, now)
 
     # ---- up and down ----------------------------------------------------------------------------
 
     def on_heard(self, now: float, now_ms: int) -> None:
-        """A sign of life: a greeting, or anything on the peer's heartbeat connection."""
+        """Called for a greeting, and for any frame on the peer's heartbeat connection."""
         self._heard_at = now
         self._heard_ms = now_ms
 
     def on_hello(self, hello: Hello, now: float, now_ms: int) -> None:
-        """The peer introduced itself, on a connection of either side that was accepted."""
+        """Called when a greeting of the peer was accepted, on a connection that either side opened."""
         self._hello = hello
         self.on_heard(now, now_ms)
         if self._refusal is not None:
@@ -156,7 +157,7 @@ class Link:
         self._refusal = self._failure_said = None
         for lane in self._lanes.values():
             if lane.hello is not None and lane.hello.boot_id != hello.boot_id:
-                lane.abort("the peer's process has started anew")
+                lane.abort("the peer's process has restarted")
         if hello.kind is ConnectionKind.HEARTBEAT:
             self._up_is_due = True
         if self._up_is_due:
@@ -170,10 +171,10 @@ class Link:
         if not self.is_up:
             log.info("node %d at %s is up", self.node_id, self.address)
         self.is_up = True
-        self._network.tell(self._network.handler.on_peer_up, replace(hello, kind=ConnectionKind.HEARTBEAT))
+        self._network.notify_handler(self._network.handler.on_peer_up, replace(hello, kind=ConnectionKind.HEARTBEAT))
 
     def become_down(self, reason: str) -> None:
-        """Take the peer for dead, if it was up, and break the connections to it."""
+        """Consider the peer down, if it was up, and break the connections to it."""
         if not self.is_up:
             return
         log.warning("node %d at %s is down: %s", self.node_id, self.address, reason)
@@ -181,7 +182,7 @@ class Link:
         self.is_up = False
         for lane in self._lanes.values():
             lane.abort(f"the peer is down: {reason}")
-        self._network.tell(self._network.handler.on_peer_down, self.node_id)
+        self._network.notify_handler(self._network.handler.on_peer_down, self.node_id)
 
     # ---- called by lanes ------------------------------------------------------------------------
 
@@ -191,18 +192,18 @@ class Link:
     def check_hello(self, hello: Hello, kind: ConnectionKind) -> GreetingRefusal | None:
         """Why the answer to our greeting is not acceptable, or None."""
         if hello.kind is not kind:
-            text = f"it answers for {hello.kind.name}, and {kind.name} was asked for"
+            text = f"it answers for a {hello.kind.name} connection, but a {kind.name} connection was requested"
             return GreetingRefusal(RefusalCode.WRONG_NODE, text)
         return self._network.check_hello(hello, self.node_id)
 
     def may_dial(self, lane: Lane) -> bool:
-        """Whether a lane that broke is to be dialled again by itself."""
+        """Whether a lane that broke may dial again without being started."""
         return lane is self._heartbeats or self._heartbeats.is_ready
 
     def on_lane_ready(self, lane: Lane, hello: Hello) -> None:
         self._network.on_hello(hello)
         if not lane.is_ready:
-            # The handler, told that the peer is up, has parted with it.
+            # When it was notified that the peer is up, the handler has closed the connections with it.
             return
         if lane is self._heartbeats:
             for other in self._lanes.values():
@@ -217,7 +218,7 @@ class Link:
         if lane is self._heartbeats:
             self.become_down(reason)
             if self._refusal is None and reason != self._failure_said:
-                log.info("node %d: %s; dialling on", self.node_id, reason)
+                log.info("no connection with node %d: %s; trying again", self.node_id, reason)
                 self._failure_said = reason
         if lane is self._heartbeats or lane is self._requests:
             self._fail_waiting(reason)
@@ -250,7 +251,7 @@ class Link:
             raise PeerUnavailable(self.node_id, reason, is_outcome_open=is_sent) from None
 
     async def _wait_ready(self) -> None:
-        """Wait for an attempt that is under way or about to be; not for one whom the last attempt did not reach."""
+        """Wait for an attempt in progress. Raises `PeerUnavailable` if the last attempt failed."""
         failure = self._requests.failure if self._heartbeats.is_ready else self._heartbeats.failure
         if failure is not None:
             raise PeerUnavailable(self.node_id, failure)

@@ -1,4 +1,4 @@
-"""What nodes say to each other beside Raft's own messages: who they are, who leads, and that a group sleeps."""
+"""The messages between nodes besides those of Raft: greetings, leader notices, and the sleep of idle groups."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ NO_LEADER = NodeId(-1)
 
 
 class ConnectionKind(IntEnum):
-    """What a connection carries. Each kind has its own, so that bulk never delays what must arrive in time.
+    """The kinds of connections. Each kind of traffic has its own, so that bulk data never delays heartbeats.
 
     The numbers are sent, so they never change.
     """
 
     HEARTBEAT = 0
-    """Node heartbeats, news of leaders, and every small message of consensus."""
+    """Node heartbeats, leader notices, and every small message of Raft."""
     APPEND = 1
     """Entries of logs. Also appends without entries: they must not overtake those before them."""
     SNAPSHOT = 2
     REQUEST = 3
-    """Requests one way, their answers the other: the only connection that carries meaning both ways."""
+    """Requests in one direction, their answers in the other. No other kind is used in both directions."""
 
 
 class RefusalCode(IntEnum):
@@ -49,13 +49,13 @@ class RefusalCode(IntEnum):
     TWIN = 5
     """Another process with the same node id is connected."""
     REPLACED = 6
-    """A node with another disk has taken its place."""
+    """The node has been replaced by one with a different data directory."""
     OLDER_COPY = 7
-    """It has an older copy of its data directory."""
+    """The node has an older copy of its data directory."""
     CUT_OFF = 8
-    """A test has cut the two off from each other."""
+    """A test blocks the connections between the two nodes."""
     FEATURES = 9
-    """It does not support a feature level that the cluster has finalized."""
+    """The node does not support a feature level that the cluster has finalized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,19 @@ class FeatureRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a node is: the part of its greeting that is the same for every connection."""
+    """The identity of a node: the part of its greeting that is the same for every connection."""
 
     cluster_id: str | None
-    """None: fresh, knows no cluster yet."""
+    """None for a fresh node, which has no cluster yet."""
     node_id: NodeId
     incarnation: int
     starts: int
-    """How often its data directory has been opened: who shows a lower number than before has an older copy of it."""
+    """How often its data directory has been opened. A node with a lower number than before has an older copy of it."""
     boot_id: bytes
     """Sixteen random bytes, new at every start of the process."""
     peer_host: str
     peer_port: int
-    """Where it listens for its peers."""
+    """The port on which it listens for peers."""
     release: str = ""
     """The release of DRMQ that the node runs, for display."""
     features: tuple[FeatureRange, ...] = ()
@@ -98,7 +98,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first frame of every connection, both ways: who I am, whom I mean, what this connection is for."""
+    """The greeting: the first frame on every connection, in both directions, with sender, target and kind."""
 
     protocol_version: int
     """In a sent greeting, the newest version that the sender speaks. In a received one, the newest that both speak."""
@@ -136,7 +136,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class LeaderNotice:
-    """Who leads a group, as its leader says: a hint for answering clients, never a reason to vote or to write."""
+    """The leader of a group, as announced by that leader. A hint for clients, never a reason to vote or to write."""
 
     group: GroupId
     term: int
@@ -144,17 +144,20 @@ class LeaderNotice:
     """A node, not a member; `NO_LEADER` if there is none."""
     version: int
     members_in_sync: tuple[NodeId, ...]
-    """Members, not nodes: a node that has given up its copy is not in sync because its former self was."""
+    """Members, not nodes: a node that has replaced its copy is a different member, which must get in sync first."""
 
     @property
     def in_sync(self) -> tuple[NodeId, ...]:
-        """The nodes that keep up."""
+        """The nodes of the members in sync."""
         return tuple(map(node_of, self.members_in_sync))
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """From a leader: this group is idle and you hold its log up to `last_index`. Rely on my node's heartbeats."""
+    """From a leader: the group is idle, and the target has its log up to `last_index`.
+
+    From now on the target relies on the heartbeats of the leader's node.
+    """
 
     sender: MemberId
     target: MemberId
@@ -164,7 +167,7 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """From a follower that cannot sleep, or from anyone who wants ticks again."""
+    """From a follower that cannot sleep, or from any member that needs the group's ticks again."""
 
     sender: MemberId
     target: MemberId

@@ -1,9 +1,10 @@
-"""The peer network over sockets: the listener, the links, and the clock tick that drives both.
+"""The peer network over sockets: the listener, the links, and the timer that drives both.
 
 Always true:
 
 - there is at most one accepted connection for each node and kind, the newest;
-- `on_peer_up` and `on_peer_down` of one peer alternate, but for further ups when a connection was made anew;
+- `on_peer_up` and `on_peer_down` of one peer alternate, except that `on_peer_up` is repeated when a connection was
+  renewed;
 - after `close` the handler is not called any more.
 """
 
@@ -43,10 +44,10 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class PeerNetwork:
-    """This node's connections with all others. Lives on the event loop that opened it.
+    """This node's connections with all others. Used on the event loop that opened it.
 
-    `identity` is asked for each greeting. When it changes, as it does for a node that joins a cluster, the
-    connections are made anew, so that every peer gets to know.
+    `identity` returns this node's identity. When it changes, as it does for a node that joins a cluster, the
+    connections are renewed, so that every peer receives it.
     """
 
     def __init__(
@@ -63,30 +64,30 @@ class PeerNetwork:
         self._accepted: dict[Inbound, None] = {}
         self._inbound: dict[tuple[NodeId, ConnectionKind], Inbound] = {}
         self._refusals: dict[NodeId | None, str] = {}
-        """What was last said in the log about one who is not welcome."""
+        """The last logged refusal of each node, in order not to log it again."""
         self._ending: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0.0
         self._is_open = False
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- lifecycle ------------------------------------------------------------------------------
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Listen for peers and dial those that are set; the address that was bound, with the port chosen for 0."""
+        """Listen for peers and dial those that are set. Returns the bound address, with the port chosen for 0."""
         loop = self.loop = asyncio.get_running_loop()
         self._is_open = True
         self._server = await loop.create_server(self._make_stream, host, port, backlog=_BACKLOG)
         bound = self._server.sockets[0].getsockname()
         self._schedule_tick(loop.time())
-        # The port may be part of who we are, and only now is it known.
+        # The port may be part of the identity, and is known only now.
         self.identity = self._ask_identity()
         for link in self._links.values():
             link.start()
         return str(bound[0]), int(bound[1])
 
     async def close(self) -> None:
-        """End all connections, letting what was sent leave."""
+        """Close all connections after sending what is buffered."""
         self._is_open = False
         if self._ticker is not None:
             self._ticker.cancel()
@@ -96,7 +97,7 @@ class PeerNetwork:
             stream.close("this node shuts down")
         if self._server is not None:
             await stop_accepting(self._server)
-        # The streams give up by themselves when their peers do not read.
+        # The streams are aborted after a while if their peers do not read.
         await self.streams.wait_closed(_CLOSE_TIMEOUT_S)
         await asyncio.gather(*self._ending, return_exceptions=True)
         if self._server is not None:
@@ -118,11 +119,11 @@ class PeerNetwork:
             self.identity = identity
             for link in self._links.values():
                 link.greet_again()
-        # A list, because the handler may set and forget peers while we go through them.
+        # A list, because the handler may set and forget peers during the iteration.
         everyone: list[Link | Inbound] = [*self._links.values(), *self._accepted]
         for each in everyone:
             if late_s * 1_000 > self.options.heartbeat_interval_ms:
-                # What arrived while this process stood still may not have been read yet.
+                # Frames that arrived while this process did not run may not have been read yet.
                 each.forgive(late_s, now)
             each.tick(now)
 
@@ -147,7 +148,7 @@ class PeerNetwork:
         self.abort_inbound(node_id, "the peer was forgotten")
 
     def _end_later(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Remember tasks that were cancelled until they have ended."""
+        """Keep cancelled tasks until they have ended."""
         for task in tasks:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -198,30 +199,35 @@ class PeerNetwork:
 
     # ---- called by links and accepted connections -----------------------------------------------
 
-    def tell(self, function: Callable[_Arguments, None], *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
-        """Call the handler. A bug there must not end what keeps the connections alive."""
+    def notify_handler(
+        self, function: Callable[_Arguments, None], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> None:
+        """Call the handler. A bug there must not end the tasks that maintain the connections."""
         if not self._is_open:
             return
         try:
             function(*args, **kwargs)
-        except Exception:  # logged, and the network goes on
-            log.exception("%s failed on a bug", getattr(function, "__name__", "a handler"))
+        except Exception:  # logged, and the network continues
+            log.exception("%s failed because of a bug", getattr(function, "__name__", "a handler"))
 
     def check_hello(self, hello: Hello, expected: NodeId | None = None) -> GreetingRefusal | None:
-        """Why one who greets is not welcome, or None."""
+        """Why a greeting is refused, or None."""
         return refusal_of(hello, self.identity, expected) or self.handler.check_hello(hello)
 
     def hello_from(self, node_id: NodeId) -> Hello | None:
-        """How a peer greeted on the heartbeat connection that it has opened to us, while that lives."""
+        """The greeting of a peer on the heartbeat connection that it has opened, while that is open."""
         inbound = self._inbound.get((node_id, ConnectionKind.HEARTBEAT))
         return None if inbound is None or inbound.stream.is_closed else inbound.hello
 
     def on_hello(self, hello: Hello) -> None:
-        """A greeting was accepted, on a connection of either side. Those of an earlier start are of no use."""
+        """Called when a greeting was accepted, on a connection that either side opened.
+
+        Connections from an earlier start of the peer's process are closed.
+        """
         for kind in ConnectionKind:
             inbound = self._inbound.get((hello.node_id, kind))
             if inbound is not None and inbound.hello is not None and inbound.hello.boot_id != hello.boot_id:
-                inbound.stream.abort("the peer's process has started anew")
+                inbound.stream.abort("the peer's process has restarted")
         link = self._links.get(hello.node_id)
         if link is not None:
             link.on_hello(hello, self.loop.time(), self._clock.monotonic_ms())
@@ -237,7 +243,7 @@ class PeerNetwork:
             self._accepted[inbound] = None
 
     def on_greeted(self, inbound: Inbound, hello: Hello) -> float:
-        """One who greeted is accepted; the time. An older connection of the same kind gives way."""
+        """Register an accepted connection; an older one of the same kind is closed. Returns the current time."""
         key = hello.node_id, hello.kind
         older = self._inbound.get(key)
         if older is not None:
@@ -255,14 +261,14 @@ class PeerNetwork:
                 del self._inbound[key]
 
     def abort_inbound(self, node_id: NodeId, reason: str) -> None:
-        """Break the connections that a peer has opened to us."""
+        """Abort the connections that a peer has opened."""
         for kind in ConnectionKind:
             inbound = self._inbound.get((node_id, kind))
             if inbound is not None:
                 inbound.stream.abort(reason)
 
     def on_heard(self, node_id: NodeId) -> float:
-        """A frame came on a peer's heartbeat connection; the time."""
+        """Called for each frame on a peer's heartbeat connection. Returns the current time."""
         now = self.loop.time()
         link = self._links.get(node_id)
         if link is not None:
@@ -270,9 +276,9 @@ class PeerNetwork:
         return now
 
     def on_refusal(self, node_id: NodeId | None, address: str, refusal: str) -> None:
-        """Say once that one who dialled us is not welcome, or does not want us, and again when the reason changes.
+        """Log once that a node which has dialled us is refused, or refuses us, and again if the reason changes.
 
-        Its address is not part of that: it has another port at each attempt.
+        The address is not compared, because it has a different port at each attempt.
         """
         if self._refusals.get(node_id) == refusal:
             return

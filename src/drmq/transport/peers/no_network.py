@@ -12,7 +12,7 @@ from drmq.transport.peers.messages import Hello, LeaderNotice, PeerMessage
 
 
 class NoNetwork:
-    """Nobody is there. Implements `Network`."""
+    """A network without peers. Implements `Network`."""
 
     peers: Mapping[NodeId, PeerStatus] = {}
 

@@ -1,4 +1,4 @@
-"""The settings of the peer network: its times, and a bound with a name for everything that could grow."""
+"""The options of the peer network: timeouts, and a named limit for everything that could grow."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from drmq.transport.peers.messages import ConnectionKind
 
 @dataclass(frozen=True, slots=True)
 class PeerOptions:
-    """Times and limits of the connections between nodes. All nodes of a cluster should have the same."""
+    """Timeouts and limits of the connections between nodes. All nodes of a cluster should have the same."""
 
     heartbeat_interval_ms: Milliseconds = 100
-    """How often a node tells each peer that it is there, whatever else it sends. Sleeping groups rely on it."""
+    """How often a node sends a heartbeat to each peer, whatever else it sends. Sleeping groups rely on it."""
 
     peer_timeout_ms: Milliseconds = 1_000
-    """A peer that was not heard for so long is down. Too short, and a busy peer looks dead; too long, and the
-    groups that a dead one led wait."""
+    """A peer from which nothing was received for this long is down. If it is too short, a busy peer is taken for
+    dead; if it is too long, the groups that a dead peer led wait."""
 
     dial_timeout_ms: Milliseconds = 1_000
-    """How long a connection may take until the peer has answered the greeting, and how long one who dialled us
-    may take to greet."""
+    """How long opening a connection may take, until the peer has answered the greeting, and how long a node that has
+    dialled us may take to greet."""
 
     redial_ms_min: Milliseconds = 50
     """The pause before a connection that broke is dialled again. It doubles with every failure."""
 
     redial_ms_max: Milliseconds = 1_000
-    """The longest such pause: what a peer that returns may have to wait until we notice."""
+    """The longest such pause: how long it may take until a peer that returns is noticed."""
 
     stall_timeout_ms: Milliseconds = 10_000
-    """A connection whose peer takes no byte of what waits for it, or leaves a frame half sent, for so long is
-    closed. The peer may be well and the way broken for this connection alone."""
+    """A connection is closed if its peer reads none of the waiting bytes, or leaves a frame half sent, for this long.
+    The peer may work while only this connection is broken."""
 
     heartbeat_frame_bytes_max: Bytes32 = 1 << 20
-    """The largest frame on a heartbeat connection. Frames are cut far below this."""
+    """The largest frame on a heartbeat connection. Frames are closed far below this size."""
 
     append_frame_bytes_max: Bytes32 = 128 << 20
-    """The largest frame on an append connection: one entry always goes, so this bounds the largest batch."""
+    """The largest frame on an append connection. A frame has at least one entry, so this limits the largest batch."""
 
     snapshot_frame_bytes_max: Bytes32 = 4 << 20
-    """The largest frame on a snapshot connection: a chunk and what describes the snapshot."""
+    """The largest frame on a snapshot connection: a chunk and the snapshot's metadata."""
 
     request_frame_bytes_max: Bytes32 = 16 << 20
     """The largest request to a peer, and the largest answer."""
 
     buffered_bytes_max: Bytes = 32 << 20
-    """Bytes that wait for one connection's peer to read them; past it further messages are dropped. Raft sends
+    """Bytes that wait for the peer of one connection to read them. Beyond this limit messages are dropped. Raft sends
     again what matters."""
 
     requests_in_flight_max: Count = 1_000
-    """Requests of one peer that wait for their answer here; further ones are refused."""
+    """Requests of one peer that this node is serving; further ones are refused."""
 
     connections_max: Count = 1_000
-    """Connections that others have opened to us; further ones are closed at once."""
+    """Connections that other nodes have opened; further ones are closed at once."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

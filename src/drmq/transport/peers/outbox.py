@@ -1,8 +1,8 @@
-"""What waits to be written to one connection: messages gathered into frames.
+"""The data that waits to be written to one connection: messages combined into frames.
 
-A thousand groups that tick together send a thousand small messages to the same peer. They share a frame, and so
-its checksum and its way through the event loop. A frame is closed when it is large enough: a receiver that keeps
-one small payload keeps the whole frame that it came in.
+A thousand groups that tick together send a thousand small messages to the same peer. They share a frame, and with it
+one checksum and one pass through the event loop. A frame is closed when it is large enough: a receiver that keeps one
+small payload keeps the whole frame in which it arrived.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ FRAME_BYTES_TARGET = 65_536
 
 
 class Outbox:
-    """Frames in the order in which they leave. Belongs to one connection, and goes with it.
+    """Frames in the order in which they are sent. Belongs to one connection, and is discarded with it.
 
-    `size_bytes` is what `take` would bring, as far as it is known.
+    `size_bytes` is the size of what `take` would return, without the envelope of a frame that is not closed yet.
     """
 
     __slots__ = ("_buffers", "_frame_bytes_max", "_heads", "_open_bytes", "_payload", "_target_bytes", "size_bytes")
@@ -36,7 +36,7 @@ class Outbox:
         self.size_bytes = 0
 
     def add_message(self, group: GroupId, message: PeerMessage) -> bool:
-        """Add a message; False if it is larger than the other side would take."""
+        """Add a message; False if it is larger than the largest frame."""
         head, payload = encode_message(group, message)
         size = len(head) + sum(map(len, payload)) if payload else len(head)
         if not self.fits(size):
@@ -50,7 +50,7 @@ class Outbox:
         return True
 
     def add_frame(self, frame_type: FrameType, head: bytes, payload: Sequence[Buffer] = ()) -> bool:
-        """Add a whole frame, behind the messages that came before it; False if it is too large."""
+        """Add a whole frame after the messages that were added before; False if it is larger than the largest frame."""
         size = len(head) + sum(map(len, payload))
         if not self.fits(size):
             return False
@@ -61,11 +61,11 @@ class Outbox:
         return True
 
     def fits(self, size_bytes: int) -> bool:
-        """Whether a frame with so much head and payload is allowed."""
+        """Whether a frame with a head and payload of this size is allowed."""
         return ENVELOPE_SIZE - PREFIX_SIZE + size_bytes <= self._frame_bytes_max
 
     def take(self) -> list[Buffer]:
-        """Everything, to be written; the outbox is empty afterwards."""
+        """Remove and return everything, to be written."""
         if self._heads:
             self._close_frame()
         buffers, self._buffers, self.size_bytes = self._buffers, [], 0

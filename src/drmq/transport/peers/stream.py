@@ -1,9 +1,9 @@
-"""One TCP connection between two nodes, from either end: frames in, frames out, nothing about their meaning.
+"""One TCP connection between two nodes, from either end: frames in and out, without their meaning.
 
-What is written in one turn of the event loop leaves together at its end. Nothing here ever waits: who wants to
-send asks `has_room` first, and drops what there is no room for.
+Frames that are sent in one turn of the event loop are written together at its end. Nothing here ever waits: a sender
+checks `has_room` first, and drops what there is no room for.
 
-Whatever goes wrong with a frame, in here or in whoever handles it, closes this connection and no other.
+An error in a frame, or in the code that handles it, closes this connection and no other.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ log = logging.getLogger("drmq.transport.peers")
 
 _SHARED_BUFFER_SIZE = 262_144
 _JOINED_SIZE_MAX = 32_768
-"""Small frames are copied together: one buffer of theirs costs less than many."""
+"""Up to this size, frames are copied into one buffer, which costs less than many small ones."""
 _BUFFERS_AT_ONCE_MAX = 512
-"""Buffers in one system call; there are systems that take 1,024."""
+"""Buffers in one system call. The limit of the operating system is often 1,024."""
 _LINGER_S = 0.5
-"""How long a connection that is being closed may take to send what it has."""
+"""How long a connection that is being closed may take to send its buffered data."""
 _KEEPALIVE_S = 15
 _KEEPALIVE_COUNT = 3
 
 
 class Streams:
-    """What all connections of one network share: what they receive into, taking turns, and a list of them."""
+    """What all connections of one network share: the receive buffers, and the set of connections."""
 
     def __init__(self, options: PeerOptions) -> None:
         self.options = options
@@ -46,19 +46,19 @@ class Streams:
         self.pool = BufferPool()
         self.open: set[Stream] = set()
         self.unflushed: set[Stream] = set()
-        """Those with something to write at the end of the turn."""
+        """Connections with data to write at the end of the turn."""
 
     async def wait_closed(self, timeout_s: float) -> bool:
-        """Wait until all connections are gone; False if some are not by then."""
+        """Wait until all connections are closed; False if some are not closed in time."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        # There are many of them and one who waits, once: an event for each would be more machinery than it is worth.
+        # Polling, because this waits only once, for many connections: an event for each would not be worth it.
         while self.open and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         return not self.open
 
 
 class StreamOwner(Protocol):
-    """Whose connection it is."""
+    """The owner of a connection."""
 
     def on_connected(self, stream: Stream) -> None: ...
 
@@ -66,11 +66,11 @@ class StreamOwner(Protocol):
         """Handle one frame. A `DrmqError` closes the connection, and so does a bug."""
 
     def on_lost(self, stream: Stream, reason: str) -> None:
-        """The connection is over. Called once for each `on_connected`."""
+        """The connection has ended. Called once for each `on_connected`."""
 
 
 class Stream(asyncio.BufferedProtocol):
-    """The protocol object of one socket. It greets with small frames only, until it is told its kind."""
+    """The protocol object of one socket. Until `accept` sets its kind, only small frames are allowed."""
 
     def __init__(self, owner: StreamOwner, streams: Streams) -> None:
         self._owner = owner
@@ -95,15 +95,15 @@ class Stream(asyncio.BufferedProtocol):
         self.address = "?"
 
     def accept(self, kind: ConnectionKind) -> None:
-        """The greeting is over: the limits of that kind hold from now on."""
+        """End the greeting: the limits of the connection's kind apply from now on."""
         frame_bytes_max = self._options.frame_bytes_max(kind)
         self._receiver.frame_bytes_max = frame_bytes_max
-        # Whatever comes on a heartbeat connection is turned into values at once. The others bring bytes to keep.
+        # Frames on a heartbeat connection are decoded to values at once. The others carry bytes that may be kept.
         self._receiver.may_keep = kind is not ConnectionKind.HEARTBEAT
         self.flush()
         self._outbox = Outbox(frame_bytes_max)
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- lifecycle ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
@@ -131,14 +131,14 @@ class Stream(asyncio.BufferedProtocol):
         return False
 
     def abort(self, reason: str) -> None:
-        """End the connection now, whatever waits to be written."""
+        """End the connection now, without sending what is buffered."""
         if not self.is_closed and self._transport is not None:
             self.is_closed = True
             self._reason = self._reason or reason
             self._transport.abort()
 
     def close(self, reason: str) -> None:
-        """End the connection once what was sent has left, or soon in any case. Nothing is taken from it any more."""
+        """End the connection once the buffered data is sent, or soon in any case. Received data is ignored."""
         if not self.is_closed and self._transport is not None:
             self.flush()
             self.is_closed = True
@@ -161,14 +161,14 @@ class Stream(asyncio.BufferedProtocol):
                 if self._is_over():
                     return
         except DrmqError as error:
-            # One key for all: a peer that sends nonsense for hours must not fill the log.
+            # One key for all: a peer that sends invalid frames for hours must not fill the log.
             repeat = {"repeat_key": "closed a peer's connection"}
             log.warning("closed the connection with %s: %s", self.address, error, extra=repeat)
-            self.abort(f"closed, because of what came: {error}")
-        except Exception:  # nothing that a frame does may reach the event loop
+            self.abort(f"closed because of a received frame: {error}")
+        except Exception:  # no exception from handling a frame may reach the event loop
             repeat = {"repeat_key": "a bug in handling a peer's frame"}
-            log.exception("closed the connection with %s on a bug", self.address, extra=repeat)
-            self.abort("closed on a bug")
+            log.exception("closed the connection with %s because of a bug", self.address, extra=repeat)
+            self.abort("closed because of a bug in this node")
 
     def _is_over(self) -> bool:
         """A method, because mypy does not see that handling a frame may close the connection."""
@@ -178,30 +178,30 @@ class Stream(asyncio.BufferedProtocol):
 
     @property
     def writes_directly(self) -> bool:
-        """Whether what leaves goes past the loop's transport as long as the socket takes it."""
+        """Whether data bypasses the loop's transport and is written to the socket, as long as the socket accepts it."""
         return self._file >= 0
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that the peer has not taken yet, as far as this process can see."""
+        """Bytes that this process has not been able to write to the socket yet."""
         if self._transport is None or self.is_closed:
             return 0
         return self._outbox.size_bytes + self._transport.get_write_buffer_size()
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be sent. If not, it is to be dropped."""
+        """Whether more may be sent. If not, the caller must drop it."""
         return not self.is_closed and self.buffered_bytes < self._options.buffered_bytes_max
 
     def send_message(self, group: GroupId, message: PeerMessage) -> bool:
-        """Send a message with the others of this turn; False if it is larger than any frame may be."""
+        """Send a message with the others of this turn; False if it is larger than the largest frame."""
         if not self._outbox.add_message(group, message):
             return False
         self._flush_soon()
         return True
 
     def send_frame(self, frame_type: FrameType, head: bytes = b"", payload: Sequence[Buffer] = ()) -> bool:
-        """Send a frame behind what was sent before; False if it is larger than any frame may be."""
+        """Send a frame after what was sent before; False if it is larger than the largest frame."""
         if not self._outbox.add_frame(frame_type, head, payload):
             return False
         self._flush_soon()
@@ -214,7 +214,7 @@ class Stream(asyncio.BufferedProtocol):
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Hand everything to the socket."""
+        """Pass everything to the socket."""
         self._flush_is_due = False
         self._streams.unflushed.discard(self)
         if self.is_closed or self._transport is None:
@@ -233,22 +233,22 @@ class Stream(asyncio.BufferedProtocol):
             self._transport.writelines(rest)
 
     def _write_now(self, buffers: Sequence[Buffer]) -> int:
-        """Write what the socket takes at once; how many bytes that was.
+        """Write what the socket accepts at once, and return the number of bytes.
 
-        The loop's own transport would hold the interpreter's lock meanwhile. On the way through the kernel a write
-        may well be the moment at which the receiver runs in this process's place, and the writer thread, which has
-        the same batches to sync, would have to wait for that.
+        The loop's own transport would hold the interpreter lock during the write. In the kernel, a write may let the
+        receiver run in place of this process, and the writer thread, which has to sync the same batches, would have to
+        wait for that.
         """
         try:
             return os.writev(self._file, buffers[:_BUFFERS_AT_ONCE_MAX])
         except OSError:
-            # Full, or broken: the transport waits, or finds out.
+            # The socket is full or broken. The transport then waits, or gets the error.
             return 0
 
     # ---- time -----------------------------------------------------------------------------------
 
     def end_if_stalled(self, now: float) -> None:
-        """Close the connection if it makes no progress though it should, in either direction."""
+        """Close the connection if data is waiting but makes no progress, in either direction."""
         if self.is_closed or self._transport is None:
             return
         stall_s = self._options.stall_timeout_ms / 1_000
@@ -257,16 +257,16 @@ class Stream(asyncio.BufferedProtocol):
         if not unsent_bytes or taken_bytes != self._taken_bytes:
             self._taken_bytes, self._taken_at = taken_bytes, now
         elif now - self._taken_at > stall_s:
-            self.abort(f"{unsent_bytes} bytes were not taken for {stall_s:g} s")
+            self.abort(f"the peer has read none of {unsent_bytes} waiting bytes for {stall_s:g} s")
             return
         if not self._receiver.is_inside_frame or self._received_bytes != self._received_bytes_seen:
             self._received_bytes_seen, self._received_at = self._received_bytes, now
         elif now - self._received_at > stall_s:
-            self.abort(f"the rest of a frame did not come for {stall_s:g} s")
+            self.abort(f"the rest of a frame was not received for {stall_s:g} s")
 
 
 def _without(buffers: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
-    """What is left of the buffers behind so many bytes."""
+    """The rest of the buffers after the first `size_bytes` bytes."""
     for position, buffer in enumerate(buffers):
         if size_bytes < len(buffer):
             return [memoryview(buffer)[size_bytes:] if size_bytes else buffer, *buffers[position + 1 :]]
@@ -275,7 +275,7 @@ def _without(buffers: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
 
 
 def _tune(connected: socket.socket | None) -> None:
-    """Small frames leave at once, and a peer whose machine vanished is noticed. A loop of a test has no socket."""
+    """Send small frames at once, and detect a peer whose machine is gone. None for a test's loop without sockets."""
     if connected is None:
         return
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -415,7 +415,7 @@ def test_a_message_too_large_for_a_frame_is_dropped(loop: str, caplog: pytest.Lo
         await until(lambda: two.handler.messages)
         assert two.handler.messages == [(1, GROUP, append(1, 2, 10))]
         assert one.network.peers[two.node_id].dropped_messages == 1
-        assert "larger than a frame" in caplog.text
+        assert "is larger than the largest frame" in caplog.text
 
     options = replace(QUICK, append_frame_bytes_max=1 << 20)
     run(loop, scenario, TestNode(1, options), TestNode(2, options))

@@ -82,7 +82,7 @@ def test_refusals_carry_code_and_text(loop: str) -> None:
         expected = [
             (ErrorCode.NOT_CONTROLLER, "node 3 is the controller"),
             (ErrorCode.UNKNOWN_SERVER_ERROR, "the disk is full"),
-            (ErrorCode.UNKNOWN_SERVER_ERROR, "serving a request of kind 2 failed on a bug; the log of that node has"),
+            (ErrorCode.UNKNOWN_SERVER_ERROR, "a request of kind 2 failed because of a bug; the log of that node has"),
         ]
         for kind, (code, text) in enumerate(expected):
             with pytest.raises(PeerRefused) as caught:
@@ -152,7 +152,7 @@ def test_requests_and_answers_have_a_limit(loop: str) -> None:
             return [bytes(20_000)]
 
         two.handler.serve = serve
-        with pytest.raises(PeerRefused, match="a request of 20000 bytes") as caught:
+        with pytest.raises(PeerRefused, match="the request has 20000 bytes") as caught:
             await one.network.request(two.node_id, 1, [bytes(20_000)], 5)
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
         with pytest.raises(PeerRefused, match="the answer has 20000 bytes"):
