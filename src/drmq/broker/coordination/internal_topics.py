@@ -108,10 +108,13 @@ class InternalTopics:
             known.coordinators.add(partition, coordinator)
 
     def on_removed(self, partition: Partition) -> None:
+        """A partition is not on this node any more. Requests that wait there must be sent elsewhere."""
         known = self._topics.get(partition.topic)
         if known is not None:
-            self._running.pop((partition.topic_id, partition.index), None)
+            coordinator = self._running.pop((partition.topic_id, partition.index), None)
             known.coordinators.remove(partition)
+            if coordinator is not None:
+                coordinator.on_follow()
 
     def follow(self, catalog: Catalog) -> None:
         """Note how many partitions each topic has."""

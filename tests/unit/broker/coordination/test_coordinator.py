@@ -336,6 +336,15 @@ def test_a_read_is_answered_only_after_a_majority_has_confirmed_the_leader(
         assert [getattr(answer, "code", None) for answer in refused] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+def test_a_partition_that_leaves_the_node_sends_parked_requests_away(scene: Scene) -> None:
+    with scene.harness:
+        parked, coordinator = scene.ask(Wait()), scene.coordinator
+        scene.harness.call(lambda: scene.harness.broker.partitions.withdraw(scene.partition.group))
+        assert [getattr(answer, "code", None) for answer in parked] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert coordinator._timer is None
+        assert coordinator not in scene.harness.broker.internal_topics.running()
+
+
 def test_losing_the_lead_drops_soft_state_and_refuses_everything_that_waits(scene: Scene) -> None:
     with scene.harness:
         parked = scene.ask(Wait())
