@@ -283,8 +283,8 @@ def test_closed_pipe_is_no_failure(cli: Cli, topic: str) -> None:
 def test_bad_line_is_named(cli: Cli, topic: str) -> None:
     """What came before it was sent, and that is said."""
     error = cli.refused(1, "produce", topic, "--input", "json", stdin='{"value": "a"}\n{"value": \n')
-    assert "Line 2 is no record" in error
-    assert "1 record before it" in error
+    assert "Line 2 is not a valid record" in error
+    assert "Records sent before it: 1." in error
     assert cli.ok("consume", topic) == "a\n"
 
 
@@ -378,7 +378,7 @@ def test_log_files(tmp_path: Path) -> None:
         cli.ok("produce", "files", "-z", "gzip", "--key", "k", stdin=f"{ONE}\n{TWO}\n")
         broker.terminate()
     data = str(tmp_path / "data")
-    assert cli.ok("log", "verify", data).startswith("Sound: ")
+    assert cli.ok("log", "verify", data).startswith("Intact: ")
     (segment,) = (tmp_path / "data" / "topics").glob("files.*/0/*.log")
     batches = [json.loads(line) for line in cli.ok("log", "dump", str(segment), "--records", "-o", "json").splitlines()]
     assert sum(batch["records"] for batch in batches) == 2
@@ -393,7 +393,7 @@ def test_log_files(tmp_path: Path) -> None:
     segment.write_bytes(whole + os.urandom(1000))
     said = cli.ok("log", "verify", data)
     assert f"has a torn tail of 1000 B at position {len(whole)}" in said
-    assert "Sound: " in said
+    assert "Intact: " in said
     segment.write_bytes(whole)
     content = bytearray(whole)
     content[70] ^= 1
@@ -424,7 +424,7 @@ def test_copies_that_were_set_aside_are_named_and_are_no_damage(tmp_path: Path) 
     said = cli.ok("log", "verify", data)
     assert f"Note: {kept} is a damaged copy that was replaced and set aside" in said
     assert f"rm -r {kept}" in said
-    assert "Sound: " in said
+    assert "Intact: " in said
     found = json.loads(cli.ok("log", "verify", data, "-o", "json"))
     assert [copy["path"] for copy in found["set_aside"]] == [str(kept)]
     assert found["set_aside"][0]["size_bytes"] >= segment.stat().st_size
@@ -511,7 +511,7 @@ def test_full_disk_is_named(tmp_path: Path) -> None:
             error = cli.refused(1, "produce", "full", "--timeout", "2", stdin=("x" * 10_000 + "\n") * 1000)
             assert time.monotonic() - began < 15
             assert "Partition 0 of topic `full` cannot be written: the disk of broker 1 is full" in error
-            assert "(KAFKA_STORAGE_ERROR). Make room" in error
+            assert "(KAFKA_STORAGE_ERROR). Free space" in error
             done = cli.run("status")
             assert done.returncode == 1
             assert b"the disk of broker 1 is" in done.stdout
