@@ -8,13 +8,12 @@ and at the end small functions compare the records:
 - R2: no offset is acknowledged twice;
 - R3: the offsets that one consumer sees strictly increase between seeks;
 - R4: what is read at an acknowledged offset is what was sent there;
-- R5: there is no record that nobody sent;
 - R5: there is no record that was never sent;
 - R7: a send whose outcome or offset is open may appear, but only above what was known at its start; a failed one never;
 - R8: nothing that was sent once appears twice;
 - seen: an offset never shows two records, and what was seen once is there at the end;
-- commits: a committed offset never goes back, and is never one that nobody committed.
 - commits: a committed offset never goes back, and is always one that was committed by a client.
+
 A rule returns its violations as texts, so that one run can report all of them. `violations` applies every rule.
 """
 
