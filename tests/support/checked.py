@@ -9,6 +9,7 @@ and at the end small functions compare the records:
 - R3: the offsets that one consumer sees strictly increase between seeks;
 - R4: what is read at an acknowledged offset is what was sent there;
 - R5: there is no record that was never sent;
+- R6: every acknowledged offset is read by the end, and so is what was acknowledged without one;
 - R7: a send whose outcome or offset is open may appear, but only above what was known at its start; a failed one never;
 - R8: nothing that was sent once appears twice;
 - seen: an offset never shows two records, and what was seen once is there at the end;
