@@ -422,8 +422,9 @@ class Membership:
         others = self._metadata.voting_nodes() - {self.node_id}
         if isinstance(self.network, NoNetwork) and others:
             raise DrmqError(
-                f"{self._store.location} belongs to a cluster with the voters {', '.join(map(str, sorted(others)))}, "
-                f"and node {self.node_id} has no port for other nodes; start it with --peers or --peer-port"
+                f"{self._store.location} belongs to a cluster with other voters (node "
+                f"{', '.join(map(str, sorted(others)))}), and node {self.node_id} has no port for other nodes; start "
+                "it with --peers or --peer-port"
             )
 
     def notice_change(self) -> None:

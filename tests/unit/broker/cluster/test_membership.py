@@ -87,7 +87,7 @@ def test_a_node_with_a_new_disk_is_another_member_and_the_old_disk_is_refused(ha
     old = replace(FRESH, cluster_id=harness.broker.cluster_id, incarnation=0)
     refusal = refusal_of(harness, old)
     assert refusal is not None
-    assert "another disk" in refusal
+    assert "replaced by one with a different data directory" in refusal
     present = replace(old, incarnation=1)
     assert refusal_of(harness, present) is None
     assert refusal_of(harness, replace(present, starts=2, boot_id=b"c" * 16)) is None
@@ -325,5 +325,5 @@ def test_a_node_that_needs_others_is_not_started_without_a_port_for_them(
     register(harness, OTHER, "aa" * 16)
     assert harness.run(member.register(("host", 1), answer_at_once)) == {}
     monkeypatch.setattr(Metadata, "voting_nodes", lambda self: {NODE, OTHER})
-    with pytest.raises(DrmqError, match=r"node 2 votes.*start it with --peers or --peer-port"):
+    with pytest.raises(DrmqError, match=r"other voters \(node 2\).*start it with --peers or --peer-port"):
         harness.run(member.register(("host", 1), answer_at_once))
