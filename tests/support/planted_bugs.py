@@ -232,6 +232,11 @@ def planted_on_import(bug: PlantedBug | None, is_affected: Callable[[str], bool]
     if finder is not None and not is_affected(finder.name):
         raise CannotPlant(f"{finder.name} has the bug, but is not imported anew")
     real = {name: module for name, module in sys.modules.items() if is_affected(name)}
+    attributes = [
+        (sys.modules[parent], child, getattr(sys.modules[parent], child))
+        for parent, _, child in (name.rpartition(".") for name in real)
+        if parent in sys.modules and hasattr(sys.modules[parent], child)
+    ]
     for name in real:
         del sys.modules[name]
     if finder is not None:
@@ -244,10 +249,9 @@ def planted_on_import(bug: PlantedBug | None, is_affected: Callable[[str], bool]
         for name in [name for name in sys.modules if is_affected(name)]:
             del sys.modules[name]
         sys.modules.update(real)
-        for name, module in real.items():
-            parent, _, child = name.rpartition(".")
-            if parent in sys.modules:
-                setattr(sys.modules[parent], child, module)
+        # Not always the module: `drmq.model.value` is a function that hides the module of its name.
+        for package, child, attribute in attributes:
+            setattr(package, child, attribute)
 
 
 def try_seeds(cases: Sequence[SeededT], find: Callable[[SeededT], tuple[int, str] | None]) -> int:

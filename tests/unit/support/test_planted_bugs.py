@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import sys
 import tokenize
@@ -327,6 +328,7 @@ def test_planted_on_import_in_a_package() -> None:
         assert importlib.import_module("drmq.model").__all__ == others
         assert importlib.import_module("drmq.model.errors") is not None
     assert importlib.import_module("drmq.model") is model
+    assert inspect.isfunction(model.value), "a function hides the module of its name, as before"
 
 
 def test_planted_in_copy(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ BUGS = [
             wrong="",
         ),
         seeds=20,
-        first=13,
+        first=2,
         kind="installs",
     ),
     # Visibility
