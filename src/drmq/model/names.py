@@ -50,6 +50,6 @@ def check_not_internal(name: str) -> None:
     if is_internal(name):
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {name!r} cannot be created or changed: names that begin with {INTERNAL_PREFIX!r} are reserved for "
-            "internal topics; choose another name",
+            f"the name {name!r} is reserved: names that begin with {INTERNAL_PREFIX!r} are for internal topics; choose "
+            "another name",
         )
