@@ -235,7 +235,7 @@ class Coordinator(Generic[M, Q, A, R]):
         self.log.when_durable(lambda error: None if error else self.on_records_committed(records, token))
 
     def on_disconnect(self, tickets: Iterable[int]) -> None:
-        """The connections behind these requests are closed: nobody waits for their answers."""
+        """The connections behind these requests are closed, so their answers are not needed."""
         gone = [ticket for ticket in tickets if self._waiting.pop(ticket, None) is not None]
         if gone:
             self.run(lambda machine, now_ms, wall_ms: machine.on_disconnect(gone, now_ms, wall_ms))
@@ -285,7 +285,11 @@ class Coordinator(Generic[M, Q, A, R]):
             except Exception as error:  # noqa: BLE001 - a bug costs its own request, and no other
                 self._on_bug(ticket, error)
                 continue
-            refusal = self._add(step, wall_ms)
+            try:
+                refusal = self._add(step, wall_ms)
+            except Exception as error:  # noqa: BLE001 - the machine is loaded again from its log
+                self._on_bug(ticket, error)
+                break
             if refusal is None:
                 steps.append(step)
                 callbacks += [done] if done is not None else []

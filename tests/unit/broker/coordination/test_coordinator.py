@@ -269,6 +269,19 @@ def test_a_bug_costs_its_own_request_and_no_other(scene: Scene) -> None:
         assert scene.coordinator.machine.counters == {"a": 1, "c": 1}
 
 
+def test_after_a_record_that_cannot_be_replayed_the_machine_is_what_its_log_says(scene: Scene) -> None:
+    """Its replica fails, so no request of the turn succeeds, and nothing of the turn is left for a later batch."""
+    with scene.harness:
+        answers = scene.ask(Add("a"), Add("b", -5), Add("c"))
+        for _ in range(20):
+            scene.harness.advance(100)
+        assert len(answers) == 3
+        assert all(isinstance(answer, Exception) for answer in answers)
+        assert (scene.batches(), scene.coordinator.machine.counters) == ([], {})
+        assert scene.ask(Add("a")) == [1]
+        assert (scene.batches(), scene.coordinator.machine.counters) == ([1], {"a": 1})
+
+
 def test_a_step_that_no_batch_can_hold_is_refused(scene: Scene) -> None:
     with scene.harness:
         [answer] = scene.ask(Add("x" * OWN_BATCH_BYTES_MAX))
