@@ -46,7 +46,7 @@ demo: $(SPARK_READY) ## the main use case on real data: consumer groups, then a 
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
 
-test: $(SPARK_READY) tools ## all tests (about fifteen minutes)
+test: $(SPARK_READY) tools ## all tests (about twenty minutes)
 	@$(MAKE) --no-print-directory lint types
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/spark
 	@$(MAKE) --no-print-directory spark-test
