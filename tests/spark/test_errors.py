@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import drmq
 from drmq.model import Offset, TopicId, topic_id_text
 from drmq.records import Record, encode_batch
+from drmq.spark import sink
 from drmq.spark.errors import FetchFailed
 from drmq.spark.offsets import Range
 from drmq.spark.options import read_options
@@ -125,6 +127,13 @@ def test_a_write_that_fails(topics: Topics, columns: list[str], options: dict[st
     writer = topics.spark.range(1).selectExpr(*columns).write.format("drmq").options(**chosen).mode("append")
     assert words.replace("TOPIC", topic) in failure(writer.save)
     assert topics.read(topic).count() == 0
+
+
+def test_a_bad_topic_name_is_named_whichever_error_librdkafka_reports() -> None:
+    """The broker's refusal can arrive before `produce` returns, which then raises "unknown topic"."""
+    for code in (KafkaError.TOPIC_EXCEPTION, KafkaError._UNKNOWN_TOPIC):
+        assert "Topic names consist of letters" in sink._advice(code, "a b", None, "127.0.0.1:1")
+    assert "does the topic exist?" in sink._advice(KafkaError._UNKNOWN_TOPIC, "ab", None, "127.0.0.1:1")
 
 
 def test_other_errors_of_spark_are_left_to_spark(topics: Topics) -> None:

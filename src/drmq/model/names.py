@@ -35,6 +35,15 @@ def check_topic_name(name: str) -> None:
     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:80]!r}: {problem}")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether `name` is legal as the name of a topic."""
+    try:
+        check_topic_name(name)
+    except ApiError:
+        return False
+    return True
+
+
 def is_group_id(name: str) -> bool:
     """Whether `name` is allowed as a group id."""
     return 0 < len(name.encode("utf-8", "surrogatepass")) <= GROUP_ID_BYTES_MAX

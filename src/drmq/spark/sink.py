@@ -20,6 +20,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from drmq.model.names import is_topic_name
 from drmq.spark.errors import OptionsError, WriteFailed, user_facing
 from drmq.spark.options import WriteOptions
 
@@ -316,7 +317,8 @@ def _advice(code: int | None, topic: str, partition: int | None, bootstrap: str)
             "To allow larger records, raise `kafka.message.max.bytes` (1000000 if it is not set) and the setting "
             "`max.message.bytes` of the topic."
         )
-    if code == KafkaError.TOPIC_EXCEPTION:
+    # For a bad name librdkafka reports the broker's refusal or, if that arrived while `produce` ran, an unknown topic.
+    if code == KafkaError.TOPIC_EXCEPTION or (code == KafkaError._UNKNOWN_TOPIC and not is_topic_name(topic)):
         return "Topic names consist of letters, digits, `.`, `_` and `-`."
     return (
         f"Is there a broker at {bootstrap}, and does the topic exist? Check with `drmq status` and `drmq topic ls`, "
