@@ -211,10 +211,9 @@ def _append(
     topic, index, records = entry
     if refused and topic in refused:
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client has no permission to write to this topic")
-    partition = appends.find(topic, index)
     if version < _ZSTD_FROM and records and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
-    return partition, appends.append(partition, records, acks)
+    return appends.append(topic, index, records, acks)
 
 
 def _codec(records: memoryview) -> int:

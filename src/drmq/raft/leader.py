@@ -141,7 +141,10 @@ class Leader:
 
     def propose(self, payloads: Sequence[Payload], spans: Sequence[int] | None) -> LogIndex:
         """Append payloads and return the first index. Raises a `Refusal`."""
-        self.check_proposal(sum(map(len, payloads)), len(payloads))
+        # Not by `check_proposal`: this runs for every batch of a producer.
+        if self.transfer is not None:
+            raise TransferInProgress(self.transfer.target)
+        self._proposals.check(sum(map(len, payloads)), len(payloads))
         first = LogIndex(self._state.log.last_index + 1)
         for position, payload in enumerate(payloads):
             index = self._append(EntryKind.PAYLOAD, payload, spans[position] if spans is not None else 1)

@@ -129,7 +129,7 @@ class PartitionTable:
             if known is None or not 0 <= index < known.partition_count:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other nodes")
-        if reads_records:
+        if reads_records and topic.startswith(INTERNAL_PREFIX):
             self._check_readable(topic)
         return _serving(slot)
 
@@ -143,11 +143,12 @@ class PartitionTable:
             if not 0 <= index < known.partition_count:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index}")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{known.name}-{index} is on other nodes")
-        self._check_readable(slot.topic)
+        if slot.topic.startswith(INTERNAL_PREFIX):
+            self._check_readable(slot.topic)
         return _serving(slot)
 
     def _check_readable(self, topic: str) -> None:
-        if topic.startswith(INTERNAL_PREFIX) and not self._internal_topics.is_readable(topic):
+        if not self._internal_topics.is_readable(topic):
             raise ApiError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{topic} holds internal state that clients cannot read"
             )

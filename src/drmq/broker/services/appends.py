@@ -31,22 +31,17 @@ class Appends:
         self._clock = clock
         self._options = options
 
-    def find(self, topic: str | bytes, index: int) -> Partition:
-        """Find the partition on this node, by the topic's name or id. Raises `ApiError`."""
-        if isinstance(topic, str):
-            return self._partitions.by_name(topic, index)
-        return self._partitions.by_id(TopicId(topic), index)
-
-    def append(self, partition: Partition, batch: memoryview | None, acks: int) -> Appended:
+    def append(self, topic: str | bytes, index: int, batch: memoryview | None, acks: int) -> tuple[Partition, Appended]:
         """Check a batch, assign its offsets and propose it. If it raises `ApiError`, nothing has changed.
 
-        The batch is changed in place, and the caller must not use it afterwards.
+        `topic` is a name or an id. The batch is changed in place, and the caller must not use it afterwards.
         """
+        table = self._partitions
+        partition = table.by_name(topic, index) if isinstance(topic, str) else table.by_id(TopicId(topic), index)
         if not batch:
             raise ApiError(ErrorCode.INVALID_RECORD, "the request has no batch for this partition")
-        return partition.append(
-            batch, self._clock.wall_ms(), wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL
-        )
+        now_ms = self._clock.wall_ms()
+        return partition, partition.append(batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL)
 
     def when_safe(self, partition: Partition, appended: Appended, acks: int, done: Callable[[ErrorCode], None]) -> None:
         """Call `done` once the batch is as safe as `acks` requires, or has failed for good."""

@@ -201,8 +201,8 @@ class Router:
     async def _append(self, caller: Caller, place: _Place, batch: bytearray, timeout_s: float) -> Offset:
         """Append on this node. Raises `ApiError`, which is an `OutcomeOpen` once the batch is in the log."""
         self._admit(caller, Request.APPEND, Operation.WRITE, place, len(batch))
-        partition = self._appends.find(place.group.topic_id, place.group.partition)
-        appended = self._appends.append(partition, memoryview(batch), ACKS_ALL)
+        topic_id, index = place.group
+        partition, appended = self._appends.append(topic_id, index, memoryview(batch), ACKS_ALL)
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self._appends.when_safe(
             partition, appended, ACKS_ALL, lambda code: None if done.done() else done.set_result(code)
