@@ -5,6 +5,7 @@ processes of that directory only.
 """
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -127,6 +128,28 @@ def test_three_nodes_are_a_cluster(three: Cluster) -> None:
     rows = three.data("cluster", "members")
     assert [row["metadata"] for row in rows].count("leader") == 1
     assert three.health()[0] == 0, three.health()
+
+
+def test_counters_and_log_tell_what_happened(three: Cluster) -> None:
+    """Records, requests and elections are counted by the node that saw them, and its log names each new leader."""
+    three.fill("orders")
+
+    def total(name: str) -> int:
+        return sum(row["value"] for row in three.data("debug", "counters", name))
+
+    assert total("drmq_messages_produced_total") == RECORDS
+    [produced] = [
+        row for row in three.data("debug", "counters", "drmq_sync_duration_us", "--node", "1") if row["node"] == 1
+    ]
+    assert produced["count"] == sum(produced["buckets"]) > 0
+    won = total("drmq_leaderships_won_total")
+    assert won >= 3
+    leader = three.partitions("orders")[0]["leader"]
+    three.local("node", "kill", str(leader))
+    assert eventually(lambda: three.partitions("orders")[0]["leader"] not in (leader, None))
+    said = "".join(Path(node["log"]).read_text() for number, node in three.nodes.items() if number != leader)
+    assert re.search(rf"orders-0: this node is the leader now, in term \d+; before: node {leader}\n", said)
+    assert re.search(rf"node {leader} at \S+ is down: ", said)
 
 
 def test_topic_has_three_replicas_unless_told(three: Cluster) -> None:

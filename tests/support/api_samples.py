@@ -103,6 +103,7 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda: make("Request", topics=None),
         ApiKey.DESCRIBE_QUORUM: lambda: make("Request", [make("RequestTopic", "__cluster_metadata")]),
         ApiKey.DESCRIBE_CLUSTER: lambda: make("Request"),
+        ApiKey.DESCRIBE_COUNTERS: lambda: make("Request"),
         ApiKey.UNREGISTER_BROKER: lambda: make("Request", 1),
         ApiKey.ADD_RAFT_VOTER: lambda: make("Request", voter_id=1),
         ApiKey.REMOVE_RAFT_VOTER: lambda: make("Request", voter_id=1),

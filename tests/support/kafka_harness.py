@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from drmq.kafka import KafkaServer
 from drmq.transport import Answer, Connection
+from drmq.transport.connection import Stopwatch
 from drmq.wire import APIS, ApiKey, read_response, write_request
 from drmq.wire.fields import spec_of
 from support.broker_harness import Harness
@@ -18,6 +19,7 @@ class PaperConnection:
         self.peer = "127.0.0.1:50000"
         self.client_id = ""
         self.software = ""
+        self.stopwatch: Stopwatch | None = None
         self.closed = False
         self.reason: str | None = None
         self.unread_bytes = 0
@@ -25,7 +27,7 @@ class PaperConnection:
         self.answers: list[Answer] = []
 
     def open_answer(self) -> Answer:
-        answer = Answer(cast(Connection, self))
+        answer = Answer(cast(Connection, self), self.stopwatch)
         self.answers.append(answer)
         return answer
 

@@ -16,6 +16,7 @@ from drmq.client.brokers import Brokers
 from drmq.client.cluster import TIMEOUT_S, Cluster
 from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
+from drmq.client.counters import NodeCounters
 from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
 from drmq.client.features import Features
 from drmq.client.groups import Groups
@@ -68,6 +69,7 @@ class Admin:
         self.brokers = Brokers(self._cluster)
         self.features = Features(self._cluster)
         self.replicas = Replicas(self._cluster)
+        self.counters = NodeCounters(self._cluster)
         self.probes = Probes(self._cluster)
 
     def __enter__(self) -> Admin:

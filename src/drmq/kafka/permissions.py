@@ -171,4 +171,5 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _topics(Operation.DESCRIBE),
     ApiKey.ADD_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _cluster(Operation.ALTER),
+    ApiKey.DESCRIBE_COUNTERS: _cluster(Operation.DESCRIBE),
 }

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from drmq.broker.services.caller import ANONYMOUS, Caller, unknown_caller
@@ -27,8 +28,9 @@ from drmq.kafka.exchange import API_NAMES, Exchange
 from drmq.kafka.permissions import RULES
 from drmq.kafka.refusals import merge, refuse, refuse_whole
 from drmq.model import ApiError, ErrorCode
+from drmq.model.counters import Histogram
 from drmq.transport import Connection
-from drmq.transport.connection import Buffer
+from drmq.transport.connection import Buffer, Stopwatch
 from drmq.wire import (
     APIS,
     ApiKey,
@@ -53,6 +55,8 @@ LISTENER: Final = "KAFKA"
 _CONTROLLER_WAIT_S = 5.0
 """How long a request for the controller waits while there is none. Most elections take a second."""
 _COORDINATOR_WAIT_S = 10.0
+_TIMED_ONE_IN = 16
+"""One in so many Produce and Fetch requests is timed: to read the clock twice would cost each a hundredth."""
 _NOTHING: Final[frozenset[Permission]] = frozenset()
 _FORWARDED: Final = {
     ApiKey.CREATE_TOPICS,
@@ -102,6 +106,10 @@ class Pipeline:
         self._server = server
         self._broker = server.broker
         self._services = server.broker.services
+        self.requests = dict.fromkeys(map(int, APIS), 0)
+        """The number of requests of clients, by API."""
+        self.durations_us = {int(key): Histogram() for key in APIS}
+        """The time from a request to its response, by API."""
         self._callers: dict[Connection, Caller] = {}
         self._handlers: dict[int, Handler] = {}
         self._message = Way(_parse_message, self._message_needs, self._handle_message, _refuse_message)
@@ -120,6 +128,12 @@ class Pipeline:
         header = read_request_header(frame)
         way = self._ways.get(header.api_key, self._message)
         request = way.parse(frame, header)
+        api_key = header.api_key
+        count = self.requests[api_key] = self.requests[api_key] + 1
+        if way is self._message or not count % _TIMED_ONE_IN:
+            connection.stopwatch = Stopwatch(self.durations_us[api_key], perf_counter_ns())
+        else:
+            connection.stopwatch = None
         caller = self._callers.get(connection)
         if caller is None or caller.client_id != (header.client_id or ""):
             caller = self._set_caller(connection, header.client_id)

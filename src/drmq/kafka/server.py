@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 
 from drmq.broker import Broker
 from drmq.broker.services.groups import ParkedRequest
 from drmq.broker.services.reads import Read
-from drmq.kafka.exchange import Exchange
+from drmq.kafka.exchange import API_NAMES, Exchange
 from drmq.kafka.fetch_sessions import FetchSessions
 from drmq.kafka.pipeline import Pipeline, Relayed
+from drmq.model.counters import Sample, sample_of
 from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause
 from drmq.wire import APIS, ApiKey, ProtocolError, write_response
 
@@ -46,6 +47,7 @@ class KafkaServer:
         self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
         self._pipeline = Pipeline(self)
         broker.services.router.serve_forwarded = self._pipeline.serve_forwarded
+        broker.services.counters.add(self._counters)
         self._parked: dict[Connection, dict[ParkedRequest, None]] = {}
         self._reads: dict[Connection, dict[Read, None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -67,6 +69,20 @@ class KafkaServer:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _counters(self) -> Iterator[Sample]:
+        listener, pipeline = self.listener, self._pipeline
+        yield Sample("drmq_connections", len(listener.connections))
+        yield Sample("drmq_connections_accepted_total", listener.accepted_count)
+        yield Sample("drmq_connections_refused_total", listener.refused_count)
+        yield Sample("drmq_received_bytes_total", listener.received_bytes)
+        yield Sample("drmq_sent_bytes_total", listener.sent_bytes)
+        yield Sample("drmq_unread_response_bytes", listener.blocked_bytes)
+        yield Sample("drmq_partial_request_bytes", listener.partial_bytes)
+        for key, count in pipeline.requests.items():
+            labels = (("api", API_NAMES[key]),)
+            yield Sample("drmq_requests_total", count, labels)
+            yield sample_of("drmq_request_duration_us", pipeline.durations_us[key], labels)
 
     # ---- frames ---------------------------------------------------------------------------------
 

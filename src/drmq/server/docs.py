@@ -1,8 +1,9 @@
 """Generates the parts of the reference pages that follow from definitions in the code.
 
 `python -m drmq.server.docs` rewrites the section between the markers in `docs/reference/configuration.md`,
-`docs/reference/command-line.md` and `docs/reference/spark-options.md`; the text around it is written by hand. A test
-compares the pages with the code, so a setting, command or option that is missing from the manual fails the build.
+`docs/reference/command-line.md`, `docs/reference/counters.md` and `docs/reference/spark-options.md`; the text around it
+is written by hand. A test compares the pages with the code, so a setting, command, counter or option that is missing
+from the manual fails the build.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from drmq.model.counters import COUNTERS
 from drmq.server.cli import COMMANDS, drmq
 from drmq.server.config import TABLES, all_settings
 from drmq.server.settings import Setting
@@ -93,9 +95,19 @@ def spark_options() -> str:
     return "\n".join(parts)
 
 
+def counters() -> str:
+    """All counters of a node, as one Markdown table."""
+    parts = ["| Counter | Kind | Labels | Meaning |", "| --- | --- | --- | --- |"]
+    for name, row in COUNTERS.items():
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        parts.append(f"| `{name}` | {row.kind.name.lower()} | {labels} | {row.text} |")
+    return "\n".join([*parts, ""])
+
+
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "configuration.md": ("settings", configuration),
     "command-line.md": ("commands", command_line),
+    "counters.md": ("counters", counters),
     "spark-options.md": ("options", spark_options),
 }
 """For each page: the name of its generated section, and the function that generates it."""

@@ -119,6 +119,7 @@ class Journal:
         self._step_bytes = max(file_bytes // STEPS, 3 * PAGE_BYTES)
         """At least one record and the reserved page after it."""
         self._lock = Lock()
+        self.record_count = self.written_bytes = 0
         self._failure: str | None = None
         newest = replay(files, root, self.seed) or Record(0, 0, 0, 0, [])
         self._current, self._position, self._sequence = newest.file, newest.end, newest.sequence
@@ -313,6 +314,8 @@ class Journal:
         except OSError as error:
             self._give_up(error)
             return False
+        self.record_count += 1
+        self.written_bytes += end - self._position
         self._position = end
         return True
 

@@ -31,9 +31,11 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from time import perf_counter_ns
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from drmq.model import Offset
+from drmq.model.counters import Histogram
 from drmq.records import BatchHeader, Buffer
 from drmq.storage.errors import LogFenced, StorageError, WriterStopped
 from drmq.storage.files import BackgroundSync
@@ -108,6 +110,9 @@ class Writer:
         self._background: ThreadPoolExecutor | None = None
         self._syncing: dict[Log, BackgroundSync] = {}  # started, and not yet known to have ended
         self._background_error: BaseException | None = None
+        self.cycle_count = self.failure_count = 0
+        self.sync_durations_us = Histogram()
+        """How long each cycle took to make its appends durable."""
         self._submitted_bytes = 0  # counted by the submitter
         self._taken_bytes = 0  # counted by the writer
         self._done_bytes = 0  # of this cycle, written and possibly not synced
@@ -362,6 +367,7 @@ class Writer:
 
     def _on_failure(self, log: Log, error: StorageError) -> None:
         self._failed.add(log)
+        self.failure_count += 1
         # A fenced log keeps what was flushed. Batches that were only written may or may not be there.
         self._events.on_failed(log, error, log.flushed_offset if log.is_fenced else log.end_offset)
 
@@ -386,8 +392,11 @@ class Writer:
         if not logs:
             return
         failures: list[tuple[Log, StorageError]] = []
+        began_ns = perf_counter_ns()
         if self.journal is None or not self.journal.take(logs):
             failures = self._sync_logs(logs)
+        self.cycle_count += 1
+        self.sync_durations_us.add((perf_counter_ns() - began_ns) // 1_000)
         # The last append may have failed, so that nothing new is durable.
         results = [(log, log.flushed_offset) for log in logs if log.flushed_offset > dirty[log]]
         if results:

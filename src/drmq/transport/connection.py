@@ -26,8 +26,10 @@ from collections import deque
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol, cast
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from drmq.model.counters import Histogram
 from drmq.transport.buffers import BUFFER_SIZE
 
 if TYPE_CHECKING:
@@ -73,13 +75,21 @@ class FrameHandler(Protocol):
         """The connection is closed; requests that wait on its behalf can be dropped."""
 
 
+class Stopwatch(NamedTuple):
+    """Times one request: its duration is added to a histogram when its response is ready."""
+
+    durations_us: Histogram
+    began_ns: int
+
+
 class Answer:
     """The position of one request's response in the order of the connection."""
 
-    __slots__ = ("_connection", "buffers", "held_bytes")
+    __slots__ = ("_connection", "_stopwatch", "buffers", "held_bytes")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, stopwatch: Stopwatch | None) -> None:
         self._connection = connection
+        self._stopwatch = stopwatch
         self.buffers: Sequence[Buffer] | None = None
         self.held_bytes = 0
         """Its size, if it is ready and waits for an earlier one."""
@@ -88,6 +98,9 @@ class Answer:
         """Provide the whole response, including its length prefix. It is sent after all earlier ones."""
         assert self.buffers is None, "a request is answered once"
         self.buffers = buffers
+        if self._stopwatch is not None:
+            durations_us, began_ns = self._stopwatch
+            durations_us.add((perf_counter_ns() - began_ns) // 1_000)
         self._connection.flush_answers(self)
 
 
@@ -116,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active",
         "peer",
         "software",
+        "stopwatch",
         "unread_bytes",
     )
 
@@ -143,6 +157,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.client_id = ""
         self.software = ""
+        self.stopwatch: Stopwatch | None = None
+        """Set by the handler for the request that it is about to answer; the next response takes it."""
         self.last_active = listener.now
         self.frame_since = 0.0
         self.answers_blocked_since = 0.0
@@ -198,7 +214,9 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(partial)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active = self._listener.now
+        listener = self._listener
+        self.last_active = listener.now
+        listener.received_bytes += nbytes
         if self._pooled is not None:
             self._filled += nbytes
             if self._filled == self._frame_size:
@@ -305,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def open_answer(self) -> Answer:
         """Take the next position in the order of responses."""
-        answer = Answer(self)
+        answer = Answer(self, self.stopwatch)
         self._answers.append(answer)
         if len(self._answers) >= self._listener.options.requests_in_flight_max:
             self.pause(Pause.REQUESTS)
@@ -361,6 +379,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out, self._out_bytes = [], 0
         if not out or self.closed or self._transport is None:
             return
+        self._listener.sent_bytes += size
         if size <= _JOINED_SIZE_MAX:
             self._transport.write(b"".join(out))
         else:

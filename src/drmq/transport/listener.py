@@ -40,7 +40,8 @@ class Listener:
         """Bytes of responses that slow clients have not read; updated when a connection has many of them."""
         self.now = 0.0
         self.loop: asyncio.AbstractEventLoop
-        self.refused_count = 0
+        self.accepted_count = self.refused_count = 0
+        self.received_bytes = self.sent_bytes = 0
         self._waiting_for_memory: dict[Connection, None] = {}
         self._favoured: Connection | None = None
         """The connection that may grow although there is no memory left, so that at least one finishes."""
@@ -100,6 +101,7 @@ class Listener:
             connection.close(f"{len(self.connections)} connections are open, which is the limit")
             return
         self.connections[connection] = None
+        self.accepted_count += 1
 
     def on_disconnected(self, connection: Connection) -> None:
         self.connections.pop(connection, None)

@@ -1,4 +1,4 @@
-"""The numbers of Kafka's APIs."""
+"""The numbers of Kafka's APIs, and of those that are DRMQ's own."""
 
 from __future__ import annotations
 
@@ -45,3 +45,12 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
+    DESCRIBE_COUNTERS = 12_000
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this API is DRMQ's own. Kafka's numbers are far below."""
+        return self >= _OWN_FROM
+
+
+_OWN_FROM = 12_000

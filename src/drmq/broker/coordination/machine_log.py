@@ -35,6 +35,8 @@ class MachineLog:
         self._open: list[KeyValue] = []
         """Records that are replayed and not yet appended: between `add` and `flush`."""
         self._open_bytes = _BATCH_OVERHEAD_BYTES
+        self.batch_count = self.record_count = 0
+        """What this node has appended as leader."""
 
     @property
     def leads(self) -> bool:
@@ -74,6 +76,8 @@ class MachineLog:
             self.state.discard(self.partition, OSError(errno.EAGAIN, f"the log refused a batch: {refusal}"))
             raise
         self.state.note_appended(appended.next_offset)
+        self.batch_count += 1
+        self.record_count += len(taken)
 
     def append(self, records: Iterable[KeyValue], now_ms: int) -> None:
         """Append records as a batch of their own, all or none, and replay them. Raises `ApiError`, nothing changed."""

@@ -118,6 +118,16 @@ class PartitionEvents(Protocol):
     def types_own_entries(self) -> bool:
         """Whether all nodes can read own entries that start with their type."""
 
+    produced_records: int
+    produced_bytes: int
+    """What producers have sent to partitions that this node leads, since the start."""
+
+    def on_role_changing(self, partition: Partition, leadership: Leadership) -> None:
+        """A partition is about to take a new role, term or leader."""
+
+    def on_truncating(self, partition: Partition, end_offset: Offset) -> None:
+        """A partition is about to lose its uncommitted records from `end_offset` on."""
+
     def on_leadership_changed(self, partition: Partition) -> None: ...
 
     def on_trim(self, partition: Partition, offset: Offset) -> None: ...
@@ -293,6 +303,9 @@ class Partition:
             append_time_ms = now_ms
             stamp_append_time(batch, now_ms)
             header = read_header(batch)
+        events = self._events
+        events.produced_records += header.record_count
+        events.produced_bytes += len(batch)
         return self._place(batch, header, now_ms, append_time_ms, wants_written)
 
     def _find_repeat(self, header: BatchHeader, now_ms: int) -> WrittenBatch | None:
@@ -433,6 +446,7 @@ class Partition:
         self.replica.on_failed(reason, end_offset)
 
     def on_leadership(self, leadership: Leadership) -> None:
+        self._events.on_role_changing(self, leadership)
         was_leader, self.is_leader = self.is_leader, leadership.role is Role.LEADER
         if self.is_leader:
             self.failure = None
@@ -539,6 +553,7 @@ class Partition:
 
     def on_truncated(self, end_offset: Offset, reloaded: object) -> None:
         assert end_offset >= self.high_watermark, (self, end_offset, self.high_watermark)
+        self._events.on_truncating(self, end_offset)
         self.next_offset = end_offset
         while self._in_flight and self._in_flight[-1][0] > end_offset:
             self._in_flight.pop()

@@ -30,6 +30,7 @@ from drmq.broker.partitions.derived_state import (
 from drmq.broker.partitions.log_store import LogStore
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.producer_table import ProducerTable
+from drmq.broker.partitions.role_events import RoleEvents
 from drmq.broker.replication.entry_log import EntryLog
 from drmq.broker.replication.group_host import GroupHost
 from drmq.broker.replication.incoming_snapshot import IncomingSnapshot
@@ -38,7 +39,7 @@ from drmq.broker.replication.replica import Replica
 from drmq.catalog import METADATA_VERSION, TYPED_ENTRIES, Catalog, Topic, TopicConfig
 from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId, incarnation_of, member_id, node_of
 from drmq.model.names import INTERNAL_PREFIX
-from drmq.raft import NO_INDEX, NO_TERM, Configuration, configuration_to_bytes
+from drmq.raft import NO_INDEX, NO_TERM, Configuration, Leadership, configuration_to_bytes
 from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
 
 log = logging.getLogger("drmq.broker")
@@ -105,8 +106,11 @@ class PartitionTable:
         """Called when the content of a partition cannot be read back."""
         self.uncommitted_bytes = 0
         """Bytes that producers have sent to partitions led here and that a majority does not have yet."""
+        self.produced_records = self.produced_bytes = 0
+        """What producers have sent to partitions led here, since the start."""
         self.believed_ms = 0
         """The time of the last expiry."""
+        self.events = RoleEvents(host.call_later)
         self._store = store
         self._host = host
         self._clock = clock
@@ -156,6 +160,15 @@ class PartitionTable:
     def slots(self, topic_id: TopicId) -> Mapping[int, Slot]:
         """The partitions of a topic on this node, stopped ones included."""
         return self._by_id.get(topic_id, {})
+
+    def count_by_role(self) -> dict[str, int]:
+        """The number of replicas on this node that lead, follow or are stopped."""
+        counts = {"leader": 0, "follower": 0, "stopped": 0}
+        for slots in self._by_id.values():
+            for slot in slots.values():
+                role = "stopped" if isinstance(slot, StoppedPartition) else "leader" if slot.is_leader else "follower"
+                counts[role] += 1
+        return counts
 
     def __iter__(self) -> Iterator[Partition]:
         for slots in list(self._by_id.values()):
@@ -345,6 +358,12 @@ class PartitionTable:
             self._host.look_at(partition)
             self._host.announce(partition)
         self.on_role(partition)
+
+    def on_role_changing(self, partition: Partition, leadership: Leadership) -> None:
+        self.events.on_role_changing(partition, leadership)
+
+    def on_truncating(self, partition: Partition, end_offset: Offset) -> None:
+        self.events.on_truncating(partition, end_offset)
 
     def on_trim(self, partition: Partition, offset: Offset) -> None:
         self.on_trimmed(partition)

@@ -27,6 +27,7 @@ from drmq.broker.replication.learner_catch_up import LearnerCatchUp
 from drmq.broker.replication.recent_entries import RecentMemory
 from drmq.broker.replication.replica import Replica
 from drmq.model import GroupId, MemberId, NodeId, TopicId, UnknownFormat, node_of
+from drmq.model.counters import Histogram
 from drmq.raft import Message, Node, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
@@ -63,6 +64,8 @@ class GroupHost:
         self.leaders: dict[GroupId, LeaderNotice] = {}
         """The leader of each partition, as far as this node knows, including those on this node."""
         self.protocol_errors = 0
+        self.loop_delays_us = Histogram()
+        """How late each tick was."""
         self._tick_s = tick_s
         self._silent_ticks = round(peer_timeout_s / tick_s)
         """How many ticks a node has been silent, at most, when it is considered down."""
@@ -174,6 +177,7 @@ class GroupHost:
 
     def _tick(self) -> None:
         now = self._loop.time()
+        self.loop_delays_us.add(max(0, int((now - self._next_tick) * 1_000_000)))
         # A process that was suspended has missed ticks: a leader must notice that it may no longer be the leader.
         missed = 1 + min(int((now - self._next_tick) / self._tick_s), _TICKS_CAUGHT_UP_MAX)
         if missed < self.raft_options.election_timeout_ticks:

@@ -102,6 +102,8 @@ class Reads:
         self.broker = broker
         self.parked_partitions = 0
         """The number of partitions in all parked reads."""
+        self.read_bytes = 0
+        """The bytes of batches in all results since the start."""
 
     async def read(
         self, wanted: Sequence[Wanted], *, max_bytes: int | None = None, max_wait_ms: int = 0, min_bytes: int = 1
@@ -202,6 +204,7 @@ class Read:
             return
         has_enough = urgent or size >= self._min_bytes or not self._entries
         if has_enough or self._max_wait_ms <= 0 or not self._may_park():
+            self._reads.read_bytes += size
             self.on_results(results, self._is_misdirected)
             return
         self._park(self._min_bytes - size)
@@ -242,7 +245,8 @@ class Read:
         """Stop waiting and return the results that are available."""
         self.drop()
         try:
-            results, _, _ = self._read(cached_only=True)
+            results, size, _ = self._read(cached_only=True)
+            self._reads.read_bytes += size
             self.on_results(results, self._is_misdirected)
         except NotCached:
             self._read_from_disk()
@@ -364,7 +368,9 @@ class Read:
             # Without an answer, the client would wait until its own timeout.
             self.on_bug(error)
             return
-        self.on_results(future.result()[0], self._is_misdirected)
+        results, size, _ = future.result()
+        self._reads.read_bytes += size
+        self.on_results(results, self._is_misdirected)
 
 
 class _AwaitedRead(Read):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from drmq.broker.cluster.membership import Request
 from drmq.broker.services.appends import Appends
 from drmq.broker.services.cluster_view import ClusterView
+from drmq.broker.services.counters import Counters
 from drmq.broker.services.elections import Elections
 from drmq.broker.services.gate import OPEN, Gate
 from drmq.broker.services.groups import GroupService
@@ -34,6 +35,7 @@ class Services:
         self.lookups = Lookups(broker.partitions, broker.blocking, broker.options.decompressed_bytes_max)
         self.elections = Elections(self.cluster, broker.host, broker.elect)
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
+        self.counters = Counters(broker)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(
             broker.node_id,

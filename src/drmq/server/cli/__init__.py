@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Cluster": {
         "cluster": ("drmq.server.cli.cluster", "Show the nodes of a cluster, and add, remove and rebalance them."),
         "raft": ("drmq.server.cli.raft", "Show the replica groups of partitions, and move their leaders."),
+        "debug": ("drmq.server.cli.debug", "Look inside the nodes of a cluster."),
     },
     "Topics and records": {
         "topic": ("drmq.server.cli.topic", "List, create, change and delete topics."),

@@ -101,6 +101,7 @@ class SimulatedPeers:
         self._peers: dict[NodeId, _Peer] = {}
         self._strangers: dict[NodeId, Hello] = {}
         """Greetings of nodes that are not configured as peers yet. They are answered, so that these nodes can join."""
+        self.down_count = self.refused_count = 0
         self._request_count = 0
         self._serving: dict[asyncio.Task[None], None] = {}
         self._is_open = True
@@ -255,6 +256,7 @@ class SimulatedPeers:
             return
         refusal = refusal_of(hello, own) or self._handler.check_hello(hello)
         if refusal is not None:
+            self.refused_count += 1
             if peer is not None:
                 peer.refusal = refusal
                 peer.hello = None
@@ -286,6 +288,7 @@ class SimulatedPeers:
 
     def _become_down(self, node_id: NodeId, peer: _Peer) -> None:
         peer.is_up = False
+        self.down_count += 1
         self._fail_requests(peer, "the peer is down")
         self._handler.on_peer_down(node_id)
 

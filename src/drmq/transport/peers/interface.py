@@ -83,6 +83,11 @@ class PeerStatus:
 class Network(Protocol):
     """The network to the peers, as the broker uses it. Used on one event loop."""
 
+    down_count: int
+    """How often a peer was considered down, since the start."""
+    refused_count: int
+    """How often a peer was refused, or refused this node, since the start."""
+
     def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
         """Dial that node and keep dialling. Repeating it changes nothing; a new address is used at once."""
 

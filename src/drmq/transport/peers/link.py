@@ -178,6 +178,7 @@ class Link:
         if not self.is_up:
             return
         log.warning("node %d at %s is down: %s", self.node_id, self.address, reason)
+        self._network.down_count += 1
         self._failure_said = reason
         self.is_up = False
         for lane in self._lanes.values():

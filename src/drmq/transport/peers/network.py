@@ -65,6 +65,7 @@ class PeerNetwork:
         self._inbound: dict[tuple[NodeId, ConnectionKind], Inbound] = {}
         self._refusals: dict[NodeId | None, str] = {}
         """The last logged refusal of each node, in order not to log it again."""
+        self.refused_count = self.down_count = 0
         self._ending: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
@@ -280,6 +281,7 @@ class PeerNetwork:
 
         The address is not compared, because it has a different port at each attempt.
         """
+        self.refused_count += 1
         if self._refusals.get(node_id) == refusal:
             return
         if len(self._refusals) >= _REFUSALS_MAX:

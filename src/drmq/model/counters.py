@@ -1,0 +1,140 @@
+"""What a node counts: plain integers and histograms of integers.
+
+The parts of a node count in integer attributes of their own, which costs an addition. Nothing is summed, named or
+formatted until the counters are read. Every counter that a node reports has a row in `COUNTERS`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+BUCKET_COUNT: Final = 40
+"""Bucket i of a histogram counts the values below 2^i that are in no earlier bucket; the last one all larger ones."""
+
+
+class Kind(IntEnum):
+    """What a counter's value means. The numbers are those of the wire."""
+
+    COUNTER = 0
+    """It only grows, from the start of the process."""
+    GAUGE = 1
+    """The present value."""
+    HISTOGRAM = 2
+    """How often values of each magnitude occurred since the start of the process."""
+
+
+class Histogram:
+    """Counts integers of at least 0 by their magnitude, in powers of two. Used by one thread."""
+
+    __slots__ = ("buckets", "sum")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * BUCKET_COUNT
+        self.sum = 0
+
+    def add(self, value: int) -> None:
+        bucket = value.bit_length()
+        self.buckets[bucket if bucket < BUCKET_COUNT else -1] += 1
+        self.sum += value
+
+
+def quantile(buckets: list[int], share: float) -> int:
+    """The bound of the first bucket below which at least `share` of all values are; 0 if there are no values."""
+    left = sum(buckets) * share
+    for bucket, count in enumerate(buckets):
+        left -= count
+        if count and left <= 0:
+            return (1 << bucket) - 1
+    return 0
+
+
+class Sample(NamedTuple):
+    """The value of one counter with one set of labels, at the time of reading."""
+
+    name: str
+    value: int
+    """Of a histogram: the sum of all values."""
+    labels: tuple[tuple[str, str], ...] = ()
+    buckets: tuple[int, ...] = ()
+    """Of a histogram: the number of values in each bucket, without the empty ones at the end."""
+
+
+def sample_of(name: str, histogram: Histogram, labels: tuple[tuple[str, str], ...] = ()) -> Sample:
+    """The present content of a histogram."""
+    buckets = list(histogram.buckets)
+    while buckets and not buckets[-1]:
+        buckets.pop()
+    return Sample(name, histogram.sum, labels, tuple(buckets))
+
+
+class Description(NamedTuple):
+    """A row of the reference."""
+
+    kind: Kind
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+COUNTERS: Final[dict[str, Description]] = {
+    # The door for Kafka clients
+    "drmq_connections": Description(_G, "Open connections of clients."),
+    "drmq_connections_accepted_total": Description(_C, "Connections of clients that were accepted."),
+    "drmq_connections_refused_total": Description(
+        _C, "Connections that this node closed because of a limit, a timeout or an invalid request."
+    ),
+    "drmq_received_bytes_total": Description(_C, "Bytes received from clients."),
+    "drmq_sent_bytes_total": Description(_C, "Bytes of responses passed to the sockets of clients."),
+    "drmq_unread_response_bytes": Description(_G, "Bytes of responses that clients have not read yet."),
+    "drmq_partial_request_bytes": Description(_G, "Memory of requests that are received in part, or wait."),
+    "drmq_requests_total": Description(_C, "Requests of clients, by API.", ("api",)),
+    "drmq_request_duration_us": Description(
+        _H,
+        "Microseconds from the arrival of a request to its response, by API. One in 16 requests is timed for Produce "
+        "and Fetch, every request for the others. The time of a Fetch includes its wait for records.",
+        ("api",),
+    ),
+    # Records
+    "drmq_messages_produced_total": Description(_C, "Records of producers that this node appended as leader."),
+    "drmq_produced_bytes_total": Description(_C, "Bytes of batches of producers that this node appended as leader."),
+    "drmq_consumed_bytes_total": Description(_C, "Bytes of batches in responses to reads."),
+    "drmq_parked_partitions": Description(_G, "Partitions that reads are waiting on."),
+    # Partitions and elections
+    "drmq_partitions": Description(_G, "Replicas on this node, by role: leader, follower or stopped.", ("role",)),
+    "drmq_uncommitted_bytes": Description(
+        _G, "Bytes of producers, in partitions led here, that a majority does not have yet."
+    ),
+    "drmq_elections_total": Description(_C, "Elections in which a replica of this node was a candidate."),
+    "drmq_leaderships_won_total": Description(_C, "Times that a replica of this node became the leader."),
+    "drmq_leaderships_lost_total": Description(_C, "Times that a replica of this node stopped being the leader."),
+    "drmq_truncations_total": Description(_C, "Times that uncommitted records were removed from the end of a log."),
+    # Disk
+    "drmq_writer_cycles_total": Description(_C, "Cycles of the writer thread: each makes its appends durable."),
+    "drmq_writer_queued_bytes": Description(_G, "Bytes that wait for the writer thread."),
+    "drmq_sync_duration_us": Description(_H, "Microseconds that a cycle of the writer took to make appends durable."),
+    "drmq_write_failures_total": Description(_C, "Appends and syncs that failed."),
+    "drmq_journal_records_total": Description(_C, "Cycles whose appends one write to the journal made durable."),
+    "drmq_journal_bytes_total": Description(_C, "Bytes written to the journal."),
+    # Other nodes
+    "drmq_peers": Description(_G, "Other nodes, by state: up or down.", ("state",)),
+    "drmq_peer_down_total": Description(_C, "Times that another node was considered down."),
+    "drmq_peer_refused_total": Description(_C, "Connections with nodes that were refused, by either side."),
+    "drmq_peer_dropped_messages_total": Description(_C, "Raft messages that were dropped because a peer was too slow."),
+    "drmq_peer_buffered_bytes": Description(_G, "Bytes that wait to be sent to other nodes."),
+    "drmq_peer_protocol_errors_total": Description(_C, "Messages of other nodes that were not valid."),
+    # Coordinators
+    "drmq_coordinator_batches_total": Description(
+        _C, "Batches that the coordinators on this node appended, by internal topic.", ("topic",)
+    ),
+    "drmq_coordinator_records_total": Description(_C, "Records in these batches, by internal topic.", ("topic",)),
+    # The process
+    "drmq_loop_delay_us": Description(
+        _H, "Microseconds that a timer of the event loop was late, measured several times a second."
+    ),
+    "drmq_process_cpu_us_total": Description(_C, "Processor time of the process, in microseconds."),
+    "drmq_process_resident_bytes": Description(_G, "Memory of the process; 0 where the system does not tell."),
+    "drmq_process_descriptors": Description(_G, "Open file descriptors; 0 where the system does not tell."),
+    "drmq_process_uptime_us": Description(_G, "Microseconds since the node began to count."),
+}
