@@ -21,6 +21,7 @@ from drmq.server.cli import drmq
 from drmq.server.config import all_settings
 from drmq.server.docs import all_commands
 from drmq.wire import APIS
+from support.kafka_apis import KAFKA_APIS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -63,6 +64,17 @@ def test_every_api_with_its_versions() -> None:
         versions = (_versions(first, api.version_max) for first in (api.version_min, api.advertised_min))
         expected[int(key)] = [name, *versions, flexible]
     assert documented == expected
+
+
+def test_every_api_of_kafka_is_served_or_said_not_to_be() -> None:
+    """Kafka's own list, without gaps: no API is forgotten, and none is called unsupported that is served."""
+    documented: dict[int, str] = {}
+    for row in rows(REFERENCE / "kafka-protocol.md", "Not supported"):
+        keys, names = map(int, row[0].split(", ")), row[1].split(", ")
+        documented |= dict(zip(keys, names, strict=True))
+    served = {int(key) for key, api in APIS.items() if not api.key.is_own}
+    assert documented == {key: name for key, name in KAFKA_APIS.items() if key not in served}
+    assert served <= KAFKA_APIS.keys()
 
 
 def _versions(first: int, last: int) -> str:

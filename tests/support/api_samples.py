@@ -62,6 +62,7 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda: make(
             "Request", topics=[make("RequestTopic", topic, [make("RequestPartition", 0, -1, 0)])]
         ),
+        ApiKey.DESCRIBE_PRODUCERS: lambda: make("Request", [make("RequestTopic", topic, [0])]),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda: make("Request", [make("RequestTopic", topic)], 10),
         ApiKey.DESCRIBE_CONFIGS: lambda: make("Request", [make("RequestResource", 2, topic)]),
         ApiKey.ALTER_CONFIGS: lambda: make(
@@ -93,6 +94,8 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
     }
     others: dict[ApiKey, Callable[[], Any]] = {
         ApiKey.LIST_GROUPS: lambda: make("Request"),
+        ApiKey.SASL_HANDSHAKE: lambda: make("Request", "PLAIN"),
+        ApiKey.SASL_AUTHENTICATE: lambda: make("Request", b"secret"),
         ApiKey.API_VERSIONS: lambda: make("Request", "test", "1"),
         ApiKey.INIT_PRODUCER_ID: lambda: make("Request", transactional_id=None),
         ApiKey.DESCRIBE_LOG_DIRS: lambda: make("Request", None),
@@ -104,6 +107,7 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.DESCRIBE_QUORUM: lambda: make("Request", [make("RequestTopic", "__cluster_metadata")]),
         ApiKey.DESCRIBE_CLUSTER: lambda: make("Request"),
         ApiKey.DESCRIBE_COUNTERS: lambda: make("Request"),
+        ApiKey.LIST_CONFIG_RESOURCES: lambda: make("Request"),
         ApiKey.UNREGISTER_BROKER: lambda: make("Request", 1),
         ApiKey.ADD_RAFT_VOTER: lambda: make("Request", voter_id=1),
         ApiKey.REMOVE_RAFT_VOTER: lambda: make("Request", voter_id=1),

@@ -31,7 +31,7 @@ class Synonym(NamedTuple):
     """One layer of a setting. In the broker's layers the setting may have a different name."""
 
     name: str
-    value: str
+    value: str | None
     source: ConfigSource
 
 
@@ -47,7 +47,7 @@ class ConfigEntry:
     """Every layer that has a value, highest precedence first; never empty."""
 
     @property
-    def value(self) -> str:
+    def value(self) -> str | None:
         return self.synonyms[0].value
 
     @property
@@ -164,6 +164,14 @@ def _facts(broker: Broker) -> Iterator[ConfigEntry]:
         ),
         ("broker.id", ConfigType.INT, str(broker.node_id), static, "This node's id."),
         ("node.id", ConfigType.INT, str(broker.node_id), static, "This node's id."),
+        ("process.roles", ConfigType.LIST, ",".join(broker.cluster.roles), static, "What this node does."),
+        (
+            "broker.rack",
+            ConfigType.STRING,
+            broker.cluster.rack,
+            default if broker.cluster.rack is None else static,
+            "The rack of this node: replicas are spread over racks, and clients read from their own.",
+        ),
         ("drmq.release", ConfigType.STRING, release(), static, "The release of DRMQ that this node runs."),
         ("log.dirs", ConfigType.STRING, broker.store.location, static, "The data directory."),
         (

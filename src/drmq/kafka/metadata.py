@@ -1,9 +1,9 @@
 """Metadata (3): the brokers, topics and partitions of the cluster, and the leader of each partition.
 
-Topics are requested by name, or from v12 by id alone. A topic that does not exist is created if both the client
-(versions before 4 always do) and the broker's settings allow it. The answer waits until the topic exists, so the client
-does not have to ask again. A topic that is named several times is described once. A partition whose log is damaged has
-no leader.
+Topics are requested by name or, from v10, by id. An id counts, whatever the name beside it says: Java sends an empty
+name. A topic that does not exist is created if both the client (versions before 4 always do) and the broker's settings
+allow it, but never for an id. The answer waits until the topic exists, so the client does not have to ask again. A
+topic that is named several times is described once. A partition whose log is damaged has no leader.
 """
 
 from __future__ import annotations
@@ -32,57 +32,50 @@ _NULL_NAME_FROM = 12
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     cluster = context.services.cluster
     topics = cluster.catalog.topics
-    wanted = request.topics
-    if wanted is None or (context.version == 0 and not wanted):
+    if request.topics is None or (context.version == 0 and not request.topics):
         seen = (topic for name, topic in topics.items() if context.may(on_topic(Operation.DESCRIBE, name)))
         return _response(context, request, (describe(cluster, topic) for topic in seen))
-    wanted = _distinct(wanted)
-    missing = [entry.name for entry in wanted if entry.name is not None and entry.name not in topics]
+    wanted = list(dict.fromkeys(_wanted(entry) for entry in request.topics))
+    missing = [name for name in wanted if isinstance(name, str) and name not in topics]
     if missing and request.allow_auto_topic_creation and context.broker.options.auto_create_topics:
         return _create_and_answer(context, request, wanted, missing)
-    return _response(context, request, (_find(context, entry) for entry in wanted))
+    return _response(context, request, (_find(context, topic) for topic in wanted))
 
 
 async def _create_and_answer(
-    context: Context, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
+    context: Context, request: MetadataRequest, wanted: list[str | TopicId], missing: list[str]
 ) -> MetadataResponse:
-    refusals: dict[str, ErrorCode] = {}
+    refusals: dict[str | TopicId, MetadataResponseTopic] = {}
     for name in missing:
         try:
             check_topic_name(name)
             check_not_internal(name)
             await context.services.topic_creation.auto_create(context.caller, name)
         except ApiError as error:
-            refusals[name] = ErrorCode.LEADER_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
-    return _response(
-        context,
-        request,
-        (
-            MetadataResponseTopic(error_code=refusals[entry.name], name=entry.name)
-            if entry.name in refusals
-            else _find(context, entry)
-            for entry in wanted
-        ),
-    )
+            code = ErrorCode.LEADER_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
+            refusals[name] = MetadataResponseTopic(error_code=code, name=name)
+    return _response(context, request, (refusals.get(topic) or _find(context, topic) for topic in wanted))
 
 
-def _distinct(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """Each topic once, identified by its name, or by its id if the request has no name for it."""
-    return list({entry.topic_id if entry.name is None else entry.name: entry for entry in wanted}.values())
+def _wanted(entry: MetadataRequestTopic) -> str | TopicId:
+    """The id of a topic if the request has one, otherwise its name."""
+    if entry.topic_id != NO_TOPIC_ID or entry.name is None:
+        return TopicId(entry.topic_id)
+    return entry.name
 
 
-def _find(context: Context, entry: MetadataRequestTopic) -> MetadataResponseTopic:
+def _find(context: Context, wanted: str | TopicId) -> MetadataResponseTopic:
     catalog = context.services.cluster.catalog
-    if entry.name is not None:
-        topic = catalog.topics.get(entry.name)
+    if isinstance(wanted, str):
+        topic = catalog.topics.get(wanted)
         if topic is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=entry.name)
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=wanted)
     else:
-        topic = catalog.topics_by_id.get(TopicId(entry.topic_id))
-        if topic is None or entry.topic_id == NO_TOPIC_ID:
+        topic = catalog.topics_by_id.get(wanted)
+        if topic is None:
             # v10 and v11 have ids, but their name field cannot be null.
             no_name = None if context.version >= _NULL_NAME_FROM else ""
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, entry.topic_id)
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, wanted)
     return describe(context.services.cluster, topic)
 
 

@@ -5,7 +5,8 @@ fails, the others are still stored. Topics are given by name up to v9 and by id 
 
 An offset beyond the end of a partition is accepted, as in Kafka: the committed offset says where a group wants to
 continue, not what it has read, and tools move groups ahead on purpose. docs/decisions/0015 explains why offsets are not
-compared with the log. -1 is also accepted, and is read back as "nothing committed". v2 to v4 can ask for their own
+compared with the log. Negative offsets are stored and returned as well: kafkajs commits -2 for "the earliest" and -1
+for "the latest", and all clients treat a negative offset as "nothing committed". v2 to v4 can ask for their own
 retention time.
 """
 
@@ -74,13 +75,9 @@ def handle(
 def _to_commit(
     context: Context, topic: OffsetCommitRequestTopic, partition: OffsetCommitRequestPartition
 ) -> groups.OffsetToCommit:
-    """The offset that the group is to store. Raises `ApiError` for an unknown partition or an invalid offset."""
+    """The offset that the group is to store. Raises `ApiError` for an unknown partition."""
     known = context.services.cluster.named_topic(topic.name, topic.topic_id, by_id=context.version >= _TOPIC_ID_FROM)
     check_partition(known, partition.partition_index)
-    if partition.committed_offset < groups.NO_OFFSET:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{partition.committed_offset} is not an offset; offsets begin at 0, -1 is none"
-        )
     return groups.OffsetToCommit(
         known.name,
         partition.partition_index,

@@ -21,6 +21,7 @@ from typing import Any, Final
 from drmq.broker.services.cluster_view import ClusterView
 from drmq.broker.services.gate import Operation, Permission, ResourceType, on_cluster, on_group, on_topic
 from drmq.kafka.config_resources import ResourceType as ConfigResourceType
+from drmq.model import NO_TOPIC_ID
 from drmq.wire import ApiKey
 
 Each = Callable[[ClusterView, Any], Permission | None]
@@ -79,11 +80,15 @@ class Rule:
 
 
 def _topics(operation: Operation, name: str = "name", lists: tuple[str, ...] = ("topics",)) -> Rule:
-    """A permission for each topic. An entry has the topic's name or id in a field, or is itself the name."""
+    """A permission for each topic. An entry has the topic's name or id in a field, or is itself the name.
+
+    An entry with both is about the topic with the id.
+    """
 
     def each(view: ClusterView, entry: Any) -> Permission | None:
         topic = entry if isinstance(entry, str) else getattr(entry, name)
-        known = view.name_of(topic or getattr(entry, "topic_id", b""))
+        topic_id = getattr(entry, "topic_id", NO_TOPIC_ID)
+        known = view.name_of(topic if topic_id == NO_TOPIC_ID and topic is not None else topic_id)
         return None if known is None else on_topic(operation, known)
 
     return Rule(lists=lists, each=each)
@@ -148,6 +153,7 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.SYNC_GROUP: _group(Operation.READ),
     ApiKey.DESCRIBE_GROUPS: _groups(Operation.DESCRIBE, "groups"),
     ApiKey.LIST_GROUPS: Rule(),
+    ApiKey.SASL_HANDSHAKE: Rule(),
     ApiKey.API_VERSIONS: Rule(),
     ApiKey.CREATE_TOPICS: _topics(Operation.CREATE),
     ApiKey.DELETE_TOPICS: _topics(Operation.DELETE, lists=("topics", "topic_names")),
@@ -157,6 +163,7 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.DESCRIBE_CONFIGS: _resources(Operation.DESCRIBE_CONFIGS),
     ApiKey.ALTER_CONFIGS: _resources(Operation.ALTER_CONFIGS),
     ApiKey.DESCRIBE_LOG_DIRS: _cluster(Operation.DESCRIBE),
+    ApiKey.SASL_AUTHENTICATE: Rule(),
     ApiKey.CREATE_PARTITIONS: _topics(Operation.ALTER),
     ApiKey.DELETE_GROUPS: _groups(Operation.DELETE, "groups_names"),
     ApiKey.ELECT_LEADERS: _cluster(Operation.ALTER),
@@ -167,7 +174,9 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.DESCRIBE_QUORUM: _cluster(Operation.DESCRIBE),
     ApiKey.UPDATE_FEATURES: _cluster(Operation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: _cluster(Operation.DESCRIBE),
+    ApiKey.DESCRIBE_PRODUCERS: _topics(Operation.READ),
     ApiKey.UNREGISTER_BROKER: _cluster(Operation.ALTER),
+    ApiKey.LIST_CONFIG_RESOURCES: _cluster(Operation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _topics(Operation.DESCRIBE),
     ApiKey.ADD_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _cluster(Operation.ALTER),

@@ -36,6 +36,7 @@ _LISTS: Final[dict[ApiKey, dict[str, str]]] = {
     ApiKey.ELECT_LEADERS: {"topic_partitions": "replica_election_results"},
     ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": "responses"},
     ApiKey.OFFSET_DELETE: {"topics": "topics"},
+    ApiKey.DESCRIBE_PRODUCERS: {"topics": "topics"},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": "topics"},
 }
 """For each API that answers by entry: its lists in the request, each with the list in the response that answers it."""

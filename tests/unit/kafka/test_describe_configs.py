@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,6 +119,16 @@ def test_a_broker_has_kafkas_names_for_its_options() -> None:
     assert configs["log.dirs"].value == "memory"
     assert {definition.broker_name for definition in DEFINITIONS.values()} <= set(configs)
     assert all(config.read_only and not config.is_sensitive for config in configs.values())
+
+
+@pytest.mark.parametrize(
+    ("rack", "source"), [("north", ConfigSource.STATIC_BROKER), (None, ConfigSource.DEFAULT)], ids=["a rack", "none"]
+)
+def test_the_rack_of_a_broker(harness: Harness, rack: str | None, source: ConfigSource) -> None:
+    """A node without a rack has the setting too, without a value."""
+    harness.broker.cluster = replace(harness.broker.cluster, rack=rack)
+    configs = named(describe(harness, ResourceType.BROKER, str(NODE), ["broker.rack"]))
+    assert [(name, each.value, each.config_source) for name, each in configs.items()] == [("broker.rack", rack, source)]
 
 
 def test_the_defaults_of_all_brokers_are_empty(harness: Harness) -> None:

@@ -80,6 +80,19 @@ def test_by_id(harness: Harness) -> None:
     assert lost.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.parametrize("name", ["", "other", None])
+def test_an_id_counts_whatever_the_name_beside_it(harness: Harness, name: str | None) -> None:
+    """Java sends an empty name with each id. Several ids are several topics, and no id creates one."""
+    topics = [harness.create_topic(each) for each in ("t", "u")]
+    wanted = [MetadataRequestTopic(topic_id, name) for topic_id in (*(t.topic_id for t in topics), b"\x01" * 16)]
+    *found, lost = harness.ask(MetadataRequest(wanted), 12).topics
+    assert [(topic.error_code, topic.name, topic.topic_id) for topic in found] == [
+        (0, topic.name, topic.topic_id) for topic in topics
+    ]
+    assert (lost.error_code, lost.name, lost.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"\x01" * 16)
+    assert "other" not in harness.broker.catalog.topics
+
+
 def test_operations_are_told_when_asked_for(harness: Harness) -> None:
     harness.create_topic("t")
     request = named("t")

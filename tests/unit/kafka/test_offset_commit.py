@@ -65,9 +65,12 @@ def test_an_unknown_partition_does_not_keep_the_others_from_being_stored(harness
     assert committed(harness) == {("orders", 0): (5, "")}
 
 
-def test_offsets_beyond_the_end_are_accepted_and_impossible_ones_refused(harness: Harness) -> None:
-    harness.create_topic("orders", 3)
-    assert errors(harness.ask(a_commit("orders", 1_000_000, -1, -2), 9)) == [[0, 0, ErrorCode.INVALID_REQUEST]]
+def test_offsets_beyond_the_end_and_negative_ones_are_stored(harness: Harness) -> None:
+    """kafkajs resets a group with -2 and -1, and reads them back: for the earliest and the latest offset."""
+    harness.create_topic("orders", 4)
+    offsets = [1_000_000, -1, -2, -(2**63)]
+    assert errors(harness.ask(a_commit("orders", *offsets), 9)) == [[0, 0, 0, 0]]
+    assert [offset for offset, _ in committed(harness).values()] == offsets
 
 
 def test_who_goes_on_beyond_the_end_is_told_until_the_log_reaches_so_far(harness: Harness) -> None:

@@ -134,6 +134,9 @@ def test_every_api_says_what_it_needs(harness: Harness, line: KafkaHarness, monk
         # What everyone may ask; a list has only what the caller may see.
         ApiKey.API_VERSIONS,
         ApiKey.LIST_GROUPS,
+        # What is refused to everyone.
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
     }
     assert needed[ApiKey.PRODUCE] == {on_topic(Operation.WRITE, TOPIC)}
     assert needed[ApiKey.FETCH] == {on_topic(Operation.READ, TOPIC)}

@@ -10,6 +10,7 @@ import pytest
 from drmq.wire import APIS, KNOWN_APIS, Api, ApiKey
 from drmq.wire.apis import NEVER
 from drmq.wire.fields import spec_of
+from support.kafka_apis import KAFKA_APIS, KAFKA_NEWEST
 
 each_api = pytest.mark.parametrize("api", KNOWN_APIS.values(), ids=lambda api: api.key.name)
 
@@ -45,13 +46,30 @@ def test_produce_is_advertised_from_zero() -> None:
     assert all(other.advertised_min == other.version_min for other in APIS.values() if other is not api)
 
 
+def test_the_newest_versions_are_kafkas() -> None:
+    """A new client finds what it has. Where DRMQ differs, this says why."""
+    differs = {
+        ApiKey.API_VERSIONS: 5,  # The version of KIP-1242, which Kafka 4.3 does not have yet.
+        ApiKey.LIST_OFFSETS: 10,  # 11 adds a special timestamp of tiered storage, which DRMQ does not have.
+        ApiKey.DESCRIBE_LOG_DIRS: 4,  # kafka-python takes a broker with 5 for Kafka 4.3, and expects all that it has.
+    }
+    served = {api.key: api.version_max for api in APIS.values() if not api.key.is_own}
+    assert served == {key: KAFKA_NEWEST[key] for key in served} | differs
+
+
+def test_names_are_kafkas() -> None:
+    for api in APIS.values():
+        if not api.key.is_own:
+            assert KAFKA_APIS[api.key].upper() == api.key.name.replace("_", "")
+
+
 def test_offset_delete_never_became_flexible() -> None:
     assert APIS[ApiKey.OFFSET_DELETE].flexible_from == NEVER
     assert not APIS[ApiKey.OFFSET_DELETE].is_flexible(0)
 
 
 def test_repr_names_the_api() -> None:
-    assert repr(APIS[ApiKey.FETCH]) == "<Api FETCH 4-17>"
+    assert repr(APIS[ApiKey.FETCH]) == "<Api FETCH 4-18>"
 
 
 def test_importing_the_package_imports_no_message() -> None:

@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from drmq.wire import KNOWN_APIS, ApiKey, decode
 from drmq.wire.fields import FieldSpec, spec_of
+from support.kafka_apis import KAFKA_APIS
 
 from .samples import CASE_IDS, CASES, encoded, messages, spec_of_field
 
@@ -147,6 +149,12 @@ def test_bytes_are_kafkas(message: type, version: int, data: st.DataObject) -> N
     assert decode(message, version, ours) == value
     read, size = entity_reader(cls)(memoryview(ours), 0)
     assert (read, size) == (entity, len(ours))
+
+
+def test_kio_has_the_same_list_of_apis() -> None:
+    """Two independent copies of Kafka's list agree. kio has no APIs without versions."""
+    known = {key: name.replace("_", "") for key, name in api_key_map.items()}
+    assert known == {key: name.lower() for key, name in KAFKA_APIS.items() if key not in (4, 5, 6, 7)}
 
 
 @pytest.mark.parametrize(

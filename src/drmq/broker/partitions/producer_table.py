@@ -13,6 +13,7 @@ was built from.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
@@ -63,6 +64,11 @@ class ProducerTable:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    @property
+    def by_id(self) -> Mapping[int, Producer]:
+        """The producers, to be read only."""
+        return self._producers
 
     def find_repeat(self, header: BatchHeader) -> WrittenBatch | None:
         """The batch in the log that this one repeats, or None if it is new.

@@ -6,12 +6,13 @@ clients.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
 from drmq.broker.durability import durable
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable
+from drmq.broker.partitions.producer_table import Producer
 from drmq.model import NO_LEADER_EPOCH, ApiError, ErrorCode, LeaderEpoch, Offset
 from drmq.model.names import check_not_internal
 from drmq.records import find_timestamp
@@ -153,6 +154,14 @@ class Lookups:
         # The epochs of sealed segments may have to be read from their index files.
         found, end_offset = await self._blocking(lambda: partition.log.end_of_epoch(epoch))
         return found, min(end_offset, visible)
+
+    # ---- producers ------------------------------------------------------------------------------
+
+    def producers(self, topic: str, index: int) -> Mapping[int, Producer]:
+        """The idempotent producers that a partition remembers, by id. Raises `ApiError`."""
+        partition = self._partitions.by_name(topic, index)
+        partition.check_serving()
+        return partition.producers.by_id
 
     # ---- the start of a log ---------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 These classes are for clients and tests; a broker reads and writes this API with
 `drmq.wire.fetch`, which must agree with them byte for byte. Topics go by name up to v12 and by
-id from v13. Followers name themselves with `replica_id`, from v15 inside `replica_state`.
+id from v13. Followers name themselves with `replica_id`, from v15 inside `replica_state`. The tagged fields of
+partitions (v17, v18) are for followers too, and a broker of DRMQ skips them: its followers do not fetch.
 """
 # ruff: noqa: RUF009  # `array` and `structure` return dataclass fields, as `field` does
 
@@ -30,6 +31,7 @@ class FetchRequestPartition:
     log_start_offset: int = int64("5+", default=-1)
     partition_max_bytes: int = int32()
     replica_directory_id: bytes = uuid("17+", tag=0)
+    high_watermark: int = int64("18+", default=2**63 - 1, tag=1)
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class FetchRequestForgottenTopic:
     partitions: list[int] = array("int32")
 
 
-@message(ApiKey.FETCH, versions=(4, 17), flexible=12)
+@message(ApiKey.FETCH, versions=(4, 18), flexible=12)
 @dataclass(slots=True)
 class FetchRequest:
     cluster_id: str | None = string("12+", nullable="12+", default=None, tag=0)
@@ -119,7 +121,7 @@ class FetchResponseNode:
     rack: str | None = string(nullable="0+", default=None)
 
 
-@message(ApiKey.FETCH, versions=(4, 17), flexible=12)
+@message(ApiKey.FETCH, versions=(4, 18), flexible=12)
 @dataclass(slots=True)
 class FetchResponse:
     throttle_time_ms: int = int32()
