@@ -40,6 +40,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--workload", action="append", default=[], help=f"repeatable: {names}")
     parser.add_argument("--repeat", type=int, help="repetitions (default 3; 1 with --quick)")
     parser.add_argument("--json", type=Path, help="where to write results (default bench/results/<time>.json)")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the tables as docs/reference/benchmarks.md has them"
+    )
     parser.add_argument("--directory", type=Path, help="where to put data while running (default: temporary)")
     options = parser.parse_args(arguments)
     options.only = [name for name in options.only.split(",") if name]
@@ -125,7 +128,7 @@ def run(options: argparse.Namespace, directory: Path, say: Console) -> int:
             )  # fmt: skip
         progress.update(bar, completed=steps, description="done")
     verdicts = targets.judge(cells, life)
-    report.print_report(cells, verdicts, skipped)
+    report.print_report(cells, verdicts, skipped, is_markdown=options.markdown)
     path = options.json or ROOT / "bench" / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     head: dict[str, object] = {
         "machine": described,

@@ -58,11 +58,11 @@ def record_batch(values: list[bytes], timestamp_ms: int) -> bytes:
     return struct.pack(">qi", 0, len(tail)) + tail
 
 
-def produce_request(topic: str, partition: int, batch: bytes) -> bytes:
+def produce_request(topic: str, partition: int, batch: bytes, timeout_ms: int = 30_000) -> bytes:
     """A framed Produce request, acks=all, for one batch."""
     assert len(topic) == len(TOPIC), topic
     header = _HEADER.pack(PRODUCE, 7, 0) + string(CLIENT_ID)
-    body = struct.pack(">hhii", -1, -1, 30_000, 1) + string(topic) + struct.pack(">iii", 1, partition, len(batch))
+    body = struct.pack(">hhii", -1, -1, timeout_ms, 1) + string(topic) + struct.pack(">iii", 1, partition, len(batch))
     return frame(header + body + batch)
 
 

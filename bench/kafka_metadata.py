@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bench.kafka_frames import CLIENT_ID, METADATA, frame, string
 
 TIMEOUT_SECONDS = 2.0
+_PARTITION = struct.Struct(">hii")
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,29 @@ class _Reader:
         return self._data[self._at - size : self._at].decode()
 
     def numbers(self) -> tuple[int, ...]:
-        return tuple(self.take("i") for _ in range(self.take("i")))
+        count = self.take("i")
+        self._at += 4 * count
+        return struct.unpack_from(f">{count}i", self._data, self._at - 4 * count)
+
+    def partition(self) -> tuple[int, PartitionState]:
+        _error, index, leader = _PARTITION.unpack_from(self._data, self._at)
+        self._at += _PARTITION.size
+        return index, PartitionState(leader, self.numbers(), self.numbers())
 
 
-def ask(port: int, topic: str) -> Metadata:
+def ask(port: int, topic: str, timeout_seconds: float = TIMEOUT_SECONDS) -> Metadata:
     """What the node on `port` says about `topic`; raises OSError if it does not answer."""
     request = struct.pack(">hhi", METADATA, 1, 1) + string(CLIENT_ID) + struct.pack(">i", 1) + string(topic)
-    with socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS) as connection:
-        connection.settimeout(TIMEOUT_SECONDS)
+    return _parse(exchange(port, request, timeout_seconds))
+
+
+def exchange(port: int, request: bytes, timeout_seconds: float) -> bytes:
+    """The answer to one request on a connection of its own, without its length."""
+    with socket.create_connection(("127.0.0.1", port), timeout_seconds) as connection:
+        connection.settimeout(timeout_seconds)
         connection.sendall(frame(request))
         size = struct.unpack(">i", _receive(connection, 4))[0]
-        return _parse(_receive(connection, size))
+        return _receive(connection, size)
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
@@ -80,13 +93,10 @@ def _parse(data: bytes) -> Metadata:
         ports[node] = reader.take("i")
         reader.text()
     controller = reader.take("i")
-    partitions = {}
+    partitions: dict[int, PartitionState] = {}
     for _ in range(reader.take("i")):
         reader.take("h")
         reader.text()
         reader.take("b")
-        for _ in range(reader.take("i")):
-            reader.take("h")
-            index, leader = reader.take("i"), reader.take("i")
-            partitions[index] = PartitionState(leader, reader.numbers(), reader.numbers())
+        partitions.update(reader.partition() for _ in range(reader.take("i")))
     return Metadata(ports, controller, partitions)

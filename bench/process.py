@@ -16,9 +16,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NoReturn, Protocol
 
 import psutil
 
@@ -84,12 +84,15 @@ class Watched(Protocol):
 class Server:
     """One started program; `stop` ends it and waits for it."""
 
-    def __init__(self, command: list[str], log: Path) -> None:
+    def __init__(self, command: list[str], log: Path, *, has_session: bool = False) -> None:
+        """With `has_session`, the scheduler weighs it as a session of its own; see `bench.cluster.burners`."""
         self.command = command
         self.log = log
         self.started_at = time.perf_counter()
         with log.open("wb") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT)
+            self._process = subprocess.Popen(
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=has_session
+            )
         self._watch = psutil.Process(self._process.pid)
 
     @property
@@ -101,6 +104,10 @@ class Server:
     def name(self) -> str:
         """The program."""
         return self.command[0]
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._process.poll() is None
 
     def usage(self) -> Usage:
         """CPU time and memory now, summed over the process and its children."""
@@ -134,6 +141,50 @@ class Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+
+class Program:
+    """A program of `bench.clients` that lives through several events, and is asked line by line."""
+
+    def __init__(self, name: str, module: str, task: object, *, has_session: bool = False) -> None:
+        """`task` is a dataclass; the program gets it as JSON."""
+        self.name = name
+        assert is_dataclass(task)
+        assert not isinstance(task, type)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"bench.clients.{module}", json.dumps(asdict(task))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True,
+            start_new_session=has_session,
+        )  # fmt: skip
+
+    def tell(self, line: str) -> None:
+        """Send one line."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._fail()
+
+    def hear(self, seconds_max: float) -> str:
+        """Its next line."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], seconds_max)[0]:
+            raise BenchError(f"the program {self.name} said nothing within {seconds_max:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            self._fail()
+        return line
+
+    def close(self) -> None:
+        """End it, however it is."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _fail(self) -> NoReturn:
+        self._process.kill()
+        words = self._process.stderr.read() if self._process.stderr else ""
+        raise BenchError(f"the program {self.name} failed: {words[-600:].strip()}")
 
 
 def port_answers(port: int) -> bool:

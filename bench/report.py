@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from bench.lifecycle import Lifecycle
 from bench.measurement import Cell, Phase
@@ -77,16 +78,34 @@ def _spread(phases: list[Phase]) -> str:
     return f"{max(rates) / min(rates):.1f}"
 
 
+def new_table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    """A table with columns of text, then columns of numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for column in texts:
+        table.add_column(column, no_wrap=True)
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def markdown(table: Table) -> str:
+    """The table as a page of the documentation has it, below its title."""
+    heads = [Text.from_markup(str(column.header)).plain.replace("\n", " ") for column in table.columns]
+    rules = ["---:" if column.justify == "right" else "---" for column in table.columns]
+    cells = [[Text.from_markup(str(cell)).plain for cell in column.cells] for column in table.columns]
+    rows = [heads, rules, *(list(row) for row in zip(*cells, strict=True))]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([f"{table.title}:", "", *lines, ""])
+
+
 def results_table(cells: list[Cell]) -> Table:
     """A block per workload and phase, a row per system."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title="Median of the repetitions", title_justify="left")
-    for column in ("workload", "phase", "system"):
-        table.add_column(column, no_wrap=True)
-    for column in (
-        "MB/s", "k rec/s", "of limit", "DRMQ ×", "CPU s\nper GB", "CPU s\nper M rec", "broker\ncores",
-        "client\ncores", "bound", "RSS\nMB", "spread",
-    ):  # fmt: skip
-        table.add_column(column, justify="right", no_wrap=True)
+    table = new_table(
+        "Median of the repetitions",
+        ("workload", "phase", "system"),
+        ("MB/s", "k rec/s", "of limit", "DRMQ ×", "CPU s\nper GB", "CPU s\nper M rec", "broker\ncores",
+         "client\ncores", "bound", "RSS\nMB", "spread"),
+    )  # fmt: skip
     for workload, comparison in grouped(cells):
         for phase in ("produce", "consume"):
             table.add_section()
@@ -115,18 +134,29 @@ def targets_table(verdicts: list[Verdict]) -> Table:
     return table
 
 
-def print_report(cells: list[Cell], verdicts: list[Verdict], skipped: dict[str, str]) -> None:
+def print_tables(console: Console, tables: list[Table], *, is_markdown: bool) -> None:
+    """On standard output, for the eye or for a page of the documentation."""
+    for table in tables:
+        if is_markdown:
+            print(markdown(table))
+        else:
+            console.print(table)
+
+
+def print_report(
+    cells: list[Cell], verdicts: list[Verdict], skipped: dict[str, str], *, is_markdown: bool = False
+) -> None:
     """Everything a reader wants, on standard output."""
     console = Console()
     if console.width < WIDTH_MIN:
         console = Console(width=WIDTH_MIN)
     if cells:
-        console.print(results_table(cells))
+        print_tables(console, [results_table(cells)], is_markdown=is_markdown)
         for workload, _ in grouped(cells):
             console.print(f"{workload.name}: {workload.title}", highlight=False)
         console.print()
     if verdicts:
-        console.print(targets_table(verdicts))
+        print_tables(console, [targets_table(verdicts)], is_markdown=is_markdown)
     for name, reason in skipped.items():
         console.print(f"not measured: {name}: {escape(reason)}", highlight=False)
     for cell in cells:

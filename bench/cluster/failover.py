@@ -14,11 +14,8 @@ check of the benchmark, not a proof of safety; `make chaos` and the simulator ar
 
 import json
 import os
-import select
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -26,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from bench.clients.probe import ANSWER_SECONDS_MAX, ProbeTask
 from bench.cluster.kafka_nodes import KafkaProtocolCluster
 from bench.cluster.nodes import ClusterSystem, Node, wait_until
-from bench.process import ROOT, BenchError
+from bench.process import BenchError, Program
 
 RECORD_SIZE = 1024
 CALM_SECONDS = 11.0
@@ -79,45 +76,12 @@ class Failover:
         return asdict(self)
 
 
-class Probe:
-    """A program of `bench.clients` that writes, and answers questions about it."""
-
-    def __init__(self, name: str, module: str, task: ProbeTask) -> None:
-        self.name = name
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"bench.clients.{module}", json.dumps(asdict(task))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True,
-        )  # fmt: skip
-
-    def tell(self, line: str) -> None:
-        """Send one line."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def hear(self, seconds_max: float) -> str:
-        """Its next line."""
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], seconds_max)[0]:
-            raise BenchError(f"the probe {self.name} said nothing within {seconds_max:.0f} s")
-        line = self._process.stdout.readline()
-        if not line:
-            _, words = self._process.communicate()
-            raise BenchError(f"the probe {self.name} failed: {words[-600:].strip()}")
-        return line
-
-    def close(self) -> None:
-        """End it, however it is."""
-        self._process.kill()
-        self._process.communicate()
-
-
 def measure(
     system: ClusterSystem, kill_count: int, stop_count: int, calm_seconds: float, on_step: Callable[[str], None]
 ) -> Failover:
     """Kill `kill_count` leaders and stop `stop_count`; an error ends it early and is kept."""
     out = Failover(system.label, calm_seconds)
-    probes: list[Probe] = []
+    probes: list[Program] = []
     try:
         try:
             on_step(f"failover: {system.label} starts")
@@ -125,7 +89,7 @@ def measure(
             ports = tuple(system.client_ports)
             for name, module, is_eager in system.probes:
                 task = ProbeTask(ports, system.topic, RECORD_SIZE, RATES[is_eager], is_eager)
-                probes.append(Probe(name, module, task))
+                probes.append(Program(name, module, task))
                 out.seconds[name] = []
                 if is_eager:
                     out.eager_probes.append(name)
@@ -149,7 +113,7 @@ def measure(
     return out
 
 
-def _kill_once(system: ClusterSystem, probes: list[Probe], out: Failover) -> None:
+def _kill_once(system: ClusterSystem, probes: list[Program], out: Failover) -> None:
     leader = system.leader()
     assert leader.server is not None
     if isinstance(system, KafkaProtocolCluster):
@@ -166,7 +130,7 @@ def _kill_once(system: ClusterSystem, probes: list[Probe], out: Failover) -> Non
     out.heal_seconds.append(time.perf_counter() - started_at)
 
 
-def _stop_once(system: ClusterSystem, probes: list[Probe], out: Failover) -> None:
+def _stop_once(system: ClusterSystem, probes: list[Program], out: Failover) -> None:
     leader = system.leader()
     begun_at = time.perf_counter()
     failed_before = [_ask(probe, f"gap {begun_at!r} {begun_at!r}")["failed"] for probe in probes]
@@ -182,7 +146,7 @@ def _stop_once(system: ClusterSystem, probes: list[Probe], out: Failover) -> Non
     _start_again(system, leader)
 
 
-def _ask(probe: Probe, question: str) -> dict[str, float]:
+def _ask(probe: Program, question: str) -> dict[str, float]:
     probe.tell(question)
     answer: dict[str, float] = json.loads(probe.hear(ANSWER_SECONDS_MAX + 10))
     return answer
@@ -193,7 +157,7 @@ def _start_again(system: ClusterSystem, node: Node) -> None:
     wait_until(system.is_in_sync, HEAL_SECONDS_MAX, f"node {node.number} of {system.label} in sync again")
 
 
-def _end(system: ClusterSystem, probes: list[Probe], out: Failover) -> None:
+def _end(system: ClusterSystem, probes: list[Program], out: Failover) -> None:
     for probe in probes:
         probe.tell("end")
         totals = json.loads(probe.hear(HEAL_SECONDS_MAX))

@@ -63,6 +63,8 @@ class ClusterSystem(ABC):
     """Whether a node that is stopped in order says that it hands over what it leads, without a gap."""
     partitions_are_groups: bool = True
     """Whether many idle partitions cost it something worth measuring."""
+    has_sessions: bool = False
+    """Whether each node is started as a session of its own, as `drmq up` does."""
     probes: tuple[tuple[str, str, bool], ...] = ()
     """What sits through failovers: name in the table, module of `bench.clients`, whether it is eager."""
 
@@ -130,6 +132,11 @@ class ClusterSystem(ABC):
 
     def form(self, partition_count: int) -> None:
         """Start all nodes on empty directories, and wait until they are a cluster."""
+        self.lay_out()
+        self.launch_all(partition_count)
+
+    def lay_out(self) -> None:
+        """New nodes with ports and empty directories; none runs."""
         shutil.rmtree(self.directory, ignore_errors=True)
         ports = fixed_ports(2 * self.node_count)
         self.nodes = [
@@ -138,7 +145,6 @@ class ClusterSystem(ABC):
         ]
         for node in self.nodes:
             node.directory.mkdir(parents=True)
-        self.launch_all(partition_count)
 
     def start(self, partition_count: int) -> None:
         """Form, create the topic, and wait until every partition is led and copied."""
@@ -158,7 +164,8 @@ class ClusterSystem(ABC):
 
     def launch(self, node: Node, partition_count: int = 1) -> None:
         """Start one node on its directory as it is, without waiting."""
-        node.server = Server(self.command(node, partition_count), node.directory.with_suffix(".log"))
+        command, log = self.command(node, partition_count), node.directory.with_suffix(".log")
+        node.server = Server(command, log, has_session=self.has_sessions)
 
     def wait_led(self, partition_count: int, seconds_max: float = FORM_SECONDS_MAX) -> float:
         """Wait until every partition has a leader that all nodes know of."""

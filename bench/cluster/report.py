@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.cluster import scale_report
 from bench.cluster.failover import Failover
 from bench.cluster.idle import Idle
 from bench.cluster.restart import Restart
+from bench.cluster.scale import Scale
 from bench.cluster.throughput import RATES_MEGABYTES, Cell
-from bench.report import ratio, targets_table
+from bench.report import new_table, print_tables, ratio, targets_table
 from bench.targets import Verdict
 
 WIDTH_MIN = 175
@@ -35,6 +36,7 @@ class Results:
     idles: list[Idle] = field(default_factory=list)
     failovers: list[Failover] = field(default_factory=list)
     restarts: list[Restart] = field(default_factory=list)
+    scales: list[Scale] = field(default_factory=list)
     machine: dict[str, object] = field(default_factory=dict)
     options: dict[str, object] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -49,6 +51,9 @@ class Results:
         ]
         for name, parts in (("idle", self.idles), ("failover", self.failovers), ("restart", self.restarts)):
             out += [f"{name}, {part.system}: {error}" for part in parts for error in part.errors]
+        for scale in self.scales:
+            where = f"scale, {scale.partition_count:,} partitions, {scale.burner_count} burners"
+            out += [f"{where}: {error}" for error in scale.errors]
         return out
 
     def cell(self, label: str, partition_count: int) -> Cell | None:
@@ -89,7 +94,7 @@ def judge(results: Results) -> list[Verdict]:
         for words, seconds in restart.serves_seconds.items():
             name = f"a node with {restart.log_bytes / (1 << 30):.2f} GiB of log serves within 10 s ({words})"
             out.append(Verdict(name, f"{seconds:.1f} s", seconds <= RESTART_SECONDS_MAX))
-    return out
+    return out + scale_report.judge(results.scales)
 
 
 def _failover_verdicts(failover: Failover) -> list[Verdict]:
@@ -112,15 +117,6 @@ def _failover_verdicts(failover: Failover) -> list[Verdict]:
     return out
 
 
-def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    for column in texts:
-        table.add_column(column, no_wrap=True)
-    for column in numbers:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
 def _number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
@@ -128,7 +124,7 @@ def _number(value: float | None, digits: int = 2) -> str:
 def throughput_table(results: Results) -> Table:
     """A block per number of partitions, a row per system."""
     rates = tuple(f"{rate} MB/s: ms\np50 / p99" for rate in RATES_MEGABYTES)
-    table = _table(
+    table = new_table(
         "1 KB records, acks=all, a replica on every node",
         ("partitions", "system", "fsync"),
         ("MB/s", "of one\nDRMQ", "of\nlimit", "of limit\n× 3", "CPU s per GB\nper node", "client\ncores", "bound",
@@ -165,7 +161,7 @@ def throughput_table(results: Results) -> Table:
 
 def idle_table(idles: list[Idle]) -> Table:
     """A row per system."""
-    table = _table(
+    table = new_table(
         "Idle partitions, a replica on every node",
         ("system",),
         ("partitions", "form s", "create s", "CPU per node\n% of a core", "RSS MB\nper node", "cold start s",
@@ -183,7 +179,7 @@ def idle_table(idles: list[Idle]) -> Table:
 
 def failover_table(failovers: list[Failover]) -> Table:
     """A row per system and probe."""
-    table = _table(
+    table = new_table(
         "Leader killed with SIGKILL: seconds to the next acknowledged write",
         ("system", "client"),
         ("kills", "median", "worst", "best", "in sync again\nmedian", "records\nacknowledged"),
@@ -202,7 +198,7 @@ def failover_table(failovers: list[Failover]) -> Table:
 
 def stop_table(failovers: list[Failover]) -> Table:
     """A row per system and probe."""
-    table = _table(
+    table = new_table(
         "Leader stopped in order: longest time between two acknowledgements",
         ("system", "client"),
         ("stops", "median ms", "worst ms", "best ms", "errors or\nrefusals"),
@@ -219,7 +215,7 @@ def stop_table(failovers: list[Failover]) -> Table:
 
 def restart_table(restarts: list[Restart]) -> Table:
     """A row per system and way of ending."""
-    table = _table("A follower with a large log", ("system", "was"), ("log MB", "answers s", "serves s"))
+    table = new_table("A follower with a large log", ("system", "was"), ("log MB", "answers s", "serves s"))
     for restart in restarts:
         for words, seconds in restart.serves_seconds.items():
             answers = restart.answers_seconds.get(words)
@@ -228,7 +224,7 @@ def restart_table(restarts: list[Restart]) -> Table:
     return table
 
 
-def print_report(results: Results) -> None:
+def print_report(results: Results, *, is_markdown: bool = False) -> None:
     """Everything a reader wants, on standard output."""
     console = Console()
     if console.width < WIDTH_MIN:
@@ -240,18 +236,24 @@ def print_report(results: Results) -> None:
         f"{', '.join(f'{label} {version}' for label, version in results.versions.items())}",
         markup=False, highlight=False,
     )  # fmt: skip
+    tables = []
     if results.cells:
-        console.print(throughput_table(results))
+        tables.append(throughput_table(results))
     if results.idles:
-        console.print(idle_table(results.idles))
+        tables.append(idle_table(results.idles))
     if results.failovers:
-        console.print(failover_table(results.failovers))
+        tables.append(failover_table(results.failovers))
     if any(failover.stop_gap_seconds for failover in results.failovers):
-        console.print(stop_table(results.failovers))
+        tables.append(stop_table(results.failovers))
     if results.restarts:
-        console.print(restart_table(results.restarts))
+        tables.append(restart_table(results.restarts))
+    if results.scales:
+        tables.append(scale_report.events_table(results.scales))
+    if any(scale.core_shares for scale in results.scales):
+        tables.append(scale_report.idle_table(results.scales))
     if verdicts := judge(results):
-        console.print(targets_table(verdicts))
+        tables.append(targets_table(verdicts))
+    print_tables(console, tables, is_markdown=is_markdown)
     for name, reason in results.skipped.items():
         console.print(f"not measured: {name}: {escape(reason)}", highlight=False)
     for error in results.errors():
@@ -269,6 +271,7 @@ def write_json(path: Path, results: Results) -> None:
         "idle": [idle.as_json() for idle in results.idles],
         "failover": [failover.as_json() for failover in results.failovers],
         "restart": [restart.as_json() for restart in results.restarts],
+        "scale": [scale.as_json() for scale in results.scales],
         "targets": [{"target": v.target, "measured": v.measured, "is_met": v.is_met} for v in judge(results)],
         "errors": results.errors(),
     }

@@ -16,13 +16,20 @@ def answers(port: int) -> bool:
 
 
 def create_topic(
-    port: int, topic: str, partition_count: int, config: dict[str, str] | None = None, replica_count: int = 1
+    port: int,
+    topic: str,
+    partition_count: int,
+    config: dict[str, str] | None = None,
+    replica_count: int = 1,
+    seconds_max: float = 60.0,
 ) -> None:
     """Create `topic`, and wait until it exists."""
     new = NewTopic(topic, num_partitions=partition_count, replication_factor=replica_count, config=config or {})
     admin = _admin(port)
     try:
-        admin.create_topics([new], operation_timeout=60.0, request_timeout=60.0)[topic].result(90.0)
+        admin.create_topics([new], operation_timeout=seconds_max, request_timeout=seconds_max)[topic].result(
+            seconds_max + 30.0
+        )
     except KafkaException as failed:
         raise BenchError(f"cannot create a topic: {failed}") from failed
 

@@ -1,12 +1,18 @@
-"""What `bench` makes of what it measured: a gap is found, and a target that is missed is said to be."""
+"""What `bench` makes of what it measured, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
+
+from drmq.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
 _CHECK_GAPS = """
@@ -36,3 +42,85 @@ assert found == [True, False, False, True, False], found
 def test_stops_in_order_are_judged(check: str) -> None:
     done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
+
+
+_CHECK_AIMS = """
+from bench.clients.sweep import Swept
+from bench.cluster.report import Results, judge
+from bench.cluster.scale import Event, Scale
+from bench.report import markdown
+from bench.cluster.scale_report import events_table
+
+def pause(seconds, again=1.0, size=3_000, burners=8):
+    first = Swept(seconds, size if seconds else 367, {"5": 300, "10": 367})
+    event = Event("pause", 120.0, 1.0, 2.0, size, size, first, Swept(again, size if again else 5, {}))
+    scale = Scale("drmq x 3", size, burners, [event])
+    return judge(Results(scales=[scale]))[0], scale
+
+found = [pause(*of)[0].is_met for of in ((60.0,), (60.1,), (None,), (5.0, None))]
+assert found == [True, False, False, False], found
+assert pause(9.0, burners=0)[0].is_met and not pause(11.0, burners=0)[0].is_met
+assert pause(9.0, size=300)[0].is_met is None
+verdict, scale = pause(None)
+assert verdict.measured == "367 of 3,000 within 120 s", verdict
+row = markdown(events_table([scale])).splitlines()[-1]
+assert row.startswith("| 3,000 | 8 | pause | 1.0 | 2.0 | not in 120 (367) | 300 | 367 |"), row
+
+def growth(small, large):
+    parts = [Scale("x", n, 0, [Event("start", 120.0, s, s)]) for n, s in ((3_000, small), (10_000, large))]
+    return judge(Results(scales=parts))[-1].is_met
+
+assert [growth(10.0, 33.0), growth(10.0, 45.0), growth(10.0, None)] == [True, False, False]
+"""
+
+
+def test_the_aims_of_many_partitions_are_judged() -> None:
+    """A write that comes too late, or never, or not a second time, misses the aim; the table says how far it came."""
+    done = subprocess.run([sys.executable, "-c", _CHECK_AIMS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
+def test_burners_end_with_the_benchmark() -> None:
+    """Processes that burn CPU do not outlive the program that started them, even if it is killed."""
+    code = "from bench.cluster.burners import Burners as B; b = B(2); b.start(); print(*b.pids, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        burners = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+        try:
+            assert len(burners) == 2
+            program.send_signal(signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while any(burner.is_running() and burner.status() != psutil.STATUS_ZOMBIE for burner in burners):
+                assert time.monotonic() < deadline, "the burners still run"
+                time.sleep(0.05)
+        finally:
+            for burner in burners:
+                if burner.is_running():
+                    burner.kill()
+
+
+def test_a_sweep_writes_to_every_partition() -> None:
+    """The program that writes to all partitions counts those that took a record, and ends in time if some do not."""
+    with Broker() as broker:
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        servers = broker.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic("bench-0000", num_partitions=50)])["bench-0000"].result(60)
+        task = {"ports": [int(servers.rpartition(":")[2])], "topic": "bench-0000", "partition_count": 60}
+        with subprocess.Popen(
+            [sys.executable, "-m", "bench.clients.sweep", json.dumps(task)],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ) as program:  # fmt: skip
+            assert program.stdin is not None
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+            program.stdin.write(f"go {time.perf_counter()} 5\n")
+            program.stdin.flush()
+            swept = json.loads(program.stdout.readline())
+            program.stdin.close()
+        assert swept["count"] == 50
+        assert swept["seconds"] is None
