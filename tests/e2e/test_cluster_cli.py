@@ -68,7 +68,7 @@ class Cluster:
 
     def is_running(self, node_id: int) -> bool:
         node = self.nodes[node_id]
-        return node["pid"] is not None and process_is_ours(node["pid"], Path(node["data_dir"]))
+        return node["pid"] is not None and process_is_ours(node["pid"], self.directory / node["data_dir"])
 
     def states(self) -> dict[int, str]:
         rows = json.loads(self.local("node", "ls", "-o", "json"))
@@ -117,10 +117,8 @@ def test_three_nodes_are_a_cluster(three: Cluster) -> None:
     assert [(node["port"], node["peer_port"]) for node in nodes.values()] == [
         (first + number, first + 1000 + number) for number in range(3)
     ]
-    assert [Path(node["data_dir"]) for node in nodes.values()] == [
-        three.directory / f"node-{number}" / "data" for number in (1, 2, 3)
-    ]
-    assert all(Path(node["log"]).stat().st_size for node in nodes.values())
+    assert [node["data_dir"] for node in nodes.values()] == [f"node-{number}/data" for number in (1, 2, 3)]
+    assert all((three.directory / node["log"]).stat().st_size for node in nodes.values())
     # When `up` returns, every node tells the same of all three.
     for node in nodes.values():
         info = json.loads(three.ok("cluster", "info", "-b", node["kafka"], "-o", "json"))
@@ -147,7 +145,9 @@ def test_counters_and_log_tell_what_happened(three: Cluster) -> None:
     leader = three.partitions("orders")[0]["leader"]
     three.local("node", "kill", str(leader))
     assert eventually(lambda: three.partitions("orders")[0]["leader"] not in (leader, None))
-    said = "".join(Path(node["log"]).read_text() for number, node in three.nodes.items() if number != leader)
+    said = "".join(
+        (three.directory / node["log"]).read_text() for number, node in three.nodes.items() if number != leader
+    )
     assert re.search(rf"orders-0: this node is the leader now, in term \d+; before: node {leader}\n", said)
     assert re.search(rf"node {leader} at \S+ is down: ", said)
 
@@ -214,7 +214,7 @@ def test_node_is_stopped_and_started(three: Cluster) -> None:
     kafka = three.nodes[1]["kafka"]
     assert "stopped" in three.local("node", "stop", "1")
     assert not three.is_running(1)
-    assert "stopped cleanly" in Path(three.nodes[1]["log"]).read_text()
+    assert "stopped cleanly" in (three.directory / three.nodes[1]["log"]).read_text()
     assert three.records("orders") == list(range(RECORDS))
     assert f"Node 1 serves at {kafka}" in three.local("node", "start", "1")
     assert "was already running" in three.local("node", "start", "1")
@@ -356,7 +356,7 @@ def test_up_of_too_few_names_whom_it_needs(three: Cluster) -> None:
 def test_failed_node_does_not_take_the_others_with_it(three: Cluster) -> None:
     """What it said is in the error, and those that ran go on."""
     three.local("node", "kill", "3")
-    identity = Path(three.nodes[3]["data_dir"]) / "drmq.json"
+    identity = three.directory / three.nodes[3]["data_dir"] / "drmq.json"
     identity.write_text("{}")
     done = three.run("up", "--data-dir", str(three.directory))
     assert done.returncode == 1

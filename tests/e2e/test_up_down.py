@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,7 @@ def drmq(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[st
 def node(directory: Path) -> dict[str, Any]:
     """The only node in `cluster.json`."""
     (found,) = json.loads((directory / "cluster.json").read_text())["nodes"]
+    assert found["data_dir"] == "node-1/data"
     assert found.keys() >= {"id", "pid", "kafka", "host", "port", "peer_port", "data_dir", "log"}
     assert found["kafka"] == f"{found['host']}:{found['port']}"
     assert found["peer_port"] is None
@@ -54,11 +56,10 @@ def test_up_serves_and_down_stops(directory: Path) -> None:
     started = node(directory)
     assert f"drmq topic create orders -b {started['kafka']}" in done.stdout
     assert started["id"] == 1
-    assert Path(started["data_dir"]) == directory / "node-1" / "data"
     assert drmq("topic", "create", "t", "-b", started["kafka"]).returncode == 0
     done = drmq("down", "--data-dir", str(directory))
     assert (done.returncode, done.stdout) == (0, f"Node 1 (pid {started['pid']}) stopped.\n")
-    assert not process_is_ours(started["pid"], Path(started["data_dir"]))
+    assert not process_is_ours(started["pid"], directory / "node-1" / "data")
     assert node(directory) == started | {"pid": None}
     assert drmq("status", "-b", started["kafka"]).returncode == 2
     assert (directory / "node-1" / "server.log").stat().st_size > 0
@@ -96,6 +97,48 @@ def test_up_after_a_crash_goes_on_with_the_same_data_and_port(directory: Path) -
     assert second["kafka"] == first["kafka"]
     assert second["pid"] != first["pid"]
     assert drmq("consume", "t", "-b", second["kafka"]).stdout == "kept\n"
+
+
+def test_moved_directory_works_where_it_is(directory: Path, tmp_path: Path) -> None:
+    """The same topics at the same port, and nothing is made at the old place."""
+    old = tmp_path / "old"
+    assert drmq("up", "--data-dir", str(old), "--port", "0").returncode == 0
+    address = node(old)["kafka"]
+    assert drmq("produce", "t", "-v", "kept", "-b", address).returncode == 0
+    assert drmq("down", "--data-dir", str(old)).returncode == 0
+    old.rename(directory)
+    done = drmq("up", "--data-dir", str(directory))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"note: {directory} was {old} before. Its nodes use the data in {directory}.\n"
+    assert node(directory)["kafka"] == address
+    assert drmq("consume", "t", "-b", address).stdout == "kept\n"
+    assert not old.exists()
+
+
+def test_copied_directory_is_a_cluster_of_its_own(directory: Path, tmp_path: Path) -> None:
+    """Beside its running original: another port, its own data; what is deleted and stopped there is so only there."""
+    copy = tmp_path / "copy"
+    try:
+        drmq("up", "--data-dir", str(directory), "--port", "0")
+        address = node(directory)["kafka"]
+        assert drmq("produce", "t", "-v", "kept", "-b", address).returncode == 0
+        assert drmq("down", "--data-dir", str(directory)).returncode == 0
+        shutil.copytree(directory, copy)
+        assert drmq("up", "--data-dir", str(directory)).returncode == 0
+        # As if it had been copied while the original ran: with its process id.
+        shutil.copy(directory / "cluster.json", copy / "cluster.json")
+        assert drmq("down", "--data-dir", str(copy)).stdout == "Node 1 was not running.\n"
+        done = drmq("up", "--data-dir", str(copy))
+        assert done.returncode == 0, done.stderr
+        assert f"{copy} is a copy of {directory}." in done.stderr
+        other = node(copy)["kafka"]
+        assert other != address
+        assert drmq("consume", "t", "-b", other).stdout == "kept\n"
+        assert drmq("topic", "delete", "t", "--yes", "-b", other).returncode == 0
+        assert drmq("down", "--data-dir", str(copy)).returncode == 0
+        assert drmq("consume", "t", "-b", address).stdout == "kept\n"
+    finally:
+        drmq("down", "--data-dir", str(copy), "--force")
 
 
 def test_down_twice_and_down_of_nothing(directory: Path, tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 A directory holds everything of such a cluster:
 
-    DIR/cluster.json                 {"nodes": [{"id", "pid", "kafka", "host", "port", "peer_port", "data_dir", "log",
-                                                 "founder", "config"}]}
+    DIR/cluster.json                 the nodes, and which directory this is (`local_file`)
     DIR/node-1/data/                 the data directory of the node
     DIR/node-1/server.log            the log of the node
 
@@ -15,14 +14,18 @@ Nodes that are started together form the cluster: they are its *founders*, and k
 later join it, and know the founders. A single node has no port for peers (`peer_port` is null); when other nodes are
 to join, it is restarted with one.
 
-No process is signalled before its command line was checked: see `processes`.
+No process is signalled before it was checked that it belongs to this directory: see `processes`. A directory that was
+moved works as before. A directory that was copied has nodes and data of its own, and never touches those of its
+original. A copied single node that finds its port in use takes another one. The nodes of a copied cluster would find
+the nodes of the original at the addresses that they know, so they are not started while any of these addresses is in
+use.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -31,17 +34,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drmq.server.local_nodes import (
-    LocalError,
-    LocalNode,
-    from_json,
-    missing_at,
-    plan_nodes,
-    server_arguments,
-    to_json,
-    trouble_at,
-)
-from drmq.server.ports import check_port
+from drmq.model.address import Address
+from drmq.server.local_file import ClusterFile, Origin
+from drmq.server.local_nodes import LocalError, LocalNode, missing_at, plan_nodes, server_arguments, trouble_at
+from drmq.server.ports import check_port, free_ports, is_free
 from drmq.server.processes import (
     EXIT_REMOVED,
     end_process,
@@ -53,7 +49,6 @@ from drmq.server.processes import (
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-_FILE_VERSION = 1
 _KILL_TIMEOUT_S = 10.0
 _HEALTHY_TIMEOUT_S = 20.0
 _SETTLE_S = 1.0
@@ -76,15 +71,17 @@ class LocalCluster:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
-        self._file = self.directory / "cluster.json"
+        self._file = ClusterFile(self.directory)
         self.trouble: str | None = None
         """After a start: why the cluster did not become healthy in time although its nodes serve; None if it did."""
+        self.note: str | None = None
+        """After a start: what a user should know about a directory that was moved or copied; None otherwise."""
 
     # ---- the directory and its file -------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
-        return self._file.exists()
+        return self._file.exists
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -132,30 +129,11 @@ class LocalCluster:
 
     def read(self) -> list[LocalNode]:
         """The nodes in the file, by id; empty if there is no file."""
-        try:
-            content = json.loads(self._file.read_text())
-            # Files from before there were versions have the first one.
-            version = content.get("version", _FILE_VERSION)
-            if version != _FILE_VERSION:
-                raise LocalError(
-                    f"{self._file} has version {version!r}, and this DRMQ knows version {_FILE_VERSION}. "
-                    "Use the version of DRMQ that wrote it."
-                )
-            return sorted((from_json(node) for node in content["nodes"]), key=lambda node: node.node_id)
-        except FileNotFoundError:
-            return []
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LocalError(f"{self._file} cannot be read ({error!r}). Correct or remove it.") from None
+        return self._file.read()
 
-    def write(self, nodes: Sequence[LocalNode]) -> None:
-        """Replace the file atomically."""
-        content = {"version": _FILE_VERSION, "nodes": [to_json(node) for node in nodes]}
-        temporary = self._file.with_suffix(".json.new")
-        with temporary.open("w") as file:
-            file.write(json.dumps(content, indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._file)
+    def write(self, nodes: Sequence[LocalNode], *, settled: bool = False) -> None:
+        """Replace the file atomically. `settled`: nodes were started here, so this is their directory now."""
+        self._file.write(nodes, settled=settled)
 
     def node(self, node_id: int) -> LocalNode:
         """One node. Raises `LocalError` with the ids that exist."""
@@ -187,7 +165,7 @@ class LocalCluster:
         `paused`, in which case it stays paused. `port` is that of the first node: None for the previous one (or 9092),
         0 for free ones. Known nodes keep theirs.
         """
-        known = {node.node_id: node for node in self.read()}
+        known = self._at_home({node.node_id: node for node in self.read()}, port)
         wanted = range(1, count + 1) if count is not None else (sorted(known) or [1])
         before = {node_id: known[node_id].state() for node_id in wanted if node_id in known}
         nodes = plan_nodes(self.directory, known, wanted, host, port)
@@ -216,7 +194,7 @@ class LocalCluster:
         run = "is not running" if len(absent) == 1 else "are not running"
         return (
             f"{names} of this cluster {run}, and without a majority of the voters no node serves. "
-            f"`drmq up --data-dir {self.directory}` starts all nodes."
+            f"`drmq up {self._option}` starts all nodes."
         )
 
     def start(self, node_id: int, report: Report = _silence) -> tuple[LocalNode, bool]:
@@ -225,8 +203,9 @@ class LocalCluster:
         It does not serve if it needs other nodes that are not running: without a majority of the voters there is no
         cluster.
         """
-        node = self.node(node_id)
-        known = {each.node_id: each for each in self.read()}
+        self.node(node_id)
+        known = self._at_home({each.node_id: each for each in self.read()}, None)
+        node = known[node_id]
         started = self._start([replace(node, pid=None)], known)
         outlook = _outlook(known, {node_id})
         try:
@@ -236,6 +215,64 @@ class LocalCluster:
                 raise
             return started[node_id].node, False
         return started[node_id].node, True
+
+    def _at_home(self, known: dict[int, LocalNode], port: int | None) -> dict[int, LocalNode]:
+        """The known nodes, with which this directory can go on after it was moved or copied. Sets `note`.
+
+        Raises `LocalError` if a node could reach into the directory that it was copied from.
+        """
+        displaced = [node for node in known.values() if node.is_displaced()]
+        if displaced:
+            raise LocalError(
+                f"Node {displaced[0].node_id} (pid {displaced[0].pid}) was running when its directory was moved, and "
+                f"still writes to the old path. Run `drmq down {self._option}`, then `drmq up {self._option}`."
+            )
+        origin = self._file.origin()
+        if origin is None:
+            return known
+        if not origin.is_copy:
+            self.note = f"{self.directory} was {origin.path} before. Its nodes use the data in {self.directory}."
+            return known
+        self.note = f"{self.directory} is a copy of {origin.path}. Its nodes use their own data, in {self.directory}."
+        known = {node_id: replace(node, pid=node.pid if node.is_running() else None) for node_id, node in known.items()}
+        self._check_links(known, origin)
+        stopped = [node for node in known.values() if node.pid is None]
+        if len(known) == 1 and all(node.peer_port is None for node in stopped):
+            return {**known, **{node.node_id: self._moved_aside(node, port) for node in stopped}}
+        for node in stopped:
+            for address in node.listeners():
+                if not is_free(address.host, address.port):
+                    raise LocalError(
+                        f"{self.directory} is a copy of the cluster in {origin.path}, and {address}, the address of "
+                        f"node {node.node_id}, is in use. Nodes of the copy could connect to nodes of the original, "
+                        f"which have the same ids. Run only one of the two: `drmq down --data-dir "
+                        f"{shlex.quote(str(origin.path))}` stops the original."
+                    )
+        return known
+
+    def _check_links(self, known: Mapping[int, LocalNode], origin: Origin) -> None:
+        """Refuse a copied directory with links to data elsewhere: that data is the original's."""
+        for node in known.values():
+            if not node.data_dir.resolve().is_relative_to(self.directory.resolve()):
+                raise LocalError(
+                    f"{self.directory} is a copy of {origin.path}, but {node.data_dir} is a link to "
+                    f"{node.data_dir.resolve()}, which belongs to the original. Replace the link by a copy of the data."
+                )
+
+    def _moved_aside(self, node: LocalNode, port: int | None) -> LocalNode:
+        """The node of a copied directory, at another port if its original has the port, or if one is asked for."""
+        if port is None and is_free(node.kafka.host, node.kafka.port):
+            return node
+        chosen = port or free_ports(node.kafka.host, 1)[0]
+        assert self.note is not None
+        if port is None:
+            self.note += f" Port {node.kafka.port} is in use, so node {node.node_id} gets port {chosen}."
+        return replace(node, kafka=Address(node.kafka.host, chosen))
+
+    @property
+    def _option(self) -> str:
+        """The option that names this directory, to be typed in a shell."""
+        return f"--data-dir {shlex.quote(str(self.directory))}"
 
     def _open_to_peers(
         self, known: Mapping[int, LocalNode], nodes: Mapping[int, LocalNode], report: Report
@@ -271,7 +308,7 @@ class LocalCluster:
             log_size = node.log_path.stat().st_size if node.log_path.exists() else 0
             process = spawn_server(server_arguments(node, entries.values()), node.log_path)
             entries[node.node_id] = replace(node, pid=process.pid)
-            self.write([entries[node_id] for node_id in sorted(entries)])
+            self.write([entries[node_id] for node_id in sorted(entries)], settled=True)
             started[node.node_id] = _Started(entries[node.node_id], process, log_size)
         return started
 
@@ -319,7 +356,7 @@ class LocalCluster:
         text = _tail(node, started)
         if code == EXIT_REMOVED:
             text += (
-                f"\nRun `drmq node forget {node.node_id} --data-dir {self.directory}` so that it is not started again. "
+                f"\nRun `drmq node forget {node.node_id} {self._option}` so that it is not started again. "
                 "If you also remove its directory, it can join as a new node."
             )
         raise LocalError(f"Node {node.node_id} exited at once with code {code}.\n{text}")
@@ -361,7 +398,7 @@ class LocalCluster:
         if kept:
             self.write(kept)
         else:
-            self._file.unlink(missing_ok=True)
+            self._file.remove()
 
     # ---- ending and pausing ---------------------------------------------------------------------
 
@@ -409,7 +446,7 @@ class LocalCluster:
         if node.is_running():
             raise LocalError(
                 f"Node {node_id} (pid {node.pid}) is {node.state()}. `drmq cluster remove {node_id}` takes it out of "
-                f"the cluster and stops it; `drmq node stop {node_id} --data-dir {self.directory}` only stops it."
+                f"the cluster and stops it; `drmq node stop {node_id} {self._option}` only stops it."
             )
         others = [other for other in self.read() if other.node_id != node_id]
         if not any(other.founder for other in others):
@@ -443,9 +480,7 @@ class LocalCluster:
     def _running(self, node_id: int) -> LocalNode:
         node = self.node(node_id)
         if not node.is_running():
-            raise LocalError(
-                f"Node {node_id} is not running. `drmq node start {node_id} --data-dir {self.directory}` starts it."
-            )
+            raise LocalError(f"Node {node_id} is not running. `drmq node start {node_id} {self._option}` starts it.")
         return node
 
 

@@ -1,6 +1,6 @@
-"""The nodes of a local cluster as values: their addresses, their flags, and their entries in `cluster.json`.
+"""The nodes of a local cluster as values: their addresses, their flags, and what they answer.
 
-This module starts and stops nothing; `local` does.
+This module starts and stops nothing; `local` does. `local_file` stores the nodes.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from drmq.client import Admin, ClientError, Connection, Deadline
 from drmq.model import DrmqError
-from drmq.model.address import DEFAULT_PORT, Address, split_address
+from drmq.model.address import DEFAULT_PORT, Address
 from drmq.server.health import observe, trouble_among
 from drmq.server.membership import PEER_PORT_DISTANCE, default_peer_port
 from drmq.server.ports import free_ports, is_free
-from drmq.server.processes import process_is_ours, process_is_paused
+from drmq.server.processes import process_is_ours, process_is_paused, process_names
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 _ANSWER_TIMEOUT_S = 1.0
@@ -46,6 +46,10 @@ class LocalNode:
     def is_running(self) -> bool:
         return self.pid is not None and process_is_ours(self.pid, self.data_dir)
 
+    def is_displaced(self) -> bool:
+        """Whether the process still uses the path that the directory had before it was moved."""
+        return self.pid is not None and self.is_running() and not process_names(self.pid, self.data_dir)
+
     def state(self) -> str:
         """`running`, `paused` or `stopped`."""
         if self.pid is None or not self.is_running():
@@ -55,6 +59,11 @@ class LocalNode:
     def listeners(self) -> list[Address]:
         ports = [self.kafka.port] if self.peer_port is None else [self.kafka.port, self.peer_port]
         return [Address(self.kafka.host, port) for port in ports]
+
+
+def data_directory(directory: Path, node_id: int) -> Path:
+    """Where a local cluster in this directory keeps the data of a node."""
+    return directory / f"node-{node_id}" / "data"
 
 
 def plan_nodes(
@@ -83,7 +92,7 @@ def plan_nodes(
         ports = [first + node_id - 1 for node_id in new]
     for node_id, chosen in zip(new, ports, strict=True):
         peer_port = _peer_port(chosen) if in_cluster else None
-        data_dir = directory / f"node-{node_id}" / "data"
+        data_dir = data_directory(directory, node_id)
         nodes[node_id] = LocalNode(node_id, None, Address(host, chosen), data_dir, peer_port, founder=not known)
     return {node_id: nodes[node_id] for node_id in wanted}
 
@@ -163,38 +172,3 @@ def _next_ports(host: str, known: Sequence[LocalNode], new: Sequence[int]) -> li
         used |= {port, _peer_port(port)}
         ports.append(port)
     return ports
-
-
-# ---- the file -----------------------------------------------------------------------------------------
-
-
-def to_json(node: LocalNode) -> dict[str, Any]:
-    """A node as an entry of `cluster.json`."""
-    return {
-        "id": node.node_id,
-        "pid": node.pid,
-        "kafka": str(node.kafka),
-        "host": node.kafka.host,
-        "port": node.kafka.port,
-        "peer_port": node.peer_port,
-        "data_dir": str(node.data_dir),
-        "log": str(node.log_path),
-        "founder": node.founder,
-        "config": None if node.config is None else str(node.config),
-    }
-
-
-def from_json(node: Mapping[str, Any]) -> LocalNode:
-    """A node from an entry of `cluster.json`. Defaults for entries of earlier versions: a single node without peers."""
-    host, port = split_address(node["kafka"])
-    if port is None:
-        raise ValueError(f"no port in {node['kafka']!r}")
-    return LocalNode(
-        node_id=node["id"],
-        pid=node["pid"],
-        kafka=Address(host, port),
-        data_dir=Path(node["data_dir"]),
-        peer_port=node.get("peer_port"),
-        founder=node.get("founder", True),
-        config=Path(node["config"]) if node.get("config") else None,
-    )

@@ -1,18 +1,22 @@
 """Processes of local nodes: which ones belong to us, what state they are in, and how to stop them.
 
-The process id in a file may belong to another program by now. No process is signalled unless its command line shows
-that it is a DRMQ server on exactly this data directory. A process that has exited and has not been reaped yet has no
-command line, so it counts as gone.
+The process id in a file may belong to another program by now, or to a node of the directory that this one was copied
+from. No process is signalled unless it is a DRMQ server on exactly this data directory: one that holds the lock of the
+directory, wherever the directory was when the process was started. A process that holds no such lock yet, or whose
+files cannot be inspected, is recognised by the path in its command line. A process that has exited and has not been
+reaped yet has no command line, so it counts as gone.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 EXIT_REMOVED = 3
@@ -20,6 +24,8 @@ EXIT_REMOVED = 3
 LOG_TAIL_LINES = 20
 _LOG_TAIL_BYTES = 8192
 _POLL_S = 0.05
+_FILES_SEARCHED = 64
+"""A node takes the lock before it opens its logs, so the lock is among its first files."""
 
 
 def spawn_server(arguments: Sequence[str], log_path: Path) -> subprocess.Popen[bytes]:
@@ -38,8 +44,42 @@ def spawn_server(arguments: Sequence[str], log_path: Path) -> subprocess.Popen[b
 
 def process_is_ours(pid: int, data_dir: Path) -> bool:
     """Whether this process is alive and is a DRMQ server on this data directory. A zombie process is not."""
+    if "drmq" not in " ".join(_command_line(pid)[:4]):
+        return False
+    holds_lock = _holds_lock(pid, data_dir)
+    return process_names(pid, data_dir) if holds_lock is None else holds_lock
+
+
+def process_names(pid: int, data_dir: Path) -> bool:
+    """Whether the command line of a process has the path of this data directory."""
     arguments = _command_line(pid)
-    return "drmq" in " ".join(arguments[:4]) and str(data_dir) in arguments
+    if len(arguments) == 1:
+        # From `ps`, which does not separate the arguments.
+        return re.search(rf"(?<=\s){re.escape(str(data_dir))}(?=\s|$)", arguments[0]) is not None
+    return str(data_dir) in arguments
+
+
+def _holds_lock(pid: int, data_dir: Path) -> bool | None:
+    """Whether the process has the lock file of this data directory open; None if it has none open, or that is unknown.
+
+    Paths do not tell: after `mv a b; cp -r b a`, the command line of the node that now runs in `b` names `a`.
+    """
+    try:
+        entries = sorted(islice(os.scandir(f"/proc/{pid}/fd"), _FILES_SEARCHED), key=lambda entry: int(entry.name))
+        own = (data_dir / "lock").stat()
+    except OSError:
+        return None
+    found: bool | None = None
+    for entry in entries:
+        try:
+            if os.path.basename(os.readlink(entry.path)) != "lock":
+                continue
+            if os.path.samestat(own, os.stat(entry.path)):
+                return True
+        except OSError:
+            continue
+        found = False
+    return found
 
 
 def process_is_paused(pid: int) -> bool:
@@ -89,11 +129,12 @@ def log_tail(path: Path, start: int = 0) -> str:
 
 
 def _command_line(pid: int) -> list[str]:
-    """The arguments of a process; empty if there is no such process."""
+    """The arguments of a process, or without /proc all of them as one; empty if there is no such process."""
     if Path("/proc/self/cmdline").exists():
         try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+            content = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return []
+        return os.fsdecode(content).split("\0")[:-1]
     found = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return found.stdout.split()
+    return [found.stdout.strip()] if found.stdout.strip() else []

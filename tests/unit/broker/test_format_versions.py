@@ -289,8 +289,8 @@ def test_a_later_version_is_refused_and_not_taken_for_damage(read: Callable[[], 
 
 
 def test_a_later_file_of_local_nodes_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "cluster.json").write_text('{"version": 2, "nodes": []}')
-    with pytest.raises(LocalError, match="has version 2, and this DRMQ knows version 1"):
+    (tmp_path / "cluster.json").write_text('{"version": 3, "nodes": []}')
+    with pytest.raises(LocalError, match="has version 3, and this DRMQ knows version 2"):
         LocalCluster(tmp_path).read()
     (tmp_path / "cluster.json").write_text('{"nodes": []}')
     assert LocalCluster(tmp_path).read() == []

@@ -1,7 +1,7 @@
-"""The file of a local cluster, and whose processes it may touch. Starting and stopping is in `e2e/test_up_down.py`."""
+"""Whose processes a local cluster may touch. Starting and stopping is in `e2e/test_up_down.py`."""
 
-import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,66 +15,9 @@ import pytest
 
 from drmq.model.address import Address
 from drmq.server.local import LocalCluster
-from drmq.server.local_nodes import LocalError, LocalNode
+from drmq.server.local_nodes import LocalError, LocalNode, plan_nodes
 from drmq.server.ports import PortTaken
-from drmq.server.processes import log_tail, process_is_ours
-
-
-def test_cluster_file_has_the_documented_form(tmp_path: Path) -> None:
-    """Other programs read it: ids, process ids, addresses as host:port."""
-    cluster = LocalCluster(tmp_path)
-    alone = LocalNode(1, 42, Address("127.0.0.1", 9092), tmp_path / "node-1" / "data")
-    joined = LocalNode(
-        2, None, Address("::1", 9093), tmp_path / "node-2" / "data", 10093, founder=False, config=tmp_path / "c.toml"
-    )
-    cluster.write([alone, joined])
-    assert json.loads((tmp_path / "cluster.json").read_text()) == {
-        "version": 1,
-        "nodes": [
-            {
-                "id": 1,
-                "pid": 42,
-                "kafka": "127.0.0.1:9092",
-                "host": "127.0.0.1",
-                "port": 9092,
-                "peer_port": None,
-                "data_dir": str(tmp_path / "node-1" / "data"),
-                "log": str(tmp_path / "node-1" / "server.log"),
-                "founder": True,
-                "config": None,
-            },
-            {
-                "id": 2,
-                "pid": None,
-                "kafka": "[::1]:9093",
-                "host": "::1",
-                "port": 9093,
-                "peer_port": 10093,
-                "data_dir": str(tmp_path / "node-2" / "data"),
-                "log": str(tmp_path / "node-2" / "server.log"),
-                "founder": False,
-                "config": str(tmp_path / "c.toml"),
-            },
-        ],
-    }
-    assert cluster.read() == [alone, joined]
-    assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
-
-
-def test_file_of_an_earlier_version(tmp_path: Path) -> None:
-    """What it does not say is as it was then: one node, alone."""
-    (tmp_path / "cluster.json").write_text(
-        '{"nodes": [{"id": 1, "pid": null, "kafka": "127.0.0.1:9092", "data_dir": "/data"}]}'
-    )
-    assert LocalCluster(tmp_path).read() == [LocalNode(1, None, Address("127.0.0.1", 9092), Path("/data"))]
-
-
-@pytest.mark.parametrize("text", ["", "{", "{}", '{"nodes": [{"id": 1}]}', '{"nodes": 5}', "[]"])
-def test_broken_cluster_file_is_reported(tmp_path: Path, text: str) -> None:
-    """A file that someone edited wrongly is an error with its path, not a traceback."""
-    (tmp_path / "cluster.json").write_text(text)
-    with pytest.raises(LocalError, match=r"cluster\.json"):
-        LocalCluster(tmp_path).read()
+from drmq.server.processes import log_tail, process_is_ours, process_names
 
 
 def test_process_of_someone_else_is_not_ours(tmp_path: Path) -> None:
@@ -85,6 +28,75 @@ def test_process_of_someone_else_is_not_ours(tmp_path: Path) -> None:
         assert not process_is_ours(os.getpid(), tmp_path)
         process.communicate(b"\n")
         assert not process_is_ours(process.pid, Path("/elsewhere"))
+
+
+def locker(data_dir: Path, named: Path) -> "subprocess.Popen[bytes]":
+    """A process that looks like a node: it has locked `data_dir`, and names a directory in its command line."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    program = f"lock = open({str(data_dir / 'lock')!r}, 'w'); print(flush=True); input()"
+    command = [sys.executable, "-c", program, "drmq", "--data-dir", str(named)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def test_lock_tells_whose_process_it_is(tmp_path: Path) -> None:
+    """Not the path in its command line: the directory may have been moved, and a copy may be where it was."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    with locker(old, old) as process:
+        assert process_is_ours(process.pid, old)
+        old.rename(new)
+        assert process_is_ours(process.pid, new)
+        assert not process_names(process.pid, new)
+        shutil.copytree(new, old)
+        assert not process_is_ours(process.pid, old)
+        assert process_is_ours(process.pid, new)
+        process.communicate(b"\n")
+
+
+def test_copied_cluster_leaves_the_processes_of_its_original_alone(tmp_path: Path) -> None:
+    """The copy has their process ids; to it they are strangers."""
+    original, copy = LocalCluster(tmp_path / "original"), LocalCluster(tmp_path / "copy")
+    data_dir = original.directory / "node-1" / "data"
+    with locker(data_dir, data_dir) as process:
+        original.write([LocalNode(1, process.pid, Address("127.0.0.1", 1), data_dir)])
+        shutil.copytree(original.directory, copy.directory)
+        assert original.read()[0].state() == "running"
+        assert copy.read()[0].state() == "stopped"
+        assert [outcome for _, outcome in copy.stop(at_once=True)] == ["not running"]
+        assert process.poll() is None
+        process.communicate(b"\n")
+
+
+def test_copied_cluster_does_not_start_beside_its_original(tmp_path: Path) -> None:
+    """Its nodes know the addresses of the original's nodes, and would take them for their own peers."""
+    original = LocalCluster(tmp_path / "original")
+    original.directory.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        nodes = plan_nodes(original.directory, {}, [1, 2], "127.0.0.1", 0)
+        nodes[2] = replace(nodes[2], peer_port=port)
+        original.write(list(nodes.values()))
+        copy = LocalCluster(tmp_path / "copy")
+        shutil.copytree(original.directory, copy.directory)
+        for act in (lambda: copy.up(1), lambda: copy.start(1)):
+            with pytest.raises(LocalError, match=f"copy of the cluster in .*127.0.0.1:{port}, the address of node 2"):
+                act()
+    assert not (copy.directory / "node-1").exists()
+
+
+def test_node_that_runs_in_a_moved_directory_must_be_restarted(tmp_path: Path) -> None:
+    """It would make the old directory again."""
+    old = LocalCluster(tmp_path / "old")
+    data_dir = old.directory / "node-1" / "data"
+    with locker(data_dir, data_dir) as process:
+        old.write([LocalNode(1, process.pid, Address("127.0.0.1", 1), data_dir)])
+        new = LocalCluster(old.directory.rename(tmp_path / "new"))
+        with pytest.raises(LocalError, match=r"was running when its directory was moved.*drmq down --data-dir .*new"):
+            new.up(None)
+        process.communicate(b"\n")
+    assert not old.directory.exists()
 
 
 def test_stale_process_id_is_not_running(tmp_path: Path) -> None:

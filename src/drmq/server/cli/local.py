@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +42,16 @@ def existing_cluster(directory: Path) -> LocalCluster:
     cluster = LocalCluster(directory)
     # Checked before the lock is taken, because taking it would create the directory.
     if not cluster.exists:
-        raise LocalError(f"There is no local cluster in {directory}. `drmq up --data-dir {directory}` creates one.")
+        raise LocalError(
+            f"There is no local cluster in {directory}. `drmq up --data-dir {shlex.quote(str(directory))}` creates one."
+        )
     return cluster
+
+
+def show_note(cluster: LocalCluster) -> None:
+    """Print what a user should know about a directory that was moved or copied."""
+    if cluster.note is not None:
+        click.echo(f"note: {cluster.note}", err=True)
 
 
 @click.command()
@@ -86,6 +95,7 @@ def up(
     cluster = LocalCluster(directory)
     with cluster.locked(), StatusLine() as line:
         outcomes = cluster.up(nodes, host or DEFAULT_HOST, port, config.absolute() if config else None, line.show)
+    show_note(cluster)
     facts = {
         "nodes": [
             {
@@ -136,7 +146,7 @@ def _next_steps(outcomes: Sequence[tuple[LocalNode, str]], directory: Path) -> l
     if joined:
         steps.append(f"  drmq cluster rebalance {bootstrap}      # move partitions to the new nodes")
         steps.append(f"  drmq cluster add {joined[0]} {bootstrap}          # let it vote on the metadata")
-    return [*steps, f"  drmq down --data-dir {directory}"]
+    return [*steps, f"  drmq down --data-dir {shlex.quote(str(directory))}"]
 
 
 def _first_step(node: LocalNode) -> str:

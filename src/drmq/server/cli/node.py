@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drmq.server.cli.local import directory_option, existing_cluster, trouble_sentence
+from drmq.server.cli.local import directory_option, existing_cluster, show_note, trouble_sentence
 from drmq.server.cli.options import output_option
 from drmq.server.cli.output import Column, Output
 from drmq.server.cli.progress import StatusLine
@@ -145,6 +145,7 @@ def start(node_id: int, directory: Path, output: Output) -> None:
             raise LocalError(f"Node {node_id} (pid {found.pid}) is paused. `drmq node resume {node_id}` resumes it.")
         if state == "stopped":
             found, serves = cluster.start(node_id, line.show)
+    show_note(cluster)
     words = "was already running" if state == "running" else "serves" if serves else "runs but waits for other nodes"
     text = f"Node {node_id} {words} at {found.kafka} (pid {found.pid})."
     if cluster.trouble is not None:
