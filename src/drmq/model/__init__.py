@@ -23,6 +23,7 @@ from drmq.model.ids import (
     topic_id_text,
 )
 from drmq.model.step import Answer, Step
+from drmq.model.timers import Timers
 from drmq.model.value import value
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Offset",
     "ProducerId",
     "Step",
+    "Timers",
     "TopicId",
     "TopicPartition",
     "UnknownFormat",

@@ -31,8 +31,8 @@ from drmq.groups.options import GroupOptions
 from drmq.groups.records import GroupMetadata
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
-from drmq.groups.timers import TimerKey, TimerKind, Timers
-from drmq.model import ErrorCode
+from drmq.groups.timers import TimerKey, TimerKind
+from drmq.model import ErrorCode, Timers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Rounds:
     def __init__(self, options: GroupOptions) -> None:
         self.options = options
         self.groups: dict[str, Group] = {}
-        self.timers = Timers()
+        self.timers: Timers[TimerKey] = Timers()
         self.parked: dict[int, Parked] = {}
 
     def adopt(self, stored: GroupMetadata, now_ms: int) -> None:
