@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 SPARK_READY := $(VENV)/.spark-ready
 SOURCES := src tests bench demo chaos fuzz
 WORKERS ?= 2
+FLAKY := build/flaky.txt
+RERUN := tests/support/rerun.py --flaky $(FLAKY)
 
 # `make other-pythons` runs OTHER_TESTS on each of these that can be run, in a virtual environment of its own.
 OTHER_PYTHONS ?= python3.12 python3.13
@@ -17,8 +19,8 @@ OTHER_TESTS := $(addprefix tests/unit/,records wire raft catalog groups columnar
   --ignore tests/unit/raft/test_planted_bugs.py --ignore tests/unit/raft/test_random_cluster.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check unit conformance e2e spark-test other-pythons soak chaos simulate bench spark-bench fuzz lint \
-  types format docs lock clean tools
+.PHONY: help demo run test test-steps flaky check unit conformance e2e spark-test other-pythons soak chaos simulate \
+  bench spark-bench fuzz lint types format docs lock clean tools
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -46,11 +48,22 @@ demo: $(SPARK_READY) ## the main use case on real data: consumer groups, then a 
 run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
 
+# A test with real processes that fails is run once more, alone. If it passes then, the last lines name it as flaky.
 test: $(SPARK_READY) tools ## all tests (about twenty minutes)
+	@rm -f $(FLAKY)
+	@status=0; $(MAKE) --no-print-directory test-steps || status=$$?; \
+	  $(BIN)/python tests/support/rerun.py --flaky $(FLAKY) --report $$status
+
+test-steps:
 	@$(MAKE) --no-print-directory lint types
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests --ignore tests/spark
-	@$(MAKE) --no-print-directory spark-test
+	@$(BIN)/python $(RERUN) -q -n $(WORKERS) --dist worksteal --durations 15 tests --ignore tests/spark
+	@$(BIN)/python $(RERUN) -q --durations 5 tests/spark
 	@$(MAKE) --no-print-directory other-pythons
+
+# The machine has no time to spare meanwhile. What fails is listed, with how often. TESTS="tests/e2e -k up" selects some.
+flaky: $(SPARK_READY) tools ## tests with processes beside processes that burn CPU, many times (ROUNDS=20 BURNERS=8)
+	@$(BIN)/python tests/support/flaky.py --rounds $(or $(ROUNDS),20) --burners $(or $(BURNERS),8) \
+	  --workers $(WORKERS) $(TESTS)
 
 spark-test: $(SPARK_READY) ## the Spark data source, in one shared local session (about five minutes)
 	@$(BIN)/python -m pytest -q tests/spark
@@ -62,7 +75,7 @@ other-pythons: ## a short set of tests on Python 3.12 and 3.13, where they can b
 	    || { echo "$$python cannot be run: the tests on it are skipped"; continue; }; \
 	  $(MAKE) --no-print-directory PYTHON=$$python VENV=.venv-$$version .venv-$$version/.ready || exit 1; \
 	  echo "Python $$version:"; \
-	  .venv-$$version/bin/python -m pytest -q -n $(WORKERS) --dist worksteal $(OTHER_TESTS) || exit 1; \
+	  .venv-$$version/bin/python $(RERUN) -q -n $(WORKERS) --dist worksteal $(OTHER_TESTS) || exit 1; \
 	done
 
 check: $(READY) ## fast: lint, types, layers, unit tests and scenario scripts
