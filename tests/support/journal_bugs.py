@@ -15,7 +15,7 @@ JOURNAL_BUGS = [
         "journal: a file is begun anew though a log has only it",
         symbol="Journal._make_room",
         right="""
-            if self._unsynced(other):
+            if not self._is_other_free:
                 return False
         """,
         wrong="",
@@ -200,7 +200,7 @@ JOURNAL_BUGS = [
     PlantedBug(
         "journal: what a failed write left comes back",
         symbol="SegmentLog._cut_partial",
-        right="self._files.sync(segment.file.handle)",
+        right="self._files.sync(file.handle)",
         wrong="",
     ),
     PlantedBug(
@@ -214,9 +214,9 @@ JOURNAL_BUGS = [
         symbol="SegmentLog.truncate_suffix",
         right="""
             self._files.sync_directory(self._directory)
-            self._files.truncate
+            file = cut.file
         """,
-        wrong="self._files.truncate",
+        wrong="file = cut.file",
     ),
     PlantedBug(
         "journal: a sync in the background counts for what came meanwhile",

@@ -9,7 +9,7 @@ LEDGER_BUGS = [
         "ledger: no fsync",
         symbol="Ledger._store",
         right="""
-            self._files.sync(self._file.handle)
+            self._files.sync(file.handle)
             self._end += len(record)
         """,
         wrong="self._end += len(record)",
@@ -18,12 +18,12 @@ LEDGER_BUGS = [
         "ledger: fsync before write",
         symbol="Ledger._store",
         right="""
-            self._files.write(self._file.handle, (record,), self._end)
-            self._files.sync(self._file.handle)
+            self._files.write(file.handle, (record,), self._end)
+            self._files.sync(file.handle)
         """,
         wrong="""
-            self._files.sync(self._file.handle)
-            self._files.write(self._file.handle, (record,), self._end)
+            self._files.sync(file.handle)
+            self._files.write(file.handle, (record,), self._end)
         """,
     ),
     PlantedBug(
@@ -62,7 +62,7 @@ LEDGER_BUGS = [
     PlantedBug(
         "ledger: what was found is not synced",
         symbol="Ledger._settle",
-        right="self._files.sync(self._file.handle)",
+        right="self._files.sync(file.handle)",
         wrong="",
     ),
     PlantedBug(
@@ -86,16 +86,16 @@ LEDGER_BUGS = [
     PlantedBug(
         "ledger: marks say too much",
         symbol="Ledger._store",
-        right="self._files.write(self._file.handle, (record,), self._end)",
+        right="self._files.write(file.handle, (record,), self._end)",
         wrong="""
-            self._files.write(self._file.handle, (packed_marks(self._commit, self._end + len(record)),), MARKS_AT)
-            self._files.write(self._file.handle, (record,), self._end)
+            self._files.write(file.handle, (packed_marks(self._commit, self._end + len(record)),), MARKS_AT)
+            self._files.write(file.handle, (record,), self._end)
         """,
     ),
     PlantedBug(
         "ledger: marks never move",
         symbol="Ledger._store",
-        right="self._write_marks()",
+        right="self._write_marks(file)",
         wrong="",
     ),
     PlantedBug(
@@ -136,7 +136,8 @@ LEDGER_BUGS = [
         "ledger: rewrite goes on with the old file",
         symbol="Ledger._maybe_rewrite",
         right="""
-            self._file, self._end, self._size = file, len(content), len(content) + RESERVE_BYTES
+            self._file.release()  # The next change opens the new file.
+            self._end, self._size = len(content), len(content) + RESERVE_BYTES
             self._rewrite_at = self._end
         """,
         wrong="self._rewrite_at = self._end",

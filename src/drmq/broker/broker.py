@@ -91,6 +91,7 @@ class Broker:
         self._bridge = WriterBridge(self._on_writer_crashed)
         self.writer = self._environment.make_writer(self._bridge)
         self.writer.journal = store.journal
+        self.writer.logs_per_sync_max = store.logs_per_sync_max
         self.host = GroupHost(
             node_id,
             self.writer,

@@ -24,6 +24,7 @@ from crc32c import crc32c
 
 from drmq.model import Offset
 from drmq.storage.errors import FormatTooNew, LogCorrupt
+from drmq.storage.file_pool import FilePool
 from drmq.storage.files import Files, OpenFile, replace_file
 
 _FLUSHED = Struct("<4sI?3xqqq")
@@ -46,18 +47,19 @@ class Flushed(NamedTuple):
 
 
 class FlushedFile:
-    """The `flushed` file of one log, kept open."""
+    """The `flushed` file of one log. It is created if it is missing."""
 
-    __slots__ = ("_file", "_files", "_path")
+    __slots__ = ("_file", "_files")
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, pool: FilePool | None = None) -> None:
         self._files = files
-        self._path = path
-        self._file = OpenFile(files, files.open(path, create=True))
+        self._file = (pool or FilePool(files)).file(path)
+        self._file.create()
 
     def read(self) -> Flushed | None:
         """The last written value, or None if it cannot be read. Raises `FormatTooNew`."""
-        data = self._files.read(self._file.handle, _FLUSHED.size + _CHECKSUM.size, 0)
+        file = self._file.get()
+        data = self._files.read(file.handle, _FLUSHED.size + _CHECKSUM.size, 0)
         if len(data) != _FLUSHED.size + _CHECKSUM.size:
             return None
         magic, version, is_clean, offset, segment, position = _FLUSHED.unpack_from(data)
@@ -65,17 +67,24 @@ class FlushedFile:
         if magic != _FLUSHED_MAGIC or crc32c(data[: _FLUSHED.size]) != checksum:
             return None
         if version != _VERSION:
-            raise FormatTooNew(self._path, version, _VERSION)
+            raise FormatTooNew(self._file.path, version, _VERSION)
         return Flushed(is_clean, Offset(offset), Offset(segment), position)
 
-    def write(self, flushed: Flushed) -> None:
-        """Overwrite the file, without a sync."""
+    def write(self, flushed: Flushed) -> OpenFile:
+        """Overwrite the file, without a sync. Returns the handle that would learn of a failed write."""
         data = _FLUSHED.pack(_FLUSHED_MAGIC, _VERSION, *flushed)
-        self._files.write(self._file.handle, (data + _CHECKSUM.pack(crc32c(data)),), 0)
+        file = self._file.get()
+        self._files.write(file.handle, (data + _CHECKSUM.pack(crc32c(data)),), 0)
+        return file
 
-    def sync(self) -> None:
-        """Make the last write durable."""
-        self._files.sync(self._file.handle)
+    def sync(self, written: OpenFile | None = None) -> None:
+        """Make durable what was written with this handle, or by an earlier process."""
+        file = written or self._file.get()
+        self._files.sync(file.handle)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.release()
 
 
 def read_start(files: Files, path: str) -> Offset | None:

@@ -74,6 +74,11 @@ class SparseIndex:
         self.times.append(time_before)
         self.positions.append(position)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the columns in memory."""
+        return len(self.positions) * _ENTRY_SIZE
+
     def is_due(self, position: int) -> bool:
         """Whether a batch at `position` must have an entry."""
         return not self.positions or position - self.positions[-1] >= self.interval_bytes

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from struct import Struct
@@ -66,6 +67,9 @@ PAGE_BYTES = 4096
 STEPS = 16
 """The number of parts of a file. It is lengthened by one part at a time; each time one is filled, a log may be
 synced."""
+PINNED_SHARE_MAX = 0.5
+"""Each log whose latest appends are only in the journal needs an open file. If these are more than this part of all
+files that may be open, logs are synced one by one. From half of this on, the oldest are synced in the background."""
 FREE_FILES_MIN = 16
 """A file is lengthened only if the disk has free space for this many more files of its full size."""
 _MAGIC = b"DMQJ"
@@ -131,6 +135,18 @@ class Journal:
         """The first valid record, and the first record of the file in use."""
         self._present: list[dict[str, tuple[Log, Offset]]] = [{}, {}]
         """For each file: the logs that have entries in it, and the offset up to which the entries make them durable."""
+        self._queue: OrderedDict[str, None] = OrderedDict()
+        """Logs with entries in the file in use; those that wait longest for a sync first. Some may be synced since."""
+        self._blocking: deque[str] = deque()
+        """Logs that had unsynced entries in the other file when the files were switched, and were not looked at yet."""
+        self._awaited: list[str] = []
+        """The next ones of them, which are being synced."""
+        self._stuck: list[str] = []
+        """Those of them whose sync has failed."""
+        self._large: dict[str, Log] = {}
+        """Logs that had at least one part of the file in use unsynced when they were last written."""
+        self.pinned_share: Callable[[], float] = lambda: 0.0
+        """How many files with unsynced bytes the logs have open, as a part of all that may be open (`file_pool`)."""
         self._forgotten: dict[str, int] = {}
         self._handles: list[OpenFile] = []
         self._sizes: list[int] = []
@@ -147,7 +163,7 @@ class Journal:
     def close(self) -> None:
         """If all logs are synced, leave a journal with nothing to replay."""
         with self._lock:
-            if self._failure is None and not self._unsynced(0) and not self._unsynced(1):
+            if self._failure is None and not self._all_unsynced(0) and not self._all_unsynced(1):
                 self._begin_anew()
             self._failure = "it is closed"
 
@@ -155,7 +171,7 @@ class Journal:
 
     def take(self, logs: Sequence[Log]) -> bool:
         """Make the unflushed appends of these logs durable. Returns False if the logs must be flushed one by one."""
-        if self._failure is not None:
+        if self._failure is not None or self.pinned_share() > PINNED_SHARE_MAX:
             return False
         found = [(log, log.unflushed()) for log in logs]
         if sum(unflushed.size_bytes for _, unflushed in found) > TAKEN_BYTES_MAX:
@@ -165,8 +181,13 @@ class Journal:
             if not self._make_room(parts):
                 return False
             # Recorded before the write: a record whose sync fails may still be found at the next start.
+            present = self._present[self._current]
             for log, unflushed in found:
-                self._present[self._current][self._key(log.name)] = log, unflushed.end_offset
+                key = self._key(log.name)
+                self._queue.setdefault(key)
+                present[key] = log, unflushed.end_offset
+                if log.unsynced_bytes + unflushed.size_bytes >= self._step_bytes:
+                    self._large[key] = log
             if not self._write(parts, len(found), self._first_sequence):
                 return False
         for log, unflushed in found:
@@ -178,14 +199,48 @@ class Journal:
 
         If there are none, and one more part of the file in use is filled: the log with the most unsynced bytes, if it
         has at least one part of them. Less is not worth a sync: there are many logs, and each is synced soon enough.
+        If too many logs have unsynced bytes, the ones that wait longest.
+
+        The cost depends on `count` and on the logs that were written since the last call, not on all logs.
         """
         with self._lock:
-            due = _sound(self._unsynced(1 - self._current))[:count]
+            due = self._take_blocking(count)
             if not due and self._position >= self._next_due:
                 self._next_due = self._position + self._step_bytes
-                large = [log for log in self._unsynced(self._current) if log.unsynced_bytes >= self._step_bytes]
-                due = sorted(_sound(large), key=_unsynced_bytes)[-1:]
+                self._large = {
+                    key: log
+                    for key, log in self._large.items()
+                    if log.unsynced_bytes >= self._step_bytes and not log.is_fenced
+                }
+                due = sorted(self._large.values(), key=_unsynced_bytes)[-1:]
+            if len(due) < count and self.pinned_share() > PINNED_SHARE_MAX / 2:
+                due += self._take_oldest(count - len(due))
         return due
+
+    def _take_oldest(self, count: int) -> list[Log]:
+        """The next `count` logs with unsynced entries in the file in use."""
+        found: dict[str, Log] = {}
+        while len(found) < count and self._queue:
+            key, _ = self._queue.popitem(last=False)
+            log = self._unsynced(self._current, key)
+            if log is not None and not log.is_fenced:
+                found[key] = log
+        self._queue.update(dict.fromkeys(found))
+        return list(found.values())
+
+    def _take_blocking(self, count: int) -> list[Log]:
+        """The next `count` logs without which the other file cannot be overwritten and which can be synced."""
+        found: list[Log] = []
+        awaited: list[str] = []
+        while len(found) < count and (self._awaited or self._blocking):
+            key = self._awaited.pop() if self._awaited else self._blocking.popleft()
+            log = self._unsynced(1 - self._current, key)
+            if log is not None:
+                (self._stuck if log.is_fenced else awaited).append(key)
+                if not log.is_fenced:
+                    found.append(log)
+        self._awaited += awaited
+        return found
 
     def begin_lengthening(self) -> Callable[[], None] | None:
         """A function that lengthens the file not in use to its full size, to be called on another thread; usually None.
@@ -208,7 +263,7 @@ class Journal:
         if self._failure is not None or self._position < self._sizes[self._current] * 3 // 4:
             return False
         with self._lock:
-            return bool(_sound(self._unsynced(1 - self._current)))
+            return bool(self._take_blocking(1))
 
     def forget(self, name: str) -> None:
         """Durably make the entries of a log void, once it is synced or discarded. Raises `OSError`."""
@@ -275,8 +330,22 @@ class Journal:
         """A log's path relative to the data directory, so that the directory can be moved."""
         return name[len(self._root) + 1 :]
 
-    def _unsynced(self, file: int) -> list[Log]:
-        return [log for log, end_offset in self._present[file].values() if log.synced_offset < end_offset]
+    def _unsynced(self, file: int, key: str) -> Log | None:
+        """The log of this name, if it has entries in the file that are not synced in its own files."""
+        entry = self._present[file].get(key)
+        return entry[0] if entry is not None and entry[0].synced_offset < entry[1] else None
+
+    def _all_unsynced(self, file: int) -> list[str]:
+        return [key for key in self._present[file] if self._unsynced(file, key) is not None]
+
+    @property
+    def _is_other_free(self) -> bool:
+        """Whether every log with entries in the file not in use has synced them."""
+        if self._take_blocking(1):
+            return False
+        while self._stuck and self._unsynced(1 - self._current, self._stuck[-1]) is None:
+            self._stuck.pop()  # The log was forgotten.
+        return not self._stuck
 
     def _make_room(self, parts: Sequence[Buffer]) -> bool:
         """Switch to the other file if this one is full. Returns False if the other one is in use or too short."""
@@ -287,11 +356,15 @@ class Journal:
         if needed > self._sizes[other]:
             self._is_too_short = True
             return False
-        if self._unsynced(other):
+        if not self._is_other_free:
             return False
         if not self._write([], 0, self._begun_sequence):
             return False
         self._present[other] = {}
+        self._blocking, self._awaited = deque(self._all_unsynced(self._current)), []
+        self._stuck.clear()
+        self._queue.clear()
+        self._large.clear()
         self._first_sequence, self._begun_sequence = self._begun_sequence, self._sequence + 1
         self._current, self._position, self._next_due = other, 0, self._step_bytes
         self._may_lengthen = True
@@ -333,6 +406,8 @@ class Journal:
             return False
         self._first_sequence = self._begun_sequence = self._sequence
         self._present = [{}, {}]
+        for kept in (self._queue, self._blocking, self._awaited, self._stuck, self._large):
+            kept.clear()
         self._forgotten = {}
         path = f"{self._root}/{FORGOTTEN_NAME}"
         if self._files.exists(path):
@@ -344,10 +419,6 @@ class Journal:
 def seed_of(secret: str) -> int:
     """The start value for the checksums of a journal."""
     return crc32c(secret.encode())
-
-
-def _sound(logs: Sequence[Log]) -> list[Log]:
-    return [log for log in logs if not log.is_fenced]
 
 
 def _unsynced_bytes(log: Log) -> int:

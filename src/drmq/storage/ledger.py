@@ -44,7 +44,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from drmq.storage.errors import DiskFull, LogClosed, LogFenced
+from drmq.storage.errors import DiskFull, LogClosed, LogFenced, StorageError
+from drmq.storage.file_pool import FilePool, PooledFile
 from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, sync_ancestors
 from drmq.storage.ledger_format import (
     MARKS_AT,
@@ -98,10 +99,10 @@ class Ledger:
         "_size",
     )  # fmt: skip
 
-    def __init__(self, files: Files, path: str, file: OpenFile, facts: Facts, commit: int, end: int, size: int) -> None:
+    def __init__(self, files: Files, file: PooledFile, facts: Facts, commit: int, end: int, size: int) -> None:
         """Internal: use `create` or `open`."""
         self._files = files
-        self._path = path
+        self._path = file.path
         self._file = file
         self._facts = facts
         self._commit = commit
@@ -115,7 +116,7 @@ class Ledger:
         self._is_closed = False
 
     @classmethod
-    def create(cls, directory: str, base: LedgerBase, files: Files = OS_FILES) -> Ledger:
+    def create(cls, directory: str, base: LedgerBase, files: Files = OS_FILES, pool: FilePool | None = None) -> Ledger:
         """A new ledger, durable with its directory. None may exist yet: replacing one would lose a vote."""
         path = f"{directory}/{LEDGER_NAME}"
         make_directories(files, directory)
@@ -124,16 +125,18 @@ class Ledger:
         assert not files.exists(path), f"{path} exists; it must be opened, not created"
         facts = NO_FACTS._replace(base=base)
         content = whole_file(facts, base.index)
-        file = _write_beside(files, path, content)
+        _write_beside(files, path, content)
         _put_in_place(files, path)
-        return cls(files, path, file, facts, base.index, len(content), len(content) + RESERVE_BYTES)
+        file = (pool or FilePool(files)).file(path)
+        return cls(files, file, facts, base.index, len(content), len(content) + RESERVE_BYTES)
 
     @classmethod
-    def open(cls, directory: str, files: Files = OS_FILES) -> Ledger:
+    def open(cls, directory: str, files: Files = OS_FILES, pool: FilePool | None = None) -> Ledger:
         """Open the ledger in `directory`, without an unfinished last write. Raises `LedgerMissing`, `LedgerCorrupt`."""
         path = f"{directory}/{LEDGER_NAME}"
+        pooled = (pool or FilePool(files)).file(path)
         try:
-            file = OpenFile(files, files.open(path))
+            file = pooled.get()
         except FileNotFoundError as error:
             raise LedgerMissing(path) from error
         data = files.read(file.handle, files.size(file.handle), 0)
@@ -141,24 +144,24 @@ class Ledger:
         commit, durable = read_marks(data)
         facts, end = read_records(path, data)
         check_end(path, data, end, durable)
-        ledger = cls(files, path, file, facts, commit, end, len(data))
+        ledger = cls(files, pooled, facts, commit, end, len(data))
         try:
-            ledger._settle(data, durable)
+            ledger._settle(file, data, durable)
             # A previous process may have been stopped after the rename and before this sync.
             files.sync_directory(directory)
-            ledger._write_marks()
+            ledger._write_marks(file)
         except OSError as error:
             raise ledger._fence("making durable what was found", error) from error
         return ledger
 
-    def _settle(self, data: bytes, durable: int) -> None:
+    def _settle(self, file: OpenFile, data: bytes, durable: int) -> None:
         """Write again what was found after the mark, and overwrite an unfinished write with zeros."""
         remains = max(len(data.rstrip(b"\0")) - self._end, 0)
         if remains:
             _logger.warning("%s: wiped out %d bytes of an unfinished write at %d", self._path, remains, self._end)
         if remains or durable < self._end:
-            self._files.write(self._file.handle, (data[durable : self._end], bytes(remains)), durable)
-            self._files.sync(self._file.handle)
+            self._files.write(file.handle, (data[durable : self._end], bytes(remains)), durable)
+            self._files.sync(file.handle)
 
     def __repr__(self) -> str:
         return f"Ledger({self._path!r}, base {self.base.index}, {self.ballot}, {len(self.entries)} entries)"
@@ -231,7 +234,7 @@ class Ledger:
         if index > self.commit:
             self._commit = index
             try:
-                self._write_marks()
+                self._write_marks(self._file.get())
             except OSError as error:
                 raise self._fence("noting the commit index", error) from error
 
@@ -239,7 +242,7 @@ class Ledger:
         """Close the file; everything is durable already."""
         if not self._is_closed:
             self._is_closed = True
-            del self._file
+            self._file.release()
 
     # The file
 
@@ -253,30 +256,39 @@ class Ledger:
         """Make a change durable, then make it visible."""
         facts = after(self._facts, body)
         record = framed(self._end, body)
-        self._reserve(len(record))
+        file = self._opened()
+        self._reserve(file, len(record))
         try:
-            self._files.write(self._file.handle, (record,), self._end)
-            self._files.sync(self._file.handle)
+            self._files.write(file.handle, (record,), self._end)
+            self._files.sync(file.handle)
             self._end += len(record)
-            self._write_marks()
+            self._write_marks(file)
         except OSError as error:
             raise self._fence("a write", error) from error
         self._facts = facts
         self._maybe_rewrite()
 
-    def _write_marks(self) -> None:
-        """Record how far the file is durable. Called after the sync."""
-        self._files.write(self._file.handle, (packed_marks(self._commit, self._end),), MARKS_AT)
+    def _opened(self) -> OpenFile:
+        """The open file. All writes of a change and its sync use the same handle: it learns of failed writes."""
+        try:
+            return self._file.get()
+        except OSError as error:
+            # Nothing has changed yet. Without descriptors, for example, a later call may succeed.
+            raise StorageError(f"{self._path} cannot be opened: {error.strerror}") from error
 
-    def _reserve(self, record_bytes: int) -> None:
+    def _write_marks(self, file: OpenFile) -> None:
+        """Record how far the file is durable. Called after the sync."""
+        self._files.write(file.handle, (packed_marks(self._commit, self._end),), MARKS_AT)
+
+    def _reserve(self, file: OpenFile, record_bytes: int) -> None:
         """Extend the file if too little space would be left after a record of that size."""
         needed = self._end + record_bytes
         if needed + RESERVE_BYTES_MIN <= self._size:
             return
         size = needed + RESERVE_BYTES
         try:
-            self._files.write(self._file.handle, (bytes(size - self._size),), self._size)
-            self._files.sync(self._file.handle)
+            self._files.write(file.handle, (bytes(size - self._size),), self._size)
+            self._files.sync(file.handle)
         except OSError as error:
             if error.errno not in _FULL:
                 raise self._fence("extending the file", error) from error
@@ -299,7 +311,7 @@ class Ledger:
         if 2 * len(content) > self._end:
             return
         try:
-            file = _write_beside(self._files, self._path, content)
+            _write_beside(self._files, self._path, content)
         except OSError as error:
             _logger.warning("%s could not be rewritten and continues to grow: %s", self._path, error)
             with suppress(OSError):
@@ -312,7 +324,8 @@ class Ledger:
             # has succeeded. A later change, however, would be in only one of them.
             self._fence("replacing the file", error)
             return
-        self._file, self._end, self._size = file, len(content), len(content) + RESERVE_BYTES
+        self._file.release()  # The next change opens the new file.
+        self._end, self._size = len(content), len(content) + RESERVE_BYTES
         self._rewrite_at = self._end + REWRITE_BYTES
 
     def _fence(self, action: str, error: OSError) -> LogFenced:
@@ -326,10 +339,10 @@ def _temporary(path: str) -> str:
     return path + ".tmp"
 
 
-def _write_beside(files: Files, path: str, content: bytes) -> OpenFile:
+def _write_beside(files: Files, path: str, content: bytes) -> None:
     """Write a durable file with reserved space that will be renamed to `path`. Until then nothing has changed.
 
-    `replace_file` does this and the rename in one step. Here the two steps fail differently, and the file stays open.
+    `replace_file` does this and the rename in one step. Here the two steps fail differently.
     """
     temporary = _temporary(path)
     if files.exists(temporary):
@@ -337,7 +350,6 @@ def _write_beside(files: Files, path: str, content: bytes) -> OpenFile:
     file = OpenFile(files, files.open(temporary, create=True))
     files.write(file.handle, (content, bytes(RESERVE_BYTES)), 0)
     files.sync(file.handle)
-    return file
 
 
 def _put_in_place(files: Files, path: str) -> None:

@@ -25,6 +25,7 @@ from itertools import pairwise
 from drmq.model import Offset
 from drmq.storage.checkpoint import Flushed, FlushedFile, read_start
 from drmq.storage.errors import LogCorrupt, LogFenced
+from drmq.storage.file_pool import FilePool
 from drmq.storage.files import OS_FILES, Files, make_directories, sync_ancestors
 from drmq.storage.log import LogOptions
 from drmq.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
@@ -99,25 +100,26 @@ def holds_segments(files: Files, directory: str) -> bool:
     return files.is_directory(directory) and bool(segment_bases(files, directory))
 
 
-def open_log(files: Files, directory: str, options: LogOptions, first_offset: Offset) -> OpenedLog:
+def open_log(pool: FilePool, directory: str, options: LogOptions, first_offset: Offset) -> OpenedLog:
     """Find or create the log in `directory`; a new one starts at `first_offset`."""
+    files = pool.files
     make_directories(files, directory)
-    flushed_file = FlushedFile(files, f"{directory}/{FLUSHED_NAME}")
+    flushed_file = FlushedFile(files, f"{directory}/{FLUSHED_NAME}", pool)
     flushed = flushed_file.read()
     start = read_start(files, f"{directory}/{START_NAME}")
     bases = segment_bases(files, directory)
     if not bases:
         if flushed is not None and flushed.offset > first_offset:
             raise LogCorrupt(directory, 0, flushed.offset, "all segments are missing")
-        return _create(files, directory, options, first_offset if start is None else start, flushed_file)
+        return _create(pool, directory, options, first_offset if start is None else start, flushed_file)
     if start is not None and bases[0] > start:
         raise LogCorrupt(directory, 0, start, f"the segments before offset {bases[0]} are missing")
     sealed = [
-        Segment.sealed(files, directory, base, end, files.status(f"{directory}/{base:020d}{LOG_SUFFIX}").size_bytes)
+        Segment.sealed(pool, directory, base, end, files.status(f"{directory}/{base:020d}{LOG_SUFFIX}").size_bytes)
         for base, end in pairwise(bases)
     ]
     try:
-        tail, recovery = _open_tail(files, directory, options, bases[-1], flushed)
+        tail, recovery = _open_tail(pool, directory, options, bases[-1], flushed)
     except LogCorrupt:
         # The `flushed` file may be in a page that was never written to the disk. If it were lost in a power cut, the
         # next start would take the damage for an unfinished write, and cut off batches that were acknowledged.
@@ -135,9 +137,10 @@ def open_log(files: Files, directory: str, options: LogOptions, first_offset: Of
 
 
 def _create(
-    files: Files, directory: str, options: LogOptions, first_offset: Offset, flushed_file: FlushedFile
+    pool: FilePool, directory: str, options: LogOptions, first_offset: Offset, flushed_file: FlushedFile
 ) -> OpenedLog:
-    segment = Segment(files, directory, first_offset, options.index_interval_bytes)
+    files = pool.files
+    segment = Segment(pool, directory, first_offset, options.index_interval_bytes)
     segment.create()
     files.sync_directory(directory)
     sync_ancestors(files, directory)
@@ -152,7 +155,8 @@ def _settle(files: Files, directory: str, tail: Segment, flushed: Flushed | None
     still holds them marked as clean, and another sync alone would prove nothing.
     """
     position = flushed.position if flushed is not None and flushed.segment == tail.base_offset else 0
-    handle = tail.file.handle
+    file = tail.file
+    handle = file.handle
     try:
         while position < tail.size_bytes:
             data = files.read(handle, min(_CHUNK_BYTES, tail.size_bytes - position), position)
@@ -166,14 +170,16 @@ def _settle(files: Files, directory: str, tail: Segment, flushed: Flushed | None
 
 
 def _open_tail(
-    files: Files, directory: str, options: LogOptions, base: Offset, flushed: Flushed | None
+    pool: FilePool, directory: str, options: LogOptions, base: Offset, flushed: Flushed | None
 ) -> tuple[Segment, Recovery]:
     """Open the last segment, ready for appends."""
-    tail = Segment(files, directory, base, options.index_interval_bytes)
-    handle = tail.file.handle
+    files = pool.files
+    tail = Segment(pool, directory, base, options.index_interval_bytes)
+    file = tail.file
+    handle = file.handle
     size_bytes = files.size(handle)
     if flushed is not None and flushed.is_clean and flushed.segment == base and flushed.position == size_bytes:
-        found = _open_clean(files, directory, tail, flushed)
+        found = _open_clean(pool, directory, tail, flushed)
         if found is not None:
             return found
     # A segment is created only after the one before it was synced, so its base is a lower bound even without the file.
@@ -193,18 +199,20 @@ def _open_tail(
     return tail, Recovery(False, size_bytes, size_bytes - tail.size_bytes, cut_path)
 
 
-def _open_clean(files: Files, directory: str, tail: Segment, flushed: Flushed) -> tuple[Segment, Recovery] | None:
+def _open_clean(pool: FilePool, directory: str, tail: Segment, flushed: Flushed) -> tuple[Segment, Recovery] | None:
     """The last segment after a clean shutdown, or None if its index does not match."""
     size_bytes = flushed.position
     if size_bytes == 0:
         return tail, Recovery(True, 0, 0, None)
-    found = Segment.sealed(files, directory, tail.base_offset, flushed.offset, size_bytes)
-    if not found.load_index_file() or not len(found.index):
+    found = Segment.sealed(pool, directory, tail.base_offset, flushed.offset, size_bytes)
+    index = found.index = found.load_index_file()
+    if index is None or not len(index):
         return None
-    last = found.index.positions[-1]
-    offset = Offset(found.base_offset + found.index.offsets[-1])
+    last = index.positions[-1]
+    offset = Offset(found.base_offset + index.offsets[-1])
+    file = found.file
     try:
-        for _, header in walk(files, found.file.handle, last, size_bytes, offset):
+        for _, header in walk(pool.files, file.handle, last, size_bytes, offset):
             offset = header.next_offset
     except BadBatch:
         # A walk of the whole segment shows whether the index or the log is wrong.
@@ -215,7 +223,8 @@ def _open_clean(files: Files, directory: str, tail: Segment, flushed: Flushed) -
 def _cut_tail(files: Files, directory: str, tail: Segment, size_bytes: int, bad: BadBatch) -> str | None:
     """Cut the file where the bad batch begins; save the removed bytes if an intact batch is among them."""
     position = tail.size_bytes
-    handle = tail.file.handle
+    file = tail.file
+    handle = file.handle
     removed = files.read(handle, size_bytes - position, position)
     cut_path = None
     if find_batch(removed, tail.end_offset) is not None:

@@ -2,8 +2,9 @@
 
 The file is authoritative and the index is a hint (`index`). The last segment of a log is active: the writer thread
 appends to it, and its index is in memory. All others are sealed and never change; their index is read from disk when it
-is first needed, and rebuilt from the log file if it is missing or does not match. Files are opened on first use, so
-that a log with a thousand segments opens fast.
+is first needed, and rebuilt from the log file if it is missing or does not match. Files are opened when they are used,
+so that a log with a thousand segments opens fast. Files and indexes that were not used for long are dropped again
+(`file_pool`).
 
 Always true between calls:
 
@@ -33,9 +34,10 @@ from drmq.model import NO_TIMESTAMP, Offset
 from drmq.records import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, Buffer, read_header
 from drmq.storage.epochs import EpochTable
 from drmq.storage.errors import LogCorrupt
-from drmq.storage.files import Files, OpenFile
+from drmq.storage.file_pool import FilePool
+from drmq.storage.files import OpenFile
 from drmq.storage.index import HEADER_SIZE as INDEX_HEADER_SIZE
-from drmq.storage.index import IndexHeader, SparseIndex, Summary, decode_body, decode_header, encode
+from drmq.storage.index import SparseIndex, Summary, decode_body, decode_header, encode
 from drmq.storage.log import LatestTime, StoredBatch
 from drmq.storage.spans import Spans
 from drmq.storage.walk import BadBatch, check, walk
@@ -54,15 +56,14 @@ class Segment:
         "_checked",
         "_file",
         "_files",
-        "_header",
-        "_loaded",
+        "_has_summary",
+        "_pool",
         "base_offset",
         "end_offset",
         "epochs",
         "first_timestamp",
         "flushed_bytes",
         "index",
-        "index_path",
         "max_timestamp",
         "max_timestamp_offset",
         "path",
@@ -71,11 +72,10 @@ class Segment:
         "trusted_from",
     )
 
-    def __init__(self, files: Files, directory: str, base_offset: Offset, interval_bytes: int) -> None:
-        stem = f"{directory}/{base_offset:020d}"
-        self._files = files
-        self.path = stem + LOG_SUFFIX
-        self.index_path = stem + INDEX_SUFFIX
+    def __init__(self, pool: FilePool, directory: str, base_offset: Offset, interval_bytes: int) -> None:
+        self._pool = pool
+        self._files = pool.files
+        self.path = f"{directory}/{base_offset:020d}{LOG_SUFFIX}"
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size_bytes = 0
@@ -84,41 +84,54 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = _NO_OFFSET
         self.epochs = EpochTable()
-        self.index = SparseIndex(base_offset, interval_bytes)
+        self.index: SparseIndex | None = SparseIndex(base_offset, interval_bytes)
+        """None while the index of a sealed segment is not loaded. `load` returns it in any case."""
         self.trusted_from = 0
         self._checked = Spans()
-        self._file: OpenFile | None = None
-        self._header: IndexHeader | None = None
-        self._loaded = True
+        self._file = pool.file(self.path)
+        self._has_summary = True
 
     @classmethod
-    def sealed(cls, files: Files, directory: str, base_offset: Offset, end_offset: Offset, size_bytes: int) -> Segment:
+    def sealed(
+        cls, pool: FilePool, directory: str, base_offset: Offset, end_offset: Offset, size_bytes: int
+    ) -> Segment:
         """A segment that was sealed before this process started; nothing of it is read yet."""
-        segment = cls(files, directory, base_offset, 0)
+        segment = cls(pool, directory, base_offset, 0)
         segment.end_offset = end_offset
         segment.size_bytes = segment.flushed_bytes = segment.synced_bytes = segment.trusted_from = size_bytes
-        segment._loaded = False
+        segment.index, segment._has_summary = None, False
         return segment
 
     # Files
 
     @property
-    def file(self) -> OpenFile:
-        """The open log file; keep a reference to it while using its handle.
+    def index_path(self) -> str:
+        return self.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
 
-        Two threads may open it at the same time. Each continues with its own, and one of them is kept.
-        """
-        file = self._file
-        if file is None:
-            file = self._file = OpenFile(self._files, self._files.open(self.path))
-        return file
+    @property
+    def file(self) -> OpenFile:
+        """The open log file; keep a reference to it while using its handle."""
+        return self._file.get()
+
+    def file_to_append(self) -> OpenFile:
+        """The open log file, which stays open until `on_synced`."""
+        return self._file.pin()
+
+    def on_synced(self) -> None:
+        """Note that all of the file, or a part of it, was synced."""
+        if self.synced_bytes == self.size_bytes:
+            self._file.unpin()
 
     def create(self) -> None:
         """Make the empty log file; not durable until the directory is synced."""
-        file = OpenFile(self._files, self._files.open(self.path, create=True))
         # An earlier attempt that a full disk interrupted may have left bytes.
+        file = self._file.create()
         self._files.truncate(file.handle, 0)
-        self._file = file
+
+    def close(self) -> None:
+        """Close the file, and drop the index of a sealed segment. Readers that use them are not disturbed."""
+        self._file.release()
+        self._pool.on_index_dropped(self)
 
     def modified_ms(self) -> int:
         """When the log file was last written to."""
@@ -137,6 +150,7 @@ class Segment:
         self.remove_index()
         if self._files.exists(self.path):
             self._files.remove(self.path)
+        self.close()
 
     def remove_index(self) -> None:
         """Remove the index file; it can be built again."""
@@ -148,8 +162,10 @@ class Segment:
     def note(self, header: BatchHeader, position: int) -> None:
         """Register a batch at `position`, the current end of the file."""
         offset, timestamp = header.base_offset, header.max_timestamp
-        if self.index.is_due(position):
-            self.index.add(offset, position, self.max_timestamp)
+        index = self.index
+        assert index is not None, self.path
+        if index.is_due(position):
+            index.add(offset, position, self.max_timestamp)
         if position == 0:
             self.first_timestamp = timestamp
         if timestamp > self.max_timestamp:
@@ -173,17 +189,20 @@ class Segment:
 
     def save_index(self) -> None:
         """Write the index file, without a sync: it is checked when it is read."""
+        self._write_index(self.load())
+
+    def _write_index(self, index: SparseIndex) -> None:
         file = OpenFile(self._files, self._files.open(self.index_path, create=True))
-        content = encode(self.index, self.summary(), self.epochs)
+        content = encode(index, self.summary(), self.epochs)
         self._files.truncate(file.handle, 0)
         self._files.write(file.handle, (content,), 0)
 
     def cut(self, position: int, end_offset: Offset) -> Segment:
         """A new segment object for the same file cut at `position`, where `end_offset` would begin."""
-        self.load()
-        result = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, self.index.interval_bytes)
-        result._file = self.file
-        result.index = self.index.cut(position)
+        index = self.load()
+        result = Segment(self._pool, self.path.rpartition("/")[0], self.base_offset, index.interval_bytes)
+        result._file = self._file
+        result.index = index.cut(position)
         result.end_offset = end_offset
         result.size_bytes = position
         result.flushed_bytes = min(self.flushed_bytes, position)
@@ -204,7 +223,7 @@ class Segment:
 
     def load_summary(self) -> None:
         """Load the timestamps. Reads only the header of the index file if that is valid."""
-        if self._loaded or self._header is not None:
+        if self._has_summary:
             return
         try:
             file = OpenFile(self._files, self._files.open(self.index_path))
@@ -215,32 +234,47 @@ class Segment:
         if header is None or not self._fits(header.summary):
             self.rebuild()
             return
-        self._take_summary(header)
+        self._take_summary(header.summary)
 
-    def load(self) -> None:
-        """Load the index from its file or, if that does not match the log, by walking the log."""
-        if self._loaded:
-            return
-        if not self.load_index_file():
-            self.rebuild()
+    def load(self) -> SparseIndex:
+        """The index, from its file or, if that does not match the log, by walking the log.
 
-    def load_index_file(self) -> bool:
-        """Load the index from its file, if that is valid and matches the log."""
+        Callers use the returned object, because another thread may drop the segment's own reference to it.
+        """
+        index = self.index
+        if index is None:
+            index = self.load_index_file()
+            if index is None:
+                index = self.rebuild()
+            self.index = index
+            self._pool.on_index_loaded(self, index.size_bytes)
+        return index
+
+    def unload(self) -> None:
+        """Drop the index of a sealed segment."""
+        self.index = None
+
+    def on_sealed(self) -> None:
+        """Count the index, which was in use for appends until now, with those that may be dropped."""
+        if self.index is not None:
+            self._pool.on_index_loaded(self, self.index.size_bytes)
+
+    def load_index_file(self) -> SparseIndex | None:
+        """The index from its file, if that is valid and matches the log."""
         try:
             file = OpenFile(self._files, self._files.open(self.index_path))
         except FileNotFoundError:
-            return False
+            return None
         data = self._files.read(file.handle, self._files.size(file.handle), 0)
         header = decode_header(data)
         if header is None or not self._fits(header.summary):
-            return False
+            return None
         body = decode_body(header, data[INDEX_HEADER_SIZE:])
         if body is None:
-            return False
-        self._take_summary(header)
-        self.index, self.epochs = body
-        self._loaded = True
-        return True
+            return None
+        self._take_summary(header.summary)
+        index, self.epochs = body
+        return index
 
     def _fits(self, summary: Summary) -> bool:
         return (summary.base_offset, summary.end_offset, summary.size_bytes) == (
@@ -249,16 +283,15 @@ class Segment:
             self.size_bytes,
         )
 
-    def _take_summary(self, header: IndexHeader) -> None:
-        summary = header.summary
+    def _take_summary(self, summary: Summary) -> None:
         self.first_timestamp = summary.first_timestamp
         self.max_timestamp = summary.max_timestamp
         self.max_timestamp_offset = summary.max_timestamp_offset
-        self._header = header
+        self._has_summary = True
 
-    def rebuild(self) -> None:
+    def rebuild(self) -> SparseIndex:
         """Rebuild the index of a sealed segment from its log file, checking every batch."""
-        fresh = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, _REBUILD_INTERVAL_BYTES)
+        fresh = Segment(self._pool, self.path.rpartition("/")[0], self.base_offset, _REBUILD_INTERVAL_BYTES)
         file = self.file
         try:
             for position, header in walk(self._files, file.handle, 0, self.size_bytes, self.base_offset):
@@ -271,12 +304,14 @@ class Segment:
         self.first_timestamp = fresh.first_timestamp
         self.max_timestamp = fresh.max_timestamp
         self.max_timestamp_offset = fresh.max_timestamp_offset
-        self.index, self.epochs = fresh.index, fresh.epochs
+        self.epochs = fresh.epochs
+        self._has_summary = True
         self._checked.add(0, self.size_bytes)
-        self._loaded = True
+        index = fresh.load()
         with suppress(OSError):
             # Only a hint: if the disk is full, the next opening walks the log again.
-            self.save_index()
+            self._write_index(index)
+        return index
 
     def corrupt(self, bad: BadBatch) -> LogCorrupt:
         """The error that names this file."""
@@ -286,18 +321,18 @@ class Segment:
 
     def read(self, offset: Offset, max_bytes: int, up_to: Offset, cached_only: bool) -> Buffer | None:
         """Whole batches from the one containing `offset`, which lies below `up_to`; see `Log.read`."""
-        if not self._loaded:
+        file = self._file.get_if_open() if cached_only else self.file
+        index = self.index
+        if file is None or index is None:
             if cached_only:
                 return None
-            self.load()
-        index = self.index
+            file, index = self.file, self.load()
         readable = self.flushed_bytes
         begin = index.before_offset(offset)
         limit = min(index.after_offset(up_to, readable), readable)
         window = min(index.interval_bytes + max(max_bytes, HEADER_SIZE), limit - begin)
-        file = self.file
         data = self._fetch(file, window, begin, cached_only)
-        start = self._find_start(data, begin, window, offset)
+        start = self._find_start(data, begin, window, offset, index.interval_bytes)
         if start is None:
             if cached_only:
                 return None
@@ -336,9 +371,8 @@ class Segment:
             return self._files.read_cached(file.handle, size, position)
         return self._files.read(file.handle, size, position)
 
-    def _find_start(self, data: Buffer, begin: int, window: int, offset: Offset) -> int | None:
+    def _find_start(self, data: Buffer, begin: int, window: int, offset: Offset, interval: int) -> int | None:
         """The position in `data` of the batch that contains `offset`; None if too little was read."""
-        interval = self.index.interval_bytes
         position, available = 0, len(data)
         if available < _PREFIX.size:
             return None
@@ -389,9 +423,9 @@ class Segment:
 
     def headers(self, offset: Offset, up_to: Offset) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from the one containing `offset`, up to the last below `up_to`."""
-        self.load()
+        index = self.load()
         end = self.size_bytes
-        begin = self.index.before_offset(offset)
+        begin = index.before_offset(offset)
         if begin >= end:
             return
         for position, header in self._walk(begin, end):
@@ -402,10 +436,10 @@ class Segment:
 
     def find_time(self, timestamp: int, up_to: Offset) -> BatchHeader | None:
         """The header of the first batch below `up_to` with a record at or after `timestamp`."""
-        self.load()
+        index = self.load()
         if self.max_timestamp < timestamp or self.size_bytes == 0:
             return None
-        for _, header in self._walk(self.index.before_time(timestamp), self.size_bytes):
+        for _, header in self._walk(index.before_time(timestamp), self.size_bytes):
             if header.base_offset >= up_to:
                 return None
             if header.max_timestamp >= timestamp:
@@ -414,10 +448,10 @@ class Segment:
 
     def latest_time(self, up_to: Offset) -> LatestTime:
         """The largest timestamp below `up_to`, and the first batch that has it. Appends may happen meanwhile."""
-        self.load()
+        index = self.load()
         last = Offset(up_to - 1)
-        newest = self.index.time_before(last)
-        for _, header in self._walk(self.index.before_offset(last), self.size_bytes):
+        newest = index.time_before(last)
+        for _, header in self._walk(index.before_offset(last), self.size_bytes):
             if header.base_offset >= up_to:
                 break
             newest = max(newest, header.max_timestamp)

@@ -33,6 +33,7 @@ from drmq.records import LENGTH_OVERHEAD, BatchHeader, Buffer
 from drmq.storage.checkpoint import Flushed, write_start
 from drmq.storage.epochs import EpochStart, EpochTable
 from drmq.storage.errors import AppendFailed, DiskFull, LogClosed, LogCorrupt, LogFenced, OffsetOutOfRange
+from drmq.storage.file_pool import FilePool
 from drmq.storage.files import IOV_MAX, OS_FILES, BackgroundSync, Files, remove_tree
 from drmq.storage.journal import Journal
 from drmq.storage.log import LatestTime, LogOptions, StoredBatch, Unflushed
@@ -66,10 +67,12 @@ class SegmentLog:
         files: Files = OS_FILES,
         first_offset: int = 0,
         journal: Journal | None = None,
+        pool: FilePool | None = None,
     ) -> None:
         """Open the log in `directory`, or create one that starts at `first_offset`. Raises `LogCorrupt`.
 
-        `journal` is the journal that makes appends of this log durable, if there is one.
+        `journal` is the journal that makes appends of this log durable, if there is one. `pool` bounds the open files
+        of all logs of a node.
         """
         self.options = options or LogOptions()
         self._files = files
@@ -78,7 +81,8 @@ class SegmentLog:
         if journal is not None and not holds_segments(files, directory):
             # An earlier log in this directory may have had other bytes at the same positions.
             journal.forget(directory)
-        opened = open_log(files, directory, self.options, Offset(first_offset))
+        self._pool = pool or FilePool(files)
+        opened = open_log(self._pool, directory, self.options, Offset(first_offset))
         self.recovery: Recovery = opened.recovery
         self._flushed_file = opened.flushed_file
         self._start_offset = opened.start_offset
@@ -181,7 +185,7 @@ class SegmentLog:
         unchanged. This is `Segment.note` for many batches at a time.
         """
         segment = self._active
-        index = segment.index
+        index = segment.load()
         interval, entries = index.interval_bytes, []
         first_position = position = segment.size_bytes
         next_entry = index.positions[-1] + interval if index.positions else 0
@@ -209,7 +213,11 @@ class SegmentLog:
         if not buffers:
             return 0
         try:
-            self._files.write(segment.file.handle, buffers, first_position)
+            file = segment.file_to_append()
+        except OSError as error:
+            raise self._append_failed(error) from error
+        try:
+            self._files.write(file.handle, buffers, first_position)
         except OSError as error:
             self._cut_partial(segment, first_position)
             raise self._append_failed(error) from error
@@ -235,10 +243,12 @@ class SegmentLog:
         of a segment that recovery does not walk.
         """
         try:
-            self._files.truncate(segment.file.handle, position)
-            self._files.sync(segment.file.handle)
+            file = segment.file
+            self._files.truncate(file.handle, position)
+            self._files.sync(file.handle)
         except OSError as error:
             raise self._fence(f"a failed write could not be undone: {error.strerror}") from error
+        segment.on_synced()
 
     def flush(self) -> None:
         if self._end_offset != self._flushed_offset:
@@ -267,10 +277,12 @@ class SegmentLog:
             raise LogFenced(self._directory, self._fenced)
         size_bytes = segment.size_bytes
         try:
-            self._files.sync(segment.file.handle)
+            file = segment.file
+            self._files.sync(file.handle)
         except OSError as error:
             raise self._fence(f"sync failed: {error.strerror}") from error
         segment.flushed_bytes = segment.synced_bytes = size_bytes
+        segment.on_synced()
         self._flushed_offset = self._synced_offset = end_offset
         self._unflushed = []
         self._write_flushed(self._flushed())
@@ -291,6 +303,7 @@ class SegmentLog:
             raise self._fence(f"sync failed: {error.strerror}") from error
         # The active segment is still the same: `roll` syncs the log first, which would have ended this sync.
         self._active.synced_bytes = begun.flushed.position
+        self._active.on_synced()
         self._synced_offset = begun.flushed.offset
         self._write_flushed(begun.flushed)
 
@@ -316,11 +329,11 @@ class SegmentLog:
             raise LogFenced(self._directory, self._fenced)
         if self._is_marked_clean:
             try:
-                self._flushed_file.write(self._flushed())
+                written = self._flushed_file.write(self._flushed())
             except OSError as error:
                 raise self._append_failed(error) from error
             try:
-                self._flushed_file.sync()
+                self._flushed_file.sync(written)
             except OSError as error:
                 raise self._fence(f"sync failed: {error.strerror}") from error
             self._is_marked_clean = False
@@ -345,7 +358,7 @@ class SegmentLog:
         # Recovery walks only the last segment. This is safe because a segment is created only when the
         # one before it is durable to its end.
         self.sync()
-        new = Segment(self._files, self._directory, self._end_offset, self.options.index_interval_bytes)
+        new = Segment(self._pool, self._directory, self._end_offset, self.options.index_interval_bytes)
         try:
             new.create()
         except OSError as error:
@@ -360,6 +373,7 @@ class SegmentLog:
             old.save_index()
         except OSError as error:
             _logger.warning("%s: cannot save the index: %s", old.index_path, error)
+        old.on_sealed()
         self._publish([*self._view.segments, new])
         self._write_flushed(self._flushed())
 
@@ -392,15 +406,16 @@ class SegmentLog:
     def reset(self, offset: Offset) -> None:
         self._before_change()
         self._leave_journal()
-        new = Segment(self._files, self._directory, offset, self.options.index_interval_bytes)
+        new = Segment(self._pool, self._directory, offset, self.options.index_interval_bytes)
         try:
             for segment in reversed(self._view.segments):
                 segment.remove_files()
             new.create()
             write_start(self._files, f"{self._directory}/{START_NAME}", offset)
             self._files.sync_directory(self._directory)
-            self._flushed_file.write(Flushed(False, offset, new.base_offset, new.flushed_bytes))
-            self._flushed_file.sync()
+            self._flushed_file.sync(
+                self._flushed_file.write(Flushed(False, offset, new.base_offset, new.flushed_bytes))
+            )
         except OSError as error:
             raise self._fence(f"resetting the log failed: {error.strerror}") from error
         self._publish([new])
@@ -439,8 +454,9 @@ class SegmentLog:
         self._unflushed = []
         self._publish([*view.segments[:at], cut])
         try:
-            self._flushed_file.write(Flushed(False, self._flushed_offset, cut.base_offset, cut.flushed_bytes))
-            self._flushed_file.sync()
+            lowered = Flushed(False, self._flushed_offset, cut.base_offset, cut.flushed_bytes)
+            written = self._flushed_file.write(lowered)
+            self._flushed_file.sync(written)
             for later in reversed(view.segments[at + 1 :]):
                 later.remove_files()
                 self._files.sync_directory(self._directory)
@@ -448,10 +464,12 @@ class SegmentLog:
             # If the old index reappeared after a power cut, its size might match the new batches, and it would mislead
             # readers.
             self._files.sync_directory(self._directory)
-            self._files.truncate(cut.file.handle, position)
-            self._files.sync(cut.file.handle)
+            file = cut.file
+            self._files.truncate(file.handle, position)
+            self._files.sync(file.handle)
         except OSError as error:
             raise self._fence(f"truncation failed: {error.strerror}") from error
+        cut.on_synced()
 
     def _leave_journal(self) -> None:
         """Make the log durable in its own files and void its journal entries, before any of its bytes change."""
@@ -519,10 +537,12 @@ class SegmentLog:
             except OSError as error:
                 _logger.warning("%s: cannot mark as closed: %s", self._directory, error)
         self._is_closed = True
-        # Readers may still hold segments. Their files are closed when the last reader is done.
-        self._view = View(())
-        self._active = Segment(self._files, self._directory, self._end_offset, self.options.index_interval_bytes)
-        del self._flushed_file
+        # Readers may still hold segments. A file that is being read is closed when the last reader is done.
+        segments, self._view = self._view.segments, View(())
+        for segment in segments:
+            segment.close()
+        self._active = Segment(self._pool, self._directory, self._end_offset, self.options.index_interval_bytes)
+        self._flushed_file.close()
 
     def delete(self) -> None:
         if self._journal is not None:

@@ -43,6 +43,8 @@ from drmq.storage.journal import Journal
 from drmq.storage.log import Log
 
 T = TypeVar("T")
+LOGS_PER_SYNC_MAX = 4096
+"""Logs that are appended to before they are made durable. Each of them needs an open file meanwhile."""
 SYNC_THREADS = 4
 """Logs that are synced at the same time. Measured: 16 files take 2.6 ms one by one, 1.0 ms by four."""
 
@@ -100,6 +102,8 @@ class Writer:
         self._events = events
         self.journal: Journal | None = None
         """Makes small appends durable. Set before `start`, or not at all."""
+        self.logs_per_sync_max = LOGS_PER_SYNC_MAX
+        """Set before `start` if fewer files may be open."""
         self._queue: deque[_Item] = deque()
         self._bell: tuple[int, int] | None = None  # both ends of a pipe, while the thread runs
         self._is_listening = False
@@ -279,8 +283,10 @@ class Writer:
             else:
                 now.append(item)
         self._do(now)
-        self._share(list(later.values()), self._do_quietly)
-        self._report()
+        rest, part = list(later.values()), self.logs_per_sync_max
+        for start in range(0, len(rest), part):
+            self._share(rest[start : start + part], self._do_quietly)
+            self._report()
         return goes_on
 
     def _share(self, work: list[T], function: Callable[[T], object]) -> None:
@@ -305,9 +311,27 @@ class Writer:
 
     def _do(self, items: list[_Item]) -> bool:
         """Append, report, sync, report."""
-        goes_on = self._do_quietly(items)
-        self._report()
+        goes_on = True
+        for part in self._parts(items):
+            goes_on = self._do_quietly(part) and goes_on
+            self._report()
         return goes_on
+
+    def _parts(self, items: list[_Item]) -> list[list[_Item]]:
+        """The items in parts that do not concern too many logs. Usually this is one part."""
+        most = self.logs_per_sync_max
+        if len(items) <= most or len({item[0] for item in items if isinstance(item, tuple)}) <= most:
+            return [items]
+        parts: list[list[_Item]] = [[]]
+        logs: set[Log] = set()
+        for item in items:
+            if isinstance(item, tuple) and item[0] not in logs:
+                if len(logs) == most:
+                    parts.append([])
+                    logs.clear()
+                logs.add(item[0])
+            parts[-1].append(item)
+        return parts
 
     def _do_quietly(self, items: list[_Item]) -> bool:
         """Append batches and run jobs, without syncing or reporting at the end."""

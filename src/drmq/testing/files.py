@@ -14,7 +14,8 @@ by zeros instead of data. This is harsher than most file systems, and within wha
 
 Faults are planned with `fail`: the n-th write, sync or creation of files whose path contains a given text raises an
 `OSError`. A failed write may leave a part behind. A failed sync loses its changes permanently, as on Linux: they stay
-visible, but a later successful sync does not make them durable.
+visible, but a later successful sync does not make them durable. `fail_writeback` lets the kernel fail to write unsynced
+changes at a time of its own choice: the next sync through a handle that is open at that time reports it.
 
 `FakeFiles` and `OsFiles` pass the same test suite.
 """
@@ -65,6 +66,8 @@ class _File:
     modified_ms: int = 0
     is_cached: bool = True
     is_locked: bool = False
+    error_handles: dict[int, int] = field(default_factory=dict)
+    """The error that the next sync through each of these handles reports."""
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +140,15 @@ class FakeFiles:
         fault = Fault(operation, errno, path_part, skip_count, fail_count, partial_bytes)
         self._faults.append(fault)
         return fault
+
+    def fail_writeback(self, path: str, errno: int = errnos.EIO) -> None:
+        """Lose the unsynced changes of a file, as if the kernel had tried to write them. They stay visible.
+
+        Handles that are open now report it, each one once. If none is open, nothing ever does.
+        """
+        file = self._file(path)
+        file.unsynced = []
+        file.error_handles = {handle: errno for handle, (_, opened) in self._open.items() if opened is file}
 
     def forget_faults(self) -> None:
         """Cancel all planned failures."""
@@ -288,6 +300,7 @@ class FakeFiles:
     def close(self, handle: int) -> None:
         with self._lock:  # closing is possible, and harmless, while the power is off
             _, file = self._open.pop(handle)
+            file.error_handles.pop(handle, None)
             file.is_locked = file.is_locked and any(other is file for _, other in self._open.values())
 
     def _opened(self, handle: int) -> tuple[str, _File]:
@@ -339,8 +352,9 @@ class FakeFiles:
         with self._call("sync", path, changes=True):
             fault = self._planned("sync", path)
             changes, file.unsynced = file.unsynced, []
-            if fault is not None:
-                raise OSError(fault.errno, os.strerror(fault.errno), path)
+            error = fault.errno if fault is not None else file.error_handles.pop(handle, 0)
+            if error:
+                raise OSError(error, os.strerror(error), path)
             for change in changes:
                 _apply_write(file.durable, *change)
 

@@ -26,8 +26,8 @@ from support.planted_bugs import PlantedBug, chosen, try_in_copy
 
 # Fast ones first: the run of a bug ends with the first failure.
 LOG_TESTS = (
-    "test_index test_damage test_writer test_snapshots test_directory test_log_contract test_crash test_log_model"
-    " test_segment_log"
+    "test_index test_file_pool test_damage test_writer test_snapshots test_directory test_log_contract test_crash"
+    " test_log_model test_segment_log"
 )
 LEDGER_TESTS = "test_ledger_damage test_ledger_crash test_ledger"
 """Nothing else in storage uses the ledger."""
@@ -46,7 +46,7 @@ LOG_BUGS = [
     PlantedBug(
         "ack before fsync",
         symbol="SegmentLog.sync",
-        right="self._files.sync(segment.file.handle)",
+        right="self._files.sync(file.handle)",
         wrong="pass",
     ),
     PlantedBug(
@@ -145,7 +145,7 @@ LOG_BUGS = [
     PlantedBug(
         "clean mark taken back without sync",
         symbol="SegmentLog._before_change",
-        right="self._flushed_file.sync()",
+        right="self._flushed_file.sync(written)",
         wrong="pass",
     ),
     PlantedBug(
@@ -164,15 +164,15 @@ LOG_BUGS = [
         "truncate leaves flushed file",
         symbol="SegmentLog.truncate_suffix",
         right="""
-            self._flushed_file.write(Flushed(False, self._flushed_offset, cut.base_offset, cut.flushed_bytes))
-            self._flushed_file.sync()
+            written = self._flushed_file.write(lowered)
+            self._flushed_file.sync(written)
         """,
         wrong="",
     ),
     PlantedBug(
         "truncate lowers flushed file without sync",
         symbol="SegmentLog.truncate_suffix",
-        right="self._flushed_file.sync()",
+        right="self._flushed_file.sync(written)",
         wrong="",
     ),
     PlantedBug(
@@ -193,7 +193,7 @@ LOG_BUGS = [
     PlantedBug(
         "truncate without final sync",
         symbol="SegmentLog.truncate_suffix",
-        right="self._files.sync(cut.file.handle)",
+        right="self._files.sync(file.handle)",
         wrong="",
     ),
     PlantedBug(
@@ -264,6 +264,37 @@ LOG_BUGS = [
             size_bytes = segment.size_bytes
             self._flushed_file.write(Flushed(False, end_offset, segment.base_offset, size_bytes))
         """,
+    ),
+    PlantedBug(
+        "a file with unsynced bytes is closed",
+        symbol="FilePool.pin",
+        right="""
+            self._idle.pop(pooled, None)
+            self._pinned.add(pooled)
+        """,
+        wrong="self._idle[pooled] = None",
+    ),
+    PlantedBug(
+        "a file may be closed when a part of it is synced",
+        symbol="Segment.on_synced",
+        right="if self.synced_bytes == self.size_bytes:",
+        wrong="if True:",
+    ),
+    PlantedBug(
+        "a file is closed during a read",
+        symbol="FilePool._close_some",
+        right="pooled._file = None",
+        wrong="""
+            if pooled._file is not None:
+                self.files.close(pooled._file.handle)
+            pooled._file = None
+        """,
+    ),
+    PlantedBug(
+        "an index is used after it was dropped",
+        symbol="Segment.load",
+        right="return index",
+        wrong="return self.index",
     ),
     PlantedBug(
         "sound batches cut silently",

@@ -37,9 +37,11 @@ from drmq.storage import (
     holds_records,
     remove_log_files,
 )
+from drmq.storage.file_pool import OPEN_FILES_MAX, FilePool
 from drmq.storage.files import remove_tree
 from drmq.storage.journal import FILE_BYTES as JOURNAL_FILE_BYTES
 from drmq.storage.recovery import segment_bases
+from drmq.storage.writer import LOGS_PER_SYNC_MAX
 
 NO_BALLOT = Ballot(0, NO_VOTE)
 
@@ -67,6 +69,10 @@ class LogStore(Protocol):
     @property
     def journal(self) -> Journal | None:
         """The journal that makes small appends to the logs durable."""
+
+    @property
+    def logs_per_sync_max(self) -> int:
+        """How many logs may be appended to before they are made durable."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -137,15 +143,28 @@ class DiskLogs:
     """Logs in a data directory, which stays locked until `close`."""
 
     def __init__(
-        self, directory: DataDirectory, files: Files = OS_FILES, journal_bytes: int = JOURNAL_FILE_BYTES
+        self,
+        directory: DataDirectory,
+        files: Files = OS_FILES,
+        journal_bytes: int = JOURNAL_FILE_BYTES,
+        open_files_max: int = OPEN_FILES_MAX,
     ) -> None:
-        """Replay the journal after a crash; `journal_bytes` is the size of each of its two files."""
+        """Replay the journal after a crash; `journal_bytes` is the size of each of its two files.
+
+        `open_files_max` is how many files all logs together keep open.
+        """
         self._directory = directory
         self._files = files
+        self.pool = FilePool(files, open_files_max)
         self.location = directory.path
         self.directory_id = directory.directory_id
         directory.remove_deleted()
         self.journal = Journal(files, directory.path, directory.journal_secret, journal_bytes)
+        self.journal.pinned_share = lambda: self.pool.pinned_share
+
+    @property
+    def logs_per_sync_max(self) -> int:
+        return max(1, self.pool.open_files_max // 4)
 
     @property
     def cluster_id(self) -> str | None:
@@ -176,7 +195,7 @@ class DiskLogs:
     def was_used(self, topic: str, topic_id: TopicId, index: int) -> bool:
         path = self._path(topic, topic_id, index)
         try:
-            ledger = Ledger.open(path, self._files)
+            ledger = Ledger.open(path, self._files, self.pool)
         except LedgerMissing:
             return holds_records(path, self._files)
         except StorageError:
@@ -189,7 +208,9 @@ class DiskLogs:
         return bool(self._directory.scan())
 
     def create_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
-        return SegmentLog(self._path(topic, topic_id, index), options, self._files, journal=self.journal)
+        return SegmentLog(
+            self._path(topic, topic_id, index), options, self._files, journal=self.journal, pool=self.pool
+        )
 
     def open_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions) -> Log:
         path = self._path(topic, topic_id, index)
@@ -198,18 +219,18 @@ class DiskLogs:
         if not segment_bases(self._files, path):
             # A log always has a segment, possibly an empty one.
             raise LogCorrupt(path, 0, 0, "all segments are missing")
-        return SegmentLog(path, options, self._files, journal=self.journal)
+        return SegmentLog(path, options, self._files, journal=self.journal, pool=self.pool)
 
     def reset_log(self, topic: str, topic_id: TopicId, index: int, options: LogOptions, offset: Offset) -> Log:
         path = self._path(topic, topic_id, index)
         remove_log_files(path, self._files)
-        return SegmentLog(path, options, self._files, offset, self.journal)
+        return SegmentLog(path, options, self._files, offset, self.journal, self.pool)
 
     def create_ledger(self, topic: str, topic_id: TopicId, index: int, base: LedgerBase) -> LedgerLike:
-        return Ledger.create(self._path(topic, topic_id, index), base, self._files)
+        return Ledger.create(self._path(topic, topic_id, index), base, self._files, self.pool)
 
     def open_ledger(self, topic: str, topic_id: TopicId, index: int) -> LedgerLike:
-        return Ledger.open(self._path(topic, topic_id, index), self._files)
+        return Ledger.open(self._path(topic, topic_id, index), self._files, self.pool)
 
     def found(self) -> list[tuple[TopicId, int]]:
         return [(location.topic_id, location.partition) for location in self._directory.scan()]
@@ -244,6 +265,7 @@ class MemoryLogs:
     def __init__(self) -> None:
         self.location = "memory"
         self.journal: Journal | None = None
+        self.logs_per_sync_max = LOGS_PER_SYNC_MAX
         self.directory_id = secrets.token_hex(16)
         self.cluster_id: str | None = None
         self.incarnation = 0

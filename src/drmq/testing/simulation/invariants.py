@@ -607,8 +607,9 @@ def _stored(
     for segment in log._view.segments:
         if segment.end_offset <= start or segment.base_offset >= end:
             continue
-        begin = segment.index.before_offset(Offset(max(start, segment.base_offset)))
-        data = memoryview(node.files.read(segment.file.handle, segment.size_bytes - begin, begin))
+        index = segment.index
+        begin = 0 if index is None else index.before_offset(Offset(max(start, segment.base_offset)))
+        data = memoryview(node.files.content(segment.path))[begin : segment.size_bytes]
         for at, header in iter_batches(data):
             if header.base_offset >= end:
                 return

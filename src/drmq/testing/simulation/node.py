@@ -32,6 +32,8 @@ from drmq.transport.peers import Identity, Network, PeerHandler, PeerOptions
 DATA_DIRECTORY = "/data"
 JOURNAL_BYTES = 64 << 10
 """Small, so that its two files alternate often."""
+OPEN_FILES_MAX = 16
+"""Small, so that files are closed and opened again."""
 CLIENT_PORT = 9_092
 PEER_PORT = 10_092
 WALL_START_MS = 1_700_000_000_000
@@ -176,7 +178,7 @@ class SimulatedNode:
                     new_id=lambda: random.randbytes(16).hex(),
                     new_secret=lambda: "simulated",
                 )
-                store = DiskLogs(directory, self.files, JOURNAL_BYTES)
+                store = DiskLogs(directory, self.files, JOURNAL_BYTES, OPEN_FILES_MAX)
                 environment = Environment(random, Pools(pool, pool, pool, pool), make_writer, open_network)
                 cluster = replace(self._cluster, greets_as_version_1=self.greets_as_version_1)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, cluster, environment)

@@ -55,7 +55,8 @@ BUGS = [
             symbol="SegmentLog.sync",
             right="""
                 try:
-                    self._files.sync(segment.file.handle)
+                    file = segment.file
+                    self._files.sync(file.handle)
                 except OSError as error:
                     raise self._fence(f"sync failed: {error.strerror}") from error
             """,
@@ -97,7 +98,7 @@ BUGS = [
         PlantedBug(
             "does not sync term and vote",
             symbol="Ledger._store",
-            right="self._files.sync(self._file.handle)",
+            right="self._files.sync(file.handle)",
             wrong="",
         ),
         seeds=20,
