@@ -158,7 +158,7 @@ class _Reader:
         from confluent_kafka import Consumer
         from confluent_kafka import TopicPartition as Place
 
-        from drmq.server.cli.kafka_client import settings
+        from drmq.server.cli.kafka_client import open_client
 
         self._cluster = cluster
         self._topic = topic
@@ -175,20 +175,19 @@ class _Reader:
         self._committed_at = time.monotonic()
         self._is_closing = False
         self.printed = 0
-        self._consumer = Consumer(
-            settings(
-                cluster,
-                **{
-                    "group.id": group or "drmq-cli",
-                    # Also how long librdkafka waits on close for a lost broker: Ctrl-C must not take a minute.
-                    "session.timeout.ms": 6000,
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "auto.offset.reset": reset,
-                    "enable.partition.eof": True,
-                    "allow.auto.create.topics": False,
-                },
-            )
+        self._consumer: Any = open_client(
+            Consumer,
+            cluster,
+            {
+                "group.id": group or "drmq-cli",
+                # Also how long librdkafka waits on close for a lost broker: Ctrl-C must not take a minute.
+                "session.timeout.ms": 6000,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": reset,
+                "enable.partition.eof": True,
+                "allow.auto.create.topics": False,
+            },
         )
         if self._in_group:
             self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_CLIENT_ID = "drmq-cli"
 
 
 def output_option(function: Function) -> Function:
@@ -33,13 +35,22 @@ def output_option(function: Function) -> Function:
 
 
 def bootstrap_option(function: Function) -> Function:
-    """`-b` and `--timeout`: the parameter `cluster` is a `ClusterChoice`."""
+    """`-b`, `--timeout` and `-X`: the parameter `cluster` is a `ClusterChoice`."""
 
     def choose(context: click.Context, _parameter: click.Parameter, value: str | None) -> ClusterChoice:
         timeout_s = context.params.pop("timeout_s")
+        properties = key_values(context.params.pop("properties"), "-X")
         named = value or os.environ.get("DRMQ_BOOTSTRAP")
-        return ClusterChoice(named or DEFAULT_BOOTSTRAP, timeout_s, is_named=bool(named))
+        return ClusterChoice(named or DEFAULT_BOOTSTRAP, timeout_s, properties, is_named=bool(named))
 
+    function = click.option(
+        "-X",
+        "properties",
+        multiple=True,
+        metavar="NAME=VALUE",
+        is_eager=True,
+        help="A property of the Kafka client, as librdkafka names it; may be repeated.",
+    )(function)
     function = click.option(
         "--timeout",
         "timeout_s",
@@ -63,7 +74,14 @@ def bootstrap_option(function: Function) -> Function:
 class ClusterChoice:
     """The cluster that a command connects to, and how long it waits for it."""
 
-    def __init__(self, bootstrap: str, timeout_s: float, *, is_named: bool = True) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        timeout_s: float,
+        properties: Mapping[str, str] = MappingProxyType({}),
+        *,
+        is_named: bool = True,
+    ) -> None:
         from drmq.model.address import parse_bootstrap
 
         try:
@@ -72,6 +90,12 @@ class ClusterChoice:
             raise click.BadParameter(str(error), param_hint="--bootstrap") from None
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
+        self.properties: dict[str, str] = {}
+        """Properties of the Kafka client that override those of the command."""
+        if properties:
+            from drmq.server.cli.properties import checked
+
+            self.properties = checked(properties)
         self.is_named = is_named
         """Whether the user chose the address; otherwise it is the default."""
 
@@ -79,7 +103,9 @@ class ClusterChoice:
         """A new client; the caller closes it."""
         from drmq.client import Admin
 
-        return Admin(self.bootstrap, timeout_s=self.timeout_s)
+        return Admin(
+            self.bootstrap, client_id=self.properties.get("client.id", DEFAULT_CLIENT_ID), timeout_s=self.timeout_s
+        )
 
 
 def yes_option(function: Function) -> Function:

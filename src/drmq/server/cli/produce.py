@@ -1,28 +1,45 @@
-"""`drmq produce`: sends records from a file or from standard input, one per line."""
+"""`drmq produce`: sends records from a file or from standard input, one per line.
+
+A record that is too large is reported and left out; the others are sent. The broker decides what is too large, by the
+topic's `max.message.bytes`: librdkafka's own limit is raised, and its batches are kept below the topic's limit, so that
+a record is never refused because of its neighbours. Any other failure ends the command.
+
+Keys choose the partition as they do in Kafka's own clients (murmur2), not by librdkafka's default (CRC-32). The same
+key is then in the same partition, whichever client sends it.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from drmq.model import ErrorCode
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, key_values, output_option
 from drmq.server.cli.output import Column, Output, plural, size_text
 from drmq.server.cli.record_text import BadRecord, NewRecord, from_json, from_text, unescape
 
 if TYPE_CHECKING:
-    from drmq.client import ClientError, LogDir
+    from drmq.client import Admin, ClientError, LogDir
     from drmq.model import TopicPartition
     from drmq.server.cli.progress import Progress
 
 
 _DELIVERY_TIMEOUT_S_MIN = 30.0
 """The timeout of a record also runs while it is queued in the client behind a hundred thousand others."""
+
+_BATCH_BYTES = 1_000_000
+"""librdkafka's default size of a batch."""
+
+_TOO_LARGE = (int(ErrorCode.MESSAGE_TOO_LARGE), int(ErrorCode.RECORD_LIST_TOO_LARGE))
+_REFUSED_SHOWN = 10
 
 _PROBES = 5
 _PROBE_PAUSE_S = 0.1
@@ -82,8 +99,9 @@ def produce(
 ) -> None:
     """Send records from a file or from standard input.
 
-    Exits when all records are acknowledged, and prints their partitions and offsets. Exit code 1 if a record cannot be
-    sent, or if there is no acknowledgement within --timeout.
+    Exits when all records are acknowledged, and prints their partitions and offsets. A key chooses the same partition
+    as in Kafka's own clients. A record that is too large for the topic is reported and left out. Exit code 1 if a
+    record cannot be sent, or if there is no acknowledgement within --timeout.
 
     \b
       printf 'alice:coffee\\nbob:tea\\n' | drmq produce orders -K :
@@ -98,19 +116,20 @@ def produce(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-K") from None
     fixed = NewRecord(
-        key.encode() if key is not None else None,
+        os.fsencode(key) if key is not None else None,
         None,
-        [(name, value.encode()) for name, value in key_values(headers, "--header").items()],
+        [(name, os.fsencode(value)) for name, value in key_values(headers, "--header").items()],
         partition,
     )
     with cluster.admin() as admin:
         # Asked first, because it fails at once and with a reason, where librdkafka would retry for minutes.
         admin.describe_cluster()
+        size_max = _size_max(admin, topic)
     from drmq.server.cli.progress import Progress
 
     total = file.stat().st_size if file is not None else None
     with _lines(file, values) as lines, Progress(f"{topic}", total, is_bytes=True) as progress:
-        sender = _Sender(cluster, topic, compression, acks)
+        sender = _Sender(cluster, topic, compression, acks, size_max, "Value" if values else "Line")
         for number, line in enumerate(lines, start=1):
             try:
                 record = from_json(line.decode()) if form == "json" else from_text(line, key_separator)
@@ -119,16 +138,30 @@ def produce(
                 raise click.ClickException(
                     f"Line {number} is not a valid record: {error}. Records sent before it: {sender.acknowledged:,}."
                 ) from None
-            sender.send(record, fixed, len(line) + 1, progress)
+            sender.send(record, fixed, number)
+            progress.advance(len(line) + 1)
         sender.flush(progress)
     _report(sender, topic, output)
+    if sender.refused:
+        raise click.exceptions.Exit(1)
+
+
+def _size_max(admin: Admin, topic: str) -> int | None:
+    """The topic's `max.message.bytes`; None if the topic does not exist yet, or the broker does not tell."""
+    from drmq.client import ClientError
+
+    try:
+        found = {entry.name: entry.value for entry in admin.configs.of_topic(topic)}
+        return int(found["max.message.bytes"] or "")
+    except (ClientError, KeyError, ValueError):
+        return None
 
 
 @contextmanager
 def _lines(file: Path | None, values: tuple[str, ...]) -> Iterator[Iterator[bytes]]:
     """The lines to send, without line ends."""
     if values:
-        yield (value.encode() for value in values)
+        yield (os.fsencode(value) for value in values)
         return
     if file is not None:
         with file.open("rb") as opened:
@@ -145,36 +178,53 @@ def _without_ends(stream: BinaryIO) -> Iterator[bytes]:
 
 
 class _Sender:
-    """A producer that records where its records were stored, and stops at the first failure."""
+    """A producer that records where its records were stored, leaves out those that are too large, and stops at any
+    other failure."""
 
-    def __init__(self, cluster: ClusterChoice, topic: str, compression: str, acks: str) -> None:
+    def __init__(
+        self, cluster: ClusterChoice, topic: str, compression: str, acks: str, size_max: int | None, unit: str
+    ) -> None:
         from confluent_kafka import Producer
 
-        from drmq.server.cli.kafka_client import settings
+        from drmq.server.cli.kafka_client import MESSAGE_BYTES_MAX, open_client
 
         self._topic = topic
         self._cluster = cluster
+        self._size_max = size_max
+        self._unit = unit
+        """What is counted: `Line` or `Value`."""
         self._moved_at = time.monotonic()
         """When a record was last acknowledged, or when the first one was put into an empty queue."""
         self._stuck: set[int] = set()
-        self._producer = Producer(
-            settings(
-                cluster,
-                acks=acks,
-                **{
-                    "compression.type": compression,
-                    "enable.idempotence": acks == "all",
-                    "message.timeout.ms": int(max(_DELIVERY_TIMEOUT_S_MIN, cluster.timeout_s) * 1000),
-                    "linger.ms": 5,
-                },
-            )
+        given = cluster.properties
+        acks = given.get("acks") or given.get("request.required.acks") or acks
+        self._producer: Any = open_client(
+            Producer,
+            cluster,
+            {
+                "acks": acks,
+                "compression.type": compression,
+                "enable.idempotence": acks in ("all", "-1"),
+                "message.timeout.ms": int(max(_DELIVERY_TIMEOUT_S_MIN, cluster.timeout_s) * 1000),
+                "linger.ms": 5,
+                "partitioner": "murmur2_random",
+                "message.max.bytes": MESSAGE_BYTES_MAX,
+                "batch.size": _BATCH_BYTES if size_max is None else max(1, min(_BATCH_BYTES, size_max)),
+            },
         )
         self._failure: tuple[Any, int] | None = None
         self.acknowledged = 0
+        self.refused = 0
+        """Records that were too large."""
         self.ranges: dict[int, tuple[int, int, int]] = {}
         """For each partition: the number of records, and the first and last offset (-1 with acks=0)."""
 
-    def send(self, record: NewRecord, fixed: NewRecord, size: int, progress: Progress) -> None:
+    def send(self, record: NewRecord, fixed: NewRecord, number: int) -> None:
+        """Queue the record with this number, or report that it is too large."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        from drmq.server.cli.kafka_client import MESSAGE_BYTES_MAX, as_client_error
+
         partition = record.partition if record.partition is not None else fixed.partition
         options: dict[str, Any] = {} if partition is None else {"partition": partition}
         if record.timestamp_ms is not None:
@@ -189,7 +239,7 @@ class _Sender:
                     self._topic,
                     value=record.value,
                     key=record.key if record.key is not None else fixed.key,
-                    on_delivery=self._on_delivery,
+                    on_delivery=partial(self._on_delivery, number),
                     **options,
                 )
                 break
@@ -197,12 +247,42 @@ class _Sender:
                 # The client's queue is full: wait for the broker.
                 self._producer.poll(0.1)
                 self._check()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise as_client_error(error.args[0], self._topic, partition) from None
+                limit = self._cluster.properties.get("message.max.bytes", MESSAGE_BYTES_MAX)
+                self._refuse(
+                    number,
+                    len(record.value or b""),
+                    f"the client accepts {limit} bytes (message.max.bytes)",
+                    "`-X message.max.bytes=N` raises the limit of the client.",
+                )
+                break
         self._producer.poll(0)
         self._check()
-        progress.advance(size)
 
-    def _on_delivery(self, error: Any, message: Any) -> None:
+    def _refuse(self, number: int, size: int, limit: str, advice: str) -> None:
+        """Report a record that is too large. The first report has the advice, and only some are printed."""
+        self.refused += 1
+        if self.refused <= _REFUSED_SHOWN:
+            advice = f" {advice}" if self.refused == 1 else ""
+            click.echo(
+                f"error: {self._unit} {number} was not sent: its value has {size:,} bytes, and {limit}.{advice}",
+                err=True,
+            )
+
+    def _on_delivery(self, number: int, error: Any, message: Any) -> None:
         if error is not None:
+            if error.code() in _TOO_LARGE:
+                allowed = "less" if self._size_max is None else f"{self._size_max} bytes in a batch"
+                self._refuse(
+                    number,
+                    len(message.value() or b""),
+                    f"topic `{self._topic}` allows {allowed} (MESSAGE_TOO_LARGE)",
+                    f"`drmq topic alter {self._topic} -c max.message.bytes=N` raises the limit.",
+                )
+                self._moved_at = time.monotonic()
+                return
             if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
                 self._stuck.add(message.partition())
                 return
@@ -234,7 +314,6 @@ class _Sender:
     def _explain_silence(self) -> None:
         """Raise the reason why nothing is acknowledged: librdkafka retries without reporting it."""
         from drmq.client import ClientError, DeadlineExceeded
-        from drmq.model import ErrorCode
 
         try:
             found = self._troubles()
@@ -258,7 +337,7 @@ class _Sender:
     def _troubles(self) -> dict[TopicPartition, ClientError]:
         """The partitions of the topic that accept no records, each with the reason."""
         from drmq.client import Refused
-        from drmq.model import ErrorCode, TopicPartition
+        from drmq.model import TopicPartition
 
         with self._cluster.admin() as admin:
             partitions = admin.topics.describe(self._topic).partitions
@@ -292,7 +371,6 @@ class _Sender:
 
 def _no_room(place: TopicPartition, disk: LogDir) -> ClientError:
     from drmq.client.topics import topic_refusal
-    from drmq.model import ErrorCode
 
     return topic_refusal(
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -312,11 +390,12 @@ def _report(sender: _Sender, topic: str, output: Output) -> None:
     if not output.is_human:
         output.data(rows)
         return
-    if len(rows) == 1 and rows[0]["records"] == 1:
+    if len(rows) == 1 and rows[0]["records"] == 1 and not sender.refused:
         place = f" at offset {rows[0]['first_offset']}" if rows[0]["first_offset"] != -1 else ""
         print(f"Sent 1 record to `{topic}`, partition {rows[0]['partition']}{place}.")
         return
-    print(f"Sent {plural(sender.acknowledged, 'record')} to `{topic}`.")
+    refused = f" {plural(sender.refused, 'record')} too large." if sender.refused else ""
+    print(f"Sent {plural(sender.acknowledged, 'record')} to `{topic}`.{refused}")
     columns = [
         Column("partition", "PARTITION", right=True),
         Column("records", "RECORDS", right=True),

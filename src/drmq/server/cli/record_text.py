@@ -14,12 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drmq.server.cli.positions import parse_time, time_text
+from drmq.model.options import INT32_MAX
+from drmq.server.cli.positions import BadPosition, parse_time, time_text
 
 FORMAT_HELP = (
     "%t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp in ms, %d its date, "
     "%K and %S sizes of key and value, %% a percent sign; \\n, \\t, \\0, \\xHH"
 )
+
+_INT64_MAX = 2**63 - 1
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -87,6 +90,8 @@ def from_json(line: str) -> NewRecord:
         content = json.loads(line)
     except ValueError as error:
         raise BadRecord(f"not JSON: {error}") from None
+    except RecursionError:
+        raise BadRecord("JSON with too many levels") from None
     if not isinstance(content, dict) or "value" not in content:
         raise BadRecord('not an object with a "value"')
     headers = content.get("headers") or []
@@ -94,15 +99,25 @@ def from_json(line: str) -> NewRecord:
         headers = list(headers.items())
     try:
         pairs = [(str(name), _bytes(value)) for name, value in headers]
+    except BadRecord:
+        raise
     except (TypeError, ValueError):
         raise BadRecord('"headers" is neither an object nor a list of pairs') from None
     timestamp = content.get("timestamp_ms")
     if isinstance(timestamp, str):
-        timestamp = parse_time(timestamp)
+        try:
+            timestamp = parse_time(timestamp)
+        except BadPosition as error:
+            raise BadRecord(f'"timestamp_ms": {error.format_message().rstrip(".")}') from None
+    if timestamp == -1:
+        # A record without a time, as `to_json` writes it.
+        timestamp = None
     partition = content.get("partition")
-    for name, number in (("partition", partition), ("timestamp_ms", timestamp)):
+    for name, number, largest in (("partition", partition, INT32_MAX), ("timestamp_ms", timestamp, _INT64_MAX)):
         if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
             raise BadRecord(f'"{name}" is not a whole number')
+        if number is not None and not 0 <= number <= largest:
+            raise BadRecord(f'"{name}" is {number}, and not a number from 0 to {largest}')
     return NewRecord(_bytes(content.get("key")), _bytes(content["value"]), pairs, partition, timestamp)
 
 
@@ -110,13 +125,20 @@ def _bytes(value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise BadRecord(f"the text has half of a surrogate pair: {error}") from None
     if isinstance(value, dict) and set(value) == {"base64"}:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (binascii.Error, TypeError, ValueError):
             raise BadRecord("the base64 text is invalid") from None
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: the escape that it was read from is valid JSON.
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def from_text(line: bytes, key_separator: bytes | None) -> NewRecord:

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from drmq.server.cli import COMMANDS, main
+from drmq.server.docs import all_commands
 
 
 def test_first_lines_are_those_of_the_commands() -> None:
@@ -59,6 +60,13 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["cluster", "remove", "three"], "'three' is not a valid integer"),
         (["raft", "transfer", "t", "0"], "Missing option '--to'"),
         (["log", "dump"], "Missing argument 'PATH'"),
+        (["topic", "ls", "-X", "linger"], "NAME=VALUE"),
+        (["topic", "ls", "-X", "linger.msec=5"], "Did you mean linger.ms?"),
+        (["group", "ls", "-X", "linger.ms=soon"], "linger.ms=soon: Invalid value"),
+        (["consume", "x", "-X", "group.id=g"], "Use -g"),
+        (["produce", "x", "-X", "bootstrap.servers=b"], "Use -b"),
+        (["status", "-X", "security.protocol=ssl"], "no encryption and no authentication yet"),
+        (["produce", "x", "-X", "error_cb=f"], "callable"),
     ],
 )
 def test_wrong_usage_is_64_and_says_why(
@@ -70,6 +78,13 @@ def test_wrong_usage_is_64_and_says_why(
     assert captured.out == ""
     assert captured.err.startswith("error: ")
     assert expected in captured.err
+
+
+def test_every_command_that_connects_takes_properties() -> None:
+    """`-X` is where `-b` is."""
+    for path, command in all_commands():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("-b" in options) == ("-X" in options), path
 
 
 @pytest.mark.parametrize(

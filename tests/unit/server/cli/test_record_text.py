@@ -66,6 +66,33 @@ def test_json_of_text_and_of_bytes() -> None:
     assert content["headers"] == [["h", {"base64": "/g=="}], ["n", None]]
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"value": "\\ud800"}', "surrogate"),
+        ('{"value": 1, "headers": {"h": "\\ud800"}}', "surrogate"),
+        ("[" * 100_000, "levels"),
+        ('{"value": 1, "partition": 2147483648}', '"partition" is 2147483648'),
+        ('{"value": 1, "partition": -1}', '"partition" is -1'),
+        ('{"value": 1, "timestamp_ms": -2}', '"timestamp_ms" is -2'),
+        ('{"value": 1, "timestamp_ms": "noon"}', "is not a time"),
+    ],
+)
+def test_what_a_client_would_choke_on_is_refused(line: str, reason: str) -> None:
+    """With a reason, so that the line can be named."""
+    with pytest.raises(BadRecord, match=reason):
+        from_json(line)
+
+
+def test_record_without_a_time_has_none_again() -> None:
+    """`consume -o json` prints -1 for it."""
+    assert from_json('{"value": "x", "timestamp_ms": -1}').timestamp_ms is None
+
+
+def test_half_a_surrogate_pair_inside_json_stays_as_it_was_written() -> None:
+    assert from_json('{"value": {"a": "\\ud800"}}').value == b'{"a":"\\ud800"}'
+
+
 @given(
     st.none() | st.binary(max_size=20),
     st.none() | st.binary(max_size=20),
