@@ -1,4 +1,4 @@
-"""The command line: `python -m bench`, and `python -m bench cluster`."""
+"""The command line: `python -m bench`, `python -m bench cluster` and `python -m bench compare`."""
 
 import argparse
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import lifecycle, machine, report, schedule, targets, workloads
+from bench import compare, lifecycle, machine, report, schedule, targets, workloads
 from bench.cluster import command as cluster
 from bench.process import ROOT
 from bench.systems import System, Unavailable
@@ -32,7 +32,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure DRMQ, a bare limit, and peers.",
-        epilog="`python -m bench cluster` measures three nodes; it follows a full run by itself.",
+        epilog="`python -m bench cluster` measures three nodes; it follows a full run by itself. "
+        "`python -m bench compare` measures two checkouts in turns.",
     )
     parser.add_argument("--quick", action="store_true", help="fewer workloads, once each: a minute or two")
     parser.add_argument("--only", default=",".join(NAMES), help=f"systems, comma-separated: {','.join(NAMES)}")
@@ -147,8 +148,8 @@ def _stop(_signal: int, _frame: object) -> None:
 
 def main() -> int:
     """Run in a directory that is gone afterwards, however it ends."""
-    is_cluster = sys.argv[1:2] == ["cluster"]
-    options = cluster.parse(sys.argv[2:]) if is_cluster else parse()
+    is_cluster, is_comparison = sys.argv[1:2] == ["cluster"], sys.argv[1:2] == ["compare"]
+    options = (cluster if is_cluster else compare).parse(sys.argv[2:]) if is_cluster or is_comparison else parse()
     # Without this, a plain kill would leave the servers running and the data lying around.
     signal.signal(signal.SIGTERM, _stop)
     if options.directory is not None:
@@ -159,6 +160,8 @@ def main() -> int:
             directory = Path(name).resolve()
             if is_cluster:
                 return cluster.run(options, directory, say)
+            if is_comparison:
+                return compare.run(options, directory, say)
             failed = run(options, directory, say)
             is_full = not options.quick and not options.workload and set(options.only) == set(NAMES)
             return max(failed, cluster.run(cluster.parse([]), directory, say)) if is_full else failed

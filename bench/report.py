@@ -134,6 +134,12 @@ def targets_table(verdicts: list[Verdict]) -> Table:
     return table
 
 
+def wide_console(width_min: int = WIDTH_MIN) -> Console:
+    """Standard output, with lines long enough for a row of a table."""
+    console = Console()
+    return console if console.width >= width_min else Console(width=width_min)
+
+
 def print_tables(console: Console, tables: list[Table], *, is_markdown: bool) -> None:
     """On standard output, for the eye or for a page of the documentation."""
     for table in tables:
@@ -147,9 +153,7 @@ def print_report(
     cells: list[Cell], verdicts: list[Verdict], skipped: dict[str, str], *, is_markdown: bool = False
 ) -> None:
     """Everything a reader wants, on standard output."""
-    console = Console()
-    if console.width < WIDTH_MIN:
-        console = Console(width=WIDTH_MIN)
+    console = wide_console()
     if cells:
         print_tables(console, [results_table(cells)], is_markdown=is_markdown)
         for workload, _ in grouped(cells):

@@ -12,9 +12,11 @@ class DrmqCluster(KafkaProtocolCluster):
 
     program = "drmq"
 
-    def __init__(self, directory: Path, node_count: int) -> None:
+    def __init__(self, directory: Path, node_count: int, program: Path | None = None, variant: str = "") -> None:
+        """`program` is the command; by default that of the virtual environment that runs the benchmark."""
+        self.variant = variant
         super().__init__(directory, node_count)
-        self._single = DrmqSystem(directory)
+        self._single = DrmqSystem(directory, program)
         self.has_failover = self.hands_over = node_count > 1
 
     def check(self) -> None:

@@ -1,9 +1,10 @@
 """Apache Kafka, three nodes that are brokers and controllers in one, from its jars: optional.
 
-The JVMs start slowly and get faster as they run, so the variants share them and they stay up;
-every measurement gets a topic of its own.
+The JVMs start slowly and get faster as they run, so the variants share them, they stay up, and they get some load
+before the first measurement; every measurement gets a topic of its own.
 """
 
+import contextlib
 import shutil
 import subprocess
 import uuid
@@ -15,8 +16,10 @@ from bench.cluster.nodes import Node
 from bench.process import BenchError, fixed_ports
 from bench.systems.kafka import CACHE, KafkaNode, KafkaSystem
 from bench.systems.kafka_admin import delete_topic
+from bench.workloads import MEGABYTE, Batching, Workload
 
 HEAP = ("-Xms512m", "-Xmx512m")
+WARM_UP = Workload("warm-up", 1024, Batching.LARGE, 16, 1_000 * MEGABYTE, seconds_max=10.0)
 
 
 class KafkaNodes:
@@ -58,9 +61,23 @@ class KafkaCluster(KafkaProtocolCluster):
             self._format()
             self.nodes = self._shared.nodes
             self.launch_all(partition_count)
+            self._warm_up()
         self.nodes = self._shared.nodes
+        self._take_topic()
+
+    def _take_topic(self) -> None:
         self._shared.topic_count += 1
         self.topic = f"bench-{self._shared.topic_count:04d}"
+
+    def _warm_up(self) -> None:
+        """Let the JVMs compile what the measurements use; the others need no such thing."""
+        self._take_topic()
+        self.create_topic(WARM_UP.partition_count)
+        self.wait_led(WARM_UP.partition_count)
+        run = self.produce(WARM_UP)
+        if run is not None:
+            self.consume(WARM_UP, run.report.records + run.report.records_before)
+        delete_topic(self.nodes[0].port, self.topic)
 
     def command(self, node: Node, partition_count: int) -> list[str]:
         """The JVM."""
@@ -70,7 +87,9 @@ class KafkaCluster(KafkaProtocolCluster):
         """Delete the topic; the nodes stay."""
         running = [node for node in self.nodes if node.is_running]
         if running and self.topic:
-            delete_topic(running[0].port, self.topic)
+            # It may not exist: whatever prevented that is the error to report.
+            with contextlib.suppress(BenchError):
+                delete_topic(running[0].port, self.topic)
         self.nodes, self.topic = [], ""
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,7 +14,7 @@ from bench.cluster.idle import Idle
 from bench.cluster.restart import Restart
 from bench.cluster.scale import Scale
 from bench.cluster.throughput import RATES_MEGABYTES, Cell
-from bench.report import new_table, print_tables, ratio, targets_table
+from bench.report import new_table, print_tables, ratio, targets_table, wide_console
 from bench.targets import Verdict
 
 WIDTH_MIN = 175
@@ -127,8 +126,8 @@ def throughput_table(results: Results) -> Table:
     table = new_table(
         "1 KB records, acks=all, a replica on every node",
         ("partitions", "system", "fsync"),
-        ("MB/s", "of one\nDRMQ", "of\nlimit", "of limit\n× 3", "CPU s per GB\nper node", "client\ncores", "bound",
-         "read\nMB/s", *rates),
+        ("MB/s", "of one\nDRMQ", "of\nlimit", "of limit\n× 3", "CPU s per GB\nper node", "RSS MB\nper node",
+         "client\ncores", "bound", "read\nMB/s", *rates),
     )  # fmt: skip
     seen = 0
     for cell in results.cells:
@@ -151,6 +150,7 @@ def throughput_table(results: Results) -> Table:
             _number(produce.megabytes_per_second if produce else None, 1),
             *(_number(shares[name]) for name in ("one_drmq", "limit", "replicated_limit")),
             " ".join(f"{cpu:.2f}" for cpu in cell.cpu_each) or "–",
+            _number(produce.server_rss_bytes_peak / cell.system.node_count / 1e6 if produce else None, 0),
             _number(produce.client_cores if produce else None), produce.bound if produce else "–",
             _number(consume.megabytes_per_second if consume else None, 0), *latencies,
             style={"drmq": "green", "limit": "dim"}.get(cell.system.program, ""),
@@ -226,9 +226,7 @@ def restart_table(restarts: list[Restart]) -> Table:
 
 def print_report(results: Results, *, is_markdown: bool = False) -> None:
     """Everything a reader wants, on standard output."""
-    console = Console()
-    if console.width < WIDTH_MIN:
-        console = Console(width=WIDTH_MIN)
+    console = wide_console(WIDTH_MIN)
     machine = results.machine
     console.print(
         f"{machine.get('cores')} cores, {machine.get('processor')}, {machine.get('file_system')}, load average "

@@ -14,15 +14,16 @@ class DrmqSystem(System):
 
     name = "drmq"
 
-    @property
-    def program(self) -> Path:
-        """The command of the virtual environment that runs the benchmark."""
-        return Path(sys.executable).with_name("drmq")
+    def __init__(self, directory: Path, program: Path | None = None, variant: str = "") -> None:
+        """`program` is the command; by default that of the virtual environment that runs the benchmark."""
+        self.variant = variant
+        super().__init__(directory)
+        self.program = program or Path(sys.executable).with_name("drmq")
 
     def check(self) -> None:
         """The command must exist and know `server`."""
         if not self.program.exists():
-            raise Unavailable("no drmq command beside this Python; install the project first")
+            raise Unavailable(f"there is no {self.program}; install the project first")
         tried = subprocess.run([self.program, "server", "--help"], capture_output=True, text=True, check=False)
         if tried.returncode:
             words = tried.stderr.strip().splitlines() or ["no message"]

@@ -80,6 +80,23 @@ def test_the_aims_of_many_partitions_are_judged() -> None:
     assert done.returncode == 0, done.stderr[-2_000:]
 
 
+_CHECK_RATIOS = """
+from bench.compare import Ratio, ratio_table
+from bench.report import markdown
+ratio = Ratio("1k", "produce, k records/s", (100.0, 200.0, 100.0), (200.0, 100.0, 100.0))
+assert ratio.ratios == [2.0, 0.5, 1.0]
+assert abs(ratio.mean - 1.0) < 1e-9 and 0.39 < ratio.error < 0.41, ratio.error
+row = markdown(ratio_table([ratio])).splitlines()[-1]
+assert row == "| 1k | produce, k records/s | 100.00 | 100.00 | 1.000 | 0.400 | 0.500 | 2.000 | above 1 |", row
+"""
+
+
+def test_two_checkouts_are_compared_within_each_repetition() -> None:
+    """The ratio is taken between what was measured side by side: twice as fast once and half as fast once cancel."""
+    done = subprocess.run([sys.executable, "-c", _CHECK_RATIOS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
 def test_burners_end_with_the_benchmark() -> None:
     """Processes that burn CPU do not outlive the program that started them, even if it is killed."""
     code = "from bench.cluster.burners import Burners as B; b = B(2); b.start(); print(*b.pids, flush=True); input()"
