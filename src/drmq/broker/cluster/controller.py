@@ -26,6 +26,9 @@ from drmq.raft import NotCaughtUp, Refusal
 
 log = logging.getLogger("drmq.broker")
 
+NODES_MAX = 1_000
+"""Nodes of a cluster. Every node has connections with all others."""
+
 _ROUND_S = 0.5
 
 
@@ -85,8 +88,14 @@ class Controller:
         if cluster_id is not None and cluster_id != self._catalog.cluster_id:
             raise ApiError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"node {node_id} belongs to cluster {cluster_id}, but this is cluster {self._catalog.cluster_id}; "
+                f"node {node_id} belongs to cluster {cluster_id}, but this is another one; "
                 "start it with its own peers, or with an empty data directory",
+            )
+        if node_id not in self._catalog.brokers and len(self._catalog.brokers) >= NODES_MAX:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"the cluster has {len(self._catalog.brokers)} nodes, which is the limit; remove one before node "
+                f"{node_id} joins",
             )
         if cluster_id is not None and node_id not in self._catalog.brokers and node_id in self._catalog.former_brokers:
             raise removed(node_id)

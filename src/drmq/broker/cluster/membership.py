@@ -8,6 +8,11 @@ To join is to register with the controller. The controller assigns the incarnati
 disk is a new member of its groups, and is not bound by what it promised as an earlier member. A joining node asks any
 node that it can reach, and a node that is not the controller forwards the request (`registrations`).
 
+A node connects only to nodes that are configured or in the catalog, at the addresses from there. So a member does not
+connect to a joining node before it is registered. Until then the joining node is answered, but learns only that there
+is a cluster, and can do nothing but register. The answer to that has the id of the cluster, and the addresses of the
+voters, one of which sends it the catalog.
+
 A refusal may be temporary: an id is in use until the end of the process that had it is noticed. A node that is refused
 therefore keeps trying, and stops when the refusal has persisted for longer than that can take.
 """
@@ -47,6 +52,7 @@ from drmq.transport.peers import (
     another_cluster,
     twin,
 )
+from drmq.transport.peers.hello import is_other_cluster
 from drmq.transport.peers.interface import features_of
 
 log = logging.getLogger("drmq.broker")
@@ -66,7 +72,7 @@ _STANDING = (RefusalCode.TWIN, RefusalCode.FEATURES)
 _PARTING_S = 2.0
 """How long the connection to a removed node is kept, so that it learns of its removal and stops."""
 _RETRY_S = 0.1
-_LOOK_S = 0.5
+_LOOK_S = 0.1
 _REFUSED_FOR_S = 5.0
 """How long a refusal must persist to be final: several peer timeouts, within which the end of a process is noticed."""
 _REQUEST_TIMEOUT_S = 5.0
@@ -148,6 +154,8 @@ class Membership:
         self._changed = asyncio.Event()
         self._blocked: set[NodeId] = set()
         self._refused_at: float | None = None
+        self._lacks_voters = False
+        """Whether this node was registered by a release that does not name the voters."""
 
     def identity(self) -> Identity:
         host, port = self.peer_address
@@ -170,8 +178,7 @@ class Membership:
     def check_hello(self, hello: Hello) -> GreetingRefusal | None:
         if hello.node_id in self._blocked:
             return GreetingRefusal(RefusalCode.CUT_OFF, f"connections with node {hello.node_id} are blocked")
-        own = self._store.cluster_id
-        if own is not None and hello.cluster_id is not None and own != hello.cluster_id:
+        if is_other_cluster(hello, self._store.cluster_id):
             return another_cluster(hello, self.identity())
         if hello.node_id == self.node_id:
             return GreetingRefusal(RefusalCode.SAME_ID, f"node id {self.node_id} is used twice")
@@ -192,8 +199,7 @@ class Membership:
         is_same = known is not None and hello.cluster_id is not None and hello.incarnation == known.incarnation
         if known is not None and is_same and is_older_copy(known, hello.starts, hello.boot_id.hex()):
             return GreetingRefusal(RefusalCode.OLDER_COPY, older_copy_text(hello.node_id))
-        if hello.node_id not in self.network.peers:
-            # A joining node can send its registration only once this node has connected to it as well.
+        if self._may_connect_back(hello):
             asyncio.get_running_loop().call_soon(self._connect_back, hello)
         return None
 
@@ -219,9 +225,32 @@ class Membership:
             and (hello.cluster_id, hello.incarnation) == (self._store.cluster_id, known.incarnation)
         )
 
+    def _may_connect_back(self, hello: Hello) -> bool:
+        """Whether a node is dialled at the address in its greeting.
+
+        Only by a node that has just joined a cluster of releases that do not name the voters to it, until it has the
+        catalog: there is no other way to learn the address of the controller.
+        """
+        return (
+            self._lacks_voters
+            and not self._metadata.catalog.brokers
+            and hello.cluster_id is not None
+            and hello.cluster_id == self._store.cluster_id
+            and not self.network.is_peer(hello.node_id)
+        )
+
     def _connect_back(self, hello: Hello) -> None:
-        if hello.node_id not in self.network.peers and hello.node_id not in self._blocked:
+        if not self.network.is_peer(hello.node_id) and hello.node_id not in self._blocked:
             self.network.set_peer(hello.node_id, hello.peer_host, hello.peer_port)
+
+    def _meet_voters(self, registered: Mapping[str, Any]) -> None:
+        """Dial the voters of the metadata log, of which one will send the catalog to this node."""
+        voters = registered.get("voters")
+        self._lacks_voters = voters is None
+        for node, (host, port) in (voters or {}).items():
+            node_id = NodeId(int(node))
+            if node_id != self.node_id and node_id not in self._blocked and not self.network.is_peer(node_id):
+                self.network.set_peer(node_id, host, port)
 
     def on_peer_up(self, hello: Hello) -> None:
         self._greeted[hello.node_id] = hello
@@ -248,6 +277,11 @@ class Membership:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"node {self.node_id} does not know requests of kind {kind}; it may run an older release",
+            )
+        if kind != Request.REGISTER and not self.network.is_peer(peer):
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"node {peer} is neither configured on node {self.node_id} nor in its catalog; it must register first",
             )
         return await handler(peer, payload)
 
@@ -293,7 +327,7 @@ class Membership:
         loop = asyncio.get_running_loop()
         said_at = loop.time()
         while True:
-            if any(hello.cluster_id is not None for hello in self._greeted.values()):
+            if any(hello.cluster_id is not None for hello in self._answering().values()):
                 return True
             missing = others - self._greeted.keys()
             if not missing and may_form:
@@ -305,6 +339,19 @@ class Membership:
                 why = "".join(f"; {refusal}" for refusal in sorted(set(self._refusals())))
                 log.info("waiting for node %s to %s a cluster%s", waited_for, "form" if may_form else "join", why)
             await self._next_change(_LOOK_S)
+
+    def _answering(self) -> dict[NodeId, Hello]:
+        """The last greetings of the nodes that answer this one.
+
+        A node that does not know this one yet answers, and does not connect to it: it is not up. It can be asked to
+        register this node all the same.
+        """
+        connected = {
+            node_id: status.hello
+            for node_id, status in self.network.peers.items()
+            if status.is_connected and status.hello is not None
+        }
+        return connected | self._greeted
 
     async def _next_change(self, timeout_s: float) -> None:
         """Wait until a peer connects or disconnects, or `notice_change` is called, for `timeout_s` at most."""
@@ -366,7 +413,7 @@ class Membership:
         while self.peers_are_strangers:
             for node_id in self.options.peers:
                 status = self.network.peers.get(node_id)
-                if status is not None and status.is_up:
+                if status is not None and (status.is_up or status.is_connected):
                     return
                 if status is not None and status.refusal is not None:
                     raise DrmqError(
@@ -403,6 +450,7 @@ class Membership:
                     answer = await self.network.request(node_id, Request.REGISTER, (payload,), _REQUEST_TIMEOUT_S)
                     fields = json.loads(answer)
                     assert isinstance(fields, dict)
+                    self._meet_voters(fields)
                     return fields
                 except (PeerError, ApiError) as error:
                     reason = str(error)
@@ -449,7 +497,7 @@ class Membership:
 
     def _candidates(self) -> list[NodeId]:
         controller = self._metadata.controller
-        others = [node_id for node_id in self._greeted if node_id != controller]
+        others = [node_id for node_id in self._answering() if node_id != controller]
         return [controller, *others] if controller is not None and controller != self.node_id else others
 
     async def ask_controller(self, kind: Request, payload: Sequence[Buffer], timeout_s: float) -> bytes:

@@ -48,6 +48,12 @@ class Registrations:
             "incarnation": broker.incarnation,
             # All committed facts, on which other nodes may have acted. Later decisions may never be committed.
             "offset": self._metadata.applied_offset,
+            # The node does not have the catalog yet, and accepts it only from nodes that it knows.
+            "voters": {
+                node_id: (known.peer_host, known.peer_port)
+                for node_id in sorted(self._metadata.voting_nodes())
+                if (known := self._metadata.catalog.brokers.get(node_id)) is not None and known.peer_port > 0
+            },
         }
 
     async def serve(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:

@@ -41,7 +41,7 @@ from drmq.transport.peers.codec import (
     encode_notices,
     encode_request,
 )
-from drmq.transport.peers.hello import decode_hello, encode_hello, encode_offer, refusal_of
+from drmq.transport.peers.hello import answer_to, decode_hello, encode_hello, encode_offer, refusal_of
 from drmq.transport.peers.interface import features_of, protocol_version_of
 
 _NOBODY = bytes(16)
@@ -165,7 +165,7 @@ class SimulatedPeers:
 
     async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
         peer = self._peers.get(node_id)
-        if peer is None or peer.hello is None or not peer.is_up:
+        if peer is None or peer.hello is None or not self._answers(peer):
             raise PeerUnavailable(node_id, "there is no connection")
         self._request_count += 1
         number = self._request_count
@@ -186,6 +186,9 @@ class SimulatedPeers:
             raise PeerUnavailable(node_id, f"no answer within {timeout_s:g} s", is_outcome_open=True) from None
         finally:
             peer.requests.pop(number, None)
+
+    def is_peer(self, node_id: NodeId) -> bool:
+        return node_id in self._peers
 
     def is_up(self, node_id: NodeId) -> bool:
         peer = self._peers.get(node_id)
@@ -212,6 +215,7 @@ class SimulatedPeers:
                 None,
                 peer.hello,
                 peer.heard_ms,
+                is_connected=self._answers(peer),
             )
             for node_id, peer in self._peers.items()
         }
@@ -223,6 +227,11 @@ class SimulatedPeers:
     def features_of(self, node_id: NodeId) -> Mapping[str, tuple[int, int]]:
         peer = self._peers.get(node_id)
         return features_of(None if peer is None else peer.hello)
+
+    def _answers(self, peer: _Peer) -> bool:
+        """Whether the peer answers this node, which does not mean that it has this node as its peer too."""
+        silent_ms = (self._loop.time() - peer.heard_s) * 1_000
+        return peer.hello is not None and (peer.is_up or silent_ms <= self._options.peer_timeout_ms)
 
     # ---- heartbeats -----------------------------------------------------------------------------
 
@@ -265,10 +274,10 @@ class SimulatedPeers:
             return
         if peer is None:
             self._strangers[node_id] = hello
-            # Its greeting arrived, and it must be notified of that.
-            answered = Hello.of(own, ConnectionKind.HEARTBEAT, node_id)
+            # It is answered, so that it can register. It is not up for this node, nor this node for it.
+            answered = answer_to(hello, own)
             answer = encode_hello(answered), encode_offer(answered)
-            self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, answer, hello.boot_id))
+            self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, answer, _NOBODY))
             return
         peer.refusal = None
         before, peer.hello = peer.hello, hello
@@ -327,13 +336,14 @@ class SimulatedPeers:
 
     def _on_message(self, sender: NodeId, boot_id: bytes, head: bytes, payload: Buffer) -> None:
         peer = self._peers.get(sender)
-        if peer is not None and (peer.refusal is not None or boot_id in peer.past):
+        if peer is None or peer.refusal is not None or boot_id in peer.past:
             return
         for group, message in decode_messages(memoryview(head), memoryview(payload)):
             self._handler.on_group_message(sender, group, message)
 
     def _on_notices(self, sender: NodeId, data: bytes) -> None:
-        self._handler.on_notices(sender, decode_notices(memoryview(data), memoryview(b"")))
+        if sender in self._peers:
+            self._handler.on_notices(sender, decode_notices(memoryview(data), memoryview(b"")))
 
     def _on_request(self, sender: NodeId, boot_id: bytes, head: bytes, payload: bytes) -> None:
         request = decode_request(memoryview(head))

@@ -10,11 +10,15 @@ The node that dials sends its greeting first. The other node sends its own, or a
 Nodes of version 1 ignore the payload of these frames, and send none. Each side therefore knows the other's versions
 after one greeting, and both use the newest version that both speak. Later versions append to the payload; bytes behind
 the known part are ignored.
+
+The node that dials tells its cluster id, because it has the address from its configuration or the catalog. The answer
+has the id only if the greeting had it: any process can dial. A fresh node learns the id when it is registered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from struct import Struct
 from struct import error as StructError
 
@@ -64,6 +68,10 @@ _CODES_OF_VERSION_1 = {
 """Nodes of version 1 send no codes, and search for these words in refusals. The words must therefore not change."""
 
 
+HIDDEN_CLUSTER = ""
+"""In the answer to a greeting: the node belongs to a cluster, and the other node has yet to show that it does too."""
+
+
 class UnknownVersion(ProtocolError):
     """A greeting from a node with which this one has no version of the protocol in common."""
 
@@ -90,6 +98,14 @@ def encode_hello(hello: Hello) -> bytes:
         cluster_size,
     )
     return _START.pack(_MARK, _LAYOUT) + rest + host + cluster_id
+
+
+def answer_to(hello: Hello, identity: Identity) -> Hello:
+    """The answer to a greeting. It has the cluster id only if the greeting has it too."""
+    answer = Hello.of(identity, hello.kind, target=hello.node_id)
+    if identity.cluster_id is None or hello.cluster_id == identity.cluster_id:
+        return answer
+    return replace(answer, cluster_id=HIDDEN_CLUSTER)
 
 
 def encode_offer(hello: Hello, version_min: int = PROTOCOL_VERSION_MIN) -> bytes:
@@ -229,16 +245,21 @@ def refusal_of(hello: Hello, own: Identity, expected: NodeId | None = None) -> G
     if expected is not None and hello.node_id != expected:
         text = f"it is node {hello.node_id}, and node {expected} was dialled; check the peers' addresses"
         return GreetingRefusal(RefusalCode.WRONG_NODE, text)
-    if None not in (hello.cluster_id, own.cluster_id) and hello.cluster_id != own.cluster_id:
+    if is_other_cluster(hello, own.cluster_id):
         return another_cluster(hello, own)
     return None
+
+
+def is_other_cluster(hello: Hello, own: str | None) -> bool:
+    """Whether a greeting comes from a node of another cluster. A fresh node has none, and some do not tell."""
+    return own is not None and hello.cluster_id not in (None, HIDDEN_CLUSTER, own)
 
 
 def another_cluster(hello: Hello, own: Identity) -> GreetingRefusal:
     """The refusal for a node with the data of another cluster."""
     return GreetingRefusal(
         RefusalCode.OTHER_CLUSTER,
-        f"node {hello.node_id} belongs to cluster {hello.cluster_id}, and node {own.node_id} to {own.cluster_id}; "
+        f"node {hello.node_id} belongs to cluster {hello.cluster_id}, and node {own.node_id} to another one; "
         f"{_OTHER_CLUSTER}",
     )
 

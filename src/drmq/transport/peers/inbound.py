@@ -2,6 +2,10 @@
 
 Until the greeting is accepted, only a small frame is allowed, and only for a short time. Afterwards the peer's node id
 is known, and a message with a sender on another node closes the connection as invalid.
+
+A node to which this one has no link is unknown: neither configured nor in the catalog. Its greeting is answered, not
+too often (`strangers`), and it may send small requests for a short time: it may be about to register. Its messages are
+dropped. It becomes a peer when it is in the catalog (`on_known`).
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from drmq.transport.peers.codec import (
 from drmq.transport.peers.frames import Frame, FrameType
 from drmq.transport.peers.hello import (
     UnknownVersion,
+    answer_to,
     decode_hello,
     decode_refusal,
     encode_hello,
@@ -29,6 +34,7 @@ from drmq.transport.peers.hello import (
     encode_refusal,
 )
 from drmq.transport.peers.messages import ConnectionKind, GreetingRefusal, Hello, RefusalCode
+from drmq.transport.peers.strangers import CONNECTED_S
 from drmq.transport.peers.stream import Stream
 from drmq.wire import ProtocolError
 
@@ -54,7 +60,7 @@ class Inbound:
         self.hello: Hello | None = None
         """The peer's greeting; None until it is accepted."""
         self._peer = NodeId(-1)
-        self._heard_at = network.loop.time()
+        self._opened_at = self._heard_at = network.loop.time()
         self._serving: set[asyncio.Task[None]] = set()
 
     # ---- lifecycle ------------------------------------------------------------------------------
@@ -77,11 +83,23 @@ class Inbound:
                 self.stream.abort("no greeting was received in time")
         elif self.hello.kind is ConnectionKind.HEARTBEAT and silent_ms > options.peer_timeout_ms:
             self.stream.abort("no heartbeat was received in time")
+        elif now - self._opened_at > CONNECTED_S and not self.is_peer:
+            self.stream.close("the node is unknown, and has had enough time to register")
         self.stream.end_if_stalled(now)
 
     def forgive(self, late_s: float, now: float) -> None:
         """Do not count `late_s` against the peer: this process did not run then, so it could not receive anything."""
         self._heard_at = min(self._heard_at + late_s, now)
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it has greeted as a node that is configured or in the catalog."""
+        return self.hello is not None and self._network.is_peer(self._peer)
+
+    def on_known(self) -> None:
+        """The node that opened this connection has become a peer."""
+        if self.hello is not None and not self.stream.is_closed:
+            self.stream.accept(self.hello.kind)
 
     # ---- frames ---------------------------------------------------------------------------------
 
@@ -99,6 +117,8 @@ class Inbound:
             raise ProtocolError(f"received a frame of type {frame.type} on a connection for {kind.name}")
         if kind is ConnectionKind.HEARTBEAT:
             self._heard_at = self._network.on_heard(self._peer)
+        if frame.type != FrameType.REQUEST and not self._network.is_peer(self._peer):
+            return
         match frame.type:
             case FrameType.MESSAGES:
                 self._on_messages(stream, frame)
@@ -115,15 +135,18 @@ class Inbound:
         try:
             hello = decode_hello(frame.head, frame.payload)
         except UnknownVersion as error:
-            self._refuse(stream, None, GreetingRefusal(RefusalCode.VERSION, str(error)))
+            if self._network.may_answer(None, stream):
+                self._refuse(stream, None, GreetingRefusal(RefusalCode.VERSION, str(error)))
+            return
+        if not self._network.may_answer(hello.node_id, stream):
             return
         refusal = self._network.check_hello(hello)
         if refusal is not None:
             self._refuse(stream, hello.node_id, refusal)
             return
-        own = Hello.of(self._network.identity, hello.kind, target=hello.node_id)
+        own = answer_to(hello, self._network.identity)
         stream.send_frame(FrameType.HELLO, encode_hello(own), (encode_offer(own),))
-        stream.accept(hello.kind)
+        stream.accept(hello.kind, is_small=not self._network.is_peer(hello.node_id))
         self.hello = hello
         self._peer = hello.node_id
         self._heard_at = self._network.on_greeted(self, hello)

@@ -47,13 +47,14 @@ class PeerHandler(Protocol):
     def check_hello(self, hello: Hello) -> GreetingRefusal | None:
         """Why a peer's greeting is refused, or None. Version, target and cluster id have already been checked.
 
-        Called at both ends of every connection, also for nodes that were not added by `set_peer`: a joining node first
-        appears here, and can be dialled at the address in its greeting.
+        Called at both ends of every connection, also for nodes that were not added by `set_peer`. The address in a
+        greeting must not be dialled: any process can greet.
         """
 
     async def on_request(self, peer: NodeId, kind: int, payload: memoryview) -> Sequence[Buffer]:
         """Serve a request. An `ApiError` is answered with its code, another `DrmqError` with its text.
 
+        Also called for nodes that are no peers (`Network.is_peer`): they may only register.
         Cancelled when the connection ends, since the answer could not be sent.
         """
 
@@ -78,6 +79,8 @@ class PeerStatus:
     last_heard_ms: int | None
     refusal_code: RefusalCode | None = None
     """The code of the refusal; None if it is this node that refuses."""
+    is_connected: bool = False
+    """Whether it has answered our greeting, so that requests can be sent. It is up once it has also connected to us."""
 
 
 class Network(Protocol):
@@ -105,6 +108,9 @@ class Network(Protocol):
 
     async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
         """Send a request and wait for its answer. Raises `PeerUnavailable` or `PeerRefused`."""
+
+    def is_peer(self, node_id: NodeId) -> bool:
+        """Whether the node was added by `set_peer`. Only peers may send anything but a registration."""
 
     def is_up(self, node_id: NodeId) -> bool: ...
 

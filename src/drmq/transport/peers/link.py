@@ -95,6 +95,7 @@ class Link:
             hello=self._hello,
             last_heard_ms=self._heard_ms,
             refusal_code=self._refusal.code if self._refusal is not None and self._is_refused_by_peer else None,
+            is_connected=self._heartbeats.is_ready,
         )
 
     @property

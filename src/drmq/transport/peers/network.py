@@ -3,6 +3,7 @@
 Always true:
 
 - there is at most one accepted connection for each node and kind, the newest;
+- only nodes that are configured or in the catalog have links, and only at the addresses from there (`set_peer`);
 - `on_peer_up` and `on_peer_down` of one peer alternate, except that `on_peer_up` is repeated when a connection was
   renewed;
 - after `close` the handler is not called any more.
@@ -32,6 +33,7 @@ from drmq.transport.peers.messages import (
     PeerMessage,
 )
 from drmq.transport.peers.options import PeerOptions
+from drmq.transport.peers.strangers import CONNECTIONS_MAX, Strangers
 from drmq.transport.peers.stream import Stream, Streams
 
 log = logging.getLogger("drmq.transport.peers")
@@ -66,6 +68,7 @@ class PeerNetwork:
         self._refusals: dict[NodeId | None, str] = {}
         """The last logged refusal of each node, in order not to log it again."""
         self.refused_count = self.down_count = 0
+        self._strangers = Strangers()
         self._ending: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
@@ -120,6 +123,10 @@ class PeerNetwork:
             self.identity = identity
             for link in self._links.values():
                 link.greet_again()
+            for inbound in self._accepted:
+                if inbound.hello is not None and not inbound.is_peer:
+                    # It may wait for this node to belong to a cluster. It dials again, and gets another answer.
+                    inbound.stream.close("the identity of this node has changed")
         # A list, because the handler may set and forget peers during the iteration.
         everyone: list[Link | Inbound] = [*self._links.values(), *self._accepted]
         for each in everyone:
@@ -135,6 +142,10 @@ class PeerNetwork:
         link = self._links.get(node_id)
         if link is None:
             link = self._links[node_id] = Link(self, node_id, host, port)
+            for kind in ConnectionKind:
+                inbound = self._inbound.get((node_id, kind))
+                if inbound is not None:
+                    inbound.on_known()
             if self._is_open:
                 link.start()
         elif (link.host, link.port) != (host, port):
@@ -153,6 +164,9 @@ class PeerNetwork:
         for task in tasks:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
+
+    def is_peer(self, node_id: NodeId) -> bool:
+        return node_id in self._links
 
     def is_up(self, node_id: NodeId) -> bool:
         link = self._links.get(node_id)
@@ -218,7 +232,8 @@ class PeerNetwork:
     def hello_from(self, node_id: NodeId) -> Hello | None:
         """The greeting of a peer on the heartbeat connection that it has opened, while that is open."""
         inbound = self._inbound.get((node_id, ConnectionKind.HEARTBEAT))
-        return None if inbound is None or inbound.stream.is_closed else inbound.hello
+        is_open = inbound is not None and not inbound.stream.is_closed and node_id in self._links
+        return inbound.hello if inbound is not None and is_open else None
 
     def on_hello(self, hello: Hello) -> None:
         """Called when a greeting was accepted, on a connection that either side opened.
@@ -236,12 +251,35 @@ class PeerNetwork:
     def on_accepted(self, inbound: Inbound) -> None:
         if not self._is_open:
             inbound.stream.abort("this node shuts down")
-        elif len(self._accepted) >= self.options.connections_max:
+        elif len(self._accepted) >= self.options.connections_max and not self._close_an_unknown():
             repeat = {"repeat_key": "too many peer connections"}
             log.warning("%d peers are connected, which is the limit", len(self._accepted), extra=repeat)
             inbound.stream.abort("too many connections")
         else:
             self._accepted[inbound] = None
+
+    def _close_an_unknown(self) -> bool:
+        """Make room for a connection: close the oldest one that no peer has opened. False if there is none."""
+        oldest = next((each for each in self._accepted if not each.is_peer), None)
+        if oldest is None:
+            return False
+        del self._accepted[oldest]
+        oldest.stream.abort("too many connections")
+        return True
+
+    def may_answer(self, node_id: NodeId | None, stream: Stream) -> bool:
+        """Whether the greeting of a node is answered. If not, its connection is closed."""
+        if node_id is not None and node_id in self._links:
+            return True
+        unknown = sum(1 for each in self._accepted if each.hello is not None and not each.is_peer)
+        host = stream.address.rpartition(":")[0]
+        if unknown < CONNECTIONS_MAX and self._strangers.may_answer(host, self.loop.time()):
+            return True
+        self.refused_count += 1
+        repeat = {"repeat_key": "unknown nodes"}
+        log.warning("too many greetings of unknown nodes; one from %s is not answered", stream.address, extra=repeat)
+        stream.abort("too many greetings of unknown nodes")
+        return False
 
     def on_greeted(self, inbound: Inbound, hello: Hello) -> float:
         """Register an accepted connection; an older one of the same kind is closed. Returns the current time."""
@@ -288,4 +326,6 @@ class PeerNetwork:
             self._refusals.clear()
         self._refusals[node_id] = refusal
         who = "a node" if node_id is None else f"node {node_id}"
-        log.warning("%s dialled from %s: %s", who, address, refusal, extra={"repeat_key": f"refused {who}"})
+        # One key for all unknown nodes: each may greet with a new id every time.
+        key = f"refused {who}" if node_id in self._links else "refused an unknown node"
+        log.warning("%s dialled from %s: %s", who, address, refusal, extra={"repeat_key": key})

@@ -35,6 +35,9 @@ class NoNetwork:
     async def request(self, node_id: NodeId, kind: int, payload: Sequence[Buffer], timeout_s: float) -> bytes:
         raise PeerUnavailable(node_id, "this node has no peers")
 
+    def is_peer(self, node_id: NodeId) -> bool:
+        return False
+
     def is_up(self, node_id: NodeId) -> bool:
         return False
 

@@ -94,9 +94,9 @@ class Stream(asyncio.BufferedProtocol):
         self.is_closed = False
         self.address = "?"
 
-    def accept(self, kind: ConnectionKind) -> None:
-        """End the greeting: the limits of the connection's kind apply from now on."""
-        frame_bytes_max = self._options.frame_bytes_max(kind)
+    def accept(self, kind: ConnectionKind, *, is_small: bool = False) -> None:
+        """End the greeting: the limits of the connection's kind apply from now on, or still those of a greeting."""
+        frame_bytes_max = HELLO_FRAME_BYTES_MAX if is_small else self._options.frame_bytes_max(kind)
         self._receiver.frame_bytes_max = frame_bytes_max
         # Frames on a heartbeat connection are decoded to values at once. The others carry bytes that may be kept.
         self._receiver.may_keep = kind is not ConnectionKind.HEARTBEAT

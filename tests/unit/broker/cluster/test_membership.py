@@ -309,6 +309,79 @@ def test_what_was_passed_on_is_not_passed_on_again(harness: Harness, monkeypatch
     assert network.kinds == [Request.REGISTER_FOR]
 
 
+# ---- nodes that are not known yet ---------------------------------------------------------------
+
+
+class Linked(Asked):
+    """Keeps what is dialled, and answers a registration as a node of the cluster would."""
+
+    def __init__(self, answer: dict[str, Any], *connected: NodeId) -> None:
+        super().__init__()
+        self.dialled: dict[NodeId, tuple[str, int]] = {}
+        self.answer = answer
+        greeted = hello(replace(FRESH, cluster_id=""))
+        self.peers = {
+            node_id: PeerStatus("host", 1, False, 0, 0, None, None, greeted, None, is_connected=True)
+            for node_id in connected
+        }
+
+    def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
+        self.dialled[node_id] = (host, port)
+
+    def is_peer(self, node_id: NodeId) -> bool:
+        return node_id in self.dialled or node_id in self.peers
+
+    async def request(self, node_id: NodeId, kind: int, payload: object, timeout_s: float) -> bytes:
+        await super().request(node_id, kind, payload, timeout_s)
+        return json.dumps(self.answer).encode()
+
+
+def test_a_node_that_greets_is_not_dialled(harness: Harness) -> None:
+    """It chooses the address in its greeting."""
+    network = harness.broker.membership.network = Linked({})
+    assert refusal_of(harness, FRESH) is None
+    assert refusal_of(harness, replace(FRESH, cluster_id=harness.broker.cluster_id)) is None
+    harness.run(asyncio.sleep(0.01))
+    assert network.dialled == {}
+
+
+def test_an_unknown_node_can_only_register(harness: Harness) -> None:
+    membership = harness.broker.membership
+    network = membership.network = Linked({})
+    for kind in set(membership.handlers) - {Request.REGISTER}:
+        with pytest.raises(ApiError, match="node 2 is neither configured on node 1 nor in its catalog"):
+            harness.run(membership.on_request(OTHER, kind, memoryview(b"{}")))
+    payload = memoryview(json.dumps(a_registration("aa" * 16)).encode())
+    (answer,) = harness.run(membership.on_request(OTHER, Request.REGISTER, payload))
+    assert json.loads(bytes(answer))["cluster_id"] == harness.broker.cluster_id
+    assert network.dialled == {OTHER: ("host", 2)}
+
+
+def test_a_joining_node_asks_nodes_that_answer_and_then_dials_the_voters(harness: Harness) -> None:
+    """The node that it asks does not connect to it, so it is not up."""
+    member = a_fresh_member(harness, peers=1)
+    network = member.network = Linked({"cluster_id": "c", "voters": {"1": ["one", 1], "5": ["five", 5]}}, OTHER)
+    assert harness.run(member.find_cluster())
+    assert harness.run(member.register(("host", 1), never))["cluster_id"] == "c"
+    assert network.kinds == [Request.REGISTER]
+    assert network.dialled == {NodeId(5): ("five", 5)}
+
+
+def test_a_node_that_joins_an_older_cluster_dials_the_node_that_sends_the_catalog(harness: Harness) -> None:
+    """Nodes of that release do not name the voters. Nobody else is dialled."""
+    broker = harness.broker
+    peers = {OTHER: PeerAddress("host", 2, 1_002)}
+    without_catalog = Metadata(harness.clock)
+    member = Membership(NODE, broker.store, ClusterOptions(peers=peers), without_catalog, broker.host, b"boot" * 4)
+    network = member.network = Linked({"cluster_id": broker.cluster_id}, OTHER)
+    harness.run(member.register(("host", 1), never))
+    for node_id, cluster_id in ((4, None), (5, broker.cluster_id)):
+        greeting = hello(replace(FRESH, node_id=NodeId(node_id), cluster_id=cluster_id))
+        assert harness.call(partial(member.check_hello, greeting)) is None
+    harness.run(asyncio.sleep(0.01))
+    assert network.dialled == {NodeId(5): ("host", 1)}
+
+
 # ---- a node without a port for others -----------------------------------------------------------
 
 

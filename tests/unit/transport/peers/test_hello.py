@@ -180,7 +180,7 @@ def test_who_is_welcome() -> None:
             replace(HELLO, cluster_id="other"),
             None,
             RefusalCode.OTHER_CLUSTER,
-            "node 2 belongs to cluster other, and node 1 to cluster",
+            "node 2 belongs to cluster other, and node 1 to another one",
         ),
     ],
 )
