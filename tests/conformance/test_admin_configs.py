@@ -1,20 +1,21 @@
 """Settings of topics and of the broker: described with sources and defaults, changed one by one or all together."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.admin import ConfigResource as KafkaConfigResource
 from kafka.admin import ConfigResourceType as KafkaConfigResourceType
 
 from conformance.conftest import MakeTopic
 from support.confluent_admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
-from support.polling import eventually
+from support.polling import PATIENCE_S, eventually
 
 DEFAULTS = {
     "cleanup.policy": "delete",
@@ -61,6 +62,44 @@ def test_defaults(admin: AdminClient, topic: str) -> None:
         assert described[name].source == ConfigSource.DEFAULT_CONFIG.value, name
         assert not described[name].is_read_only
         assert not described[name].is_sensitive
+
+
+def test_settings_that_only_confirm_what_happens_anyway(admin: AdminClient, make_topic: MakeTopic) -> None:
+    """Tools that declare topics send such settings. They are stored and shown, each with its type and documentation."""
+    config = {
+        "unclean.leader.election.enable": "false",
+        "preallocate": "false",
+        "flush.messages": "10000",
+        "flush.ms": "1000",
+        "segment.jitter.ms": "500",
+        "delete.retention.ms": "1000",
+        "min.cleanable.dirty.ratio": "0.7",
+        "index.interval.bytes": "8192",
+        "message.timestamp.before.max.ms": "86400000",
+    }
+    topic = make_topic(config=config)
+    described = shown(admin, topic, config)
+    assert {described[name].source for name in config} == {ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
+    alter(admin, topic, ("flush.ms", None, AlterConfigOpType.DELETE), ("preallocate", None, AlterConfigOpType.DELETE))
+    alter(admin, topic, ("flush.ms", None, AlterConfigOpType.DELETE))
+    described = eventually(lambda: describe(admin, topic), lambda found: found["flush.ms"].is_default, what="deleted")
+    assert described["preallocate"].is_default
+
+
+def test_a_timestamp_far_in_the_future_is_refused(bootstrap: str, make_topic: MakeTopic) -> None:
+    """One hour ahead is the limit unless the topic sets another: such records would never be removed by age."""
+    strict, lenient = make_topic(), make_topic(suffix="-b", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    results: dict[str, int | None] = {}
+
+    def on_delivery(error: KafkaError | None, message: Any) -> None:
+        results[message.topic()] = None if error is None else error.code()
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for topic in (strict, lenient):
+        later_ms = int((time.time() + 2 * 3600) * 1000)
+        producer.produce(topic, b"later", timestamp=later_ms, on_delivery=on_delivery)
+    assert producer.flush(PATIENCE_S) == 0
+    assert results == {strict: KafkaError.INVALID_TIMESTAMP, lenient: None}
 
 
 def test_settings_of_the_topic(admin: AdminClient, make_topic: MakeTopic) -> None:

@@ -85,6 +85,7 @@ def test_life_of_a_topic(cli: Cli) -> None:
     configs = {c["name"]: c for c in cli.data("topic", "describe", name)["configs"]}
     assert (configs["retention.ms"]["value"], configs["retention.ms"]["source"]) == ("5000", "topic")
     cli.ok("topic", "alter", name, "-c", "retention.bytes=1000", "--reset", "retention.ms")
+    assert "unknown topic setting 'retention.mss'" in cli.refused(1, "topic", "alter", name, "--reset", "retention.mss")
     configs = {c["name"]: c["value"] for c in cli.data("topic", "describe", name)["configs"]}
     assert configs["retention.bytes"] == "1000"
     assert "retention.ms" not in configs

@@ -49,6 +49,7 @@ from drmq.catalog.topic_configs import (
     check_config,
     default_texts,
     effective,
+    throttled_replicas,
 )
 from drmq.catalog.topics import Assignment, Topic
 
@@ -99,4 +100,5 @@ __all__ = [
     "place",
     "plan_leaders",
     "plan_rebalance",
+    "throttled_replicas",
 ]

@@ -45,7 +45,7 @@ from drmq.catalog.records import (
     TopicDeleted,
     TopicFact,
 )
-from drmq.catalog.topic_configs import DEFINITIONS, check_config
+from drmq.catalog.topic_configs import check_config
 from drmq.catalog.topics import Assignment, Topic, check_new_replicas, check_replicas, listed
 from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, TopicId, member_id
 from drmq.model.names import check_not_internal, check_topic_name
@@ -351,18 +351,17 @@ class Catalog:
         return [TopicConfigsSet(topic.topic_id, _checked(configs))]
 
     def change_configs(self, name: str, changes: Mapping[str, str | None]) -> list[Fact]:
-        """Change single settings of a topic; None resets one to its default."""
+        """Change single settings of a topic; None resets one to its default, if it is set."""
         topic = self.topic(name)
         configs = dict(topic.configs)
         for key, value in changes.items():
             if value is None:
-                if key not in DEFINITIONS:
-                    check_config(key, value)
+                # Also of a setting that is not set, or does not exist: tools clean up in this way.
                 configs.pop(key, None)
             else:
                 check_config(key, value)
                 configs[key] = value
-        return [TopicConfigsSet(topic.topic_id, configs)]
+        return [] if configs == topic.configs else [TopicConfigsSet(topic.topic_id, configs)]
 
     # ---- operations on replicas -----------------------------------------------------------------
 

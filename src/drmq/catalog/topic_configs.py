@@ -1,7 +1,8 @@
 """The settings of a topic: their names, the allowed values, and the defaults.
 
-Names and meanings are Kafka's. Only settings that DRMQ honours are listed here. Any other setting is refused: if it
-were accepted and ignored, its user would find out too late.
+Names and meanings are Kafka's, and every setting of Kafka is here. A value is allowed if DRMQ does what it says, also
+where it never does anything else. Any other value is refused with the reason: if it were accepted and ignored, its user
+would find out too late.
 
 A topic stores the settings that were set on it, as text. `TopicConfig` is the effective result, typed, with the
 broker's defaults filled in.
@@ -19,6 +20,8 @@ from drmq.model import ApiError, ErrorCode
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_RATIO = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
+_REPLICA = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 SEGMENT_BYTES_MIN = 1_024
 
 
@@ -29,6 +32,7 @@ class ConfigType(IntEnum):
     STRING = 2
     INT = 3
     LONG = 5
+    DOUBLE = 6
     LIST = 7
 
 
@@ -61,18 +65,35 @@ class TopicConfig:
     retention_bytes: int
     segment_bytes: int
     segment_ms: int
+    segment_jitter_ms: int
     index_interval_bytes: int
     min_insync_replicas: int
+    before_max_ms: int
+    after_max_ms: int
+    """How far timestamps of producers may be behind and ahead of the clock."""
+
+    def check_times(self, first_ms: int, last_ms: int, now_ms: int) -> None:
+        """Raise `ApiError` (INVALID_TIMESTAMP) if a timestamp of a batch is too far from the clock; -1 is none."""
+        for time_ms, limit_ms, name, where in (
+            (first_ms, now_ms - self.before_max_ms, "message.timestamp.before.max.ms", "behind"),
+            (last_ms, now_ms + self.after_max_ms, "message.timestamp.after.max.ms", "ahead of"),
+        ):
+            if time_ms != -1 and (time_ms < limit_ms if where == "behind" else time_ms > limit_ms):
+                raise ApiError(
+                    ErrorCode.INVALID_TIMESTAMP,
+                    f"timestamp {time_ms} is {abs(time_ms - now_ms)} ms {where} the broker's clock, and {name} allows "
+                    f"{abs(limit_ms - now_ms)}; check the producer's clock, or change the setting",
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDefinition:
-    """One setting: its name, type and default, and the name of its broker-wide form in Kafka's tools."""
+    """One setting: its name, type and default, and the name of its broker-wide form in Kafka's tools, if it has one."""
 
     name: str
     type: ConfigType
     default: str
-    broker_name: str
+    broker_name: str | None
     doc: str
     problem: Callable[[str], str | None]
     """Returns what is wrong with a value, or None."""
@@ -90,12 +111,46 @@ def _whole_number(first: int, last: int) -> Callable[[str], str | None]:
     return problem
 
 
+def _ratio(value: str) -> str | None:
+    return None if _RATIO.fullmatch(value) and float(value) <= 1 else "is not a number from 0 to 1"
+
+
+def throttled_replicas(value: str) -> frozenset[tuple[int, int]] | None:
+    """The replicas, as pairs of partition and node, that a setting names; None for all (`*`). Raises `ValueError`."""
+    if value.strip() == "*":
+        return None
+    pairs = [item.strip() for item in value.split(",") if item.strip()]
+    if not all(_REPLICA.fullmatch(pair) for pair in pairs):
+        raise ValueError(value)
+    return frozenset((int(pair.partition(":")[0]), int(pair.partition(":")[2])) for pair in pairs)
+
+
+def _throttled_replicas_problem(value: str) -> str | None:
+    try:
+        throttled_replicas(value)
+    except ValueError:
+        return "is not a list of partition:node, such as 0:1,1:2, and not *"
+    return None
+
+
+def _false(why: str) -> Callable[[str], str | None]:
+    def problem(value: str) -> str | None:
+        if value.lower() == "false":
+            return None
+        return f"is not offered: {why}" if value.lower() == "true" else "is neither true nor false"
+
+    return problem
+
+
 def _one_of(*allowed: str, why: str) -> Callable[[str], str | None]:
     def problem(value: str) -> str | None:
         return None if value in allowed else f"is not {' or '.join(allowed)}: {why}"
 
     return problem
 
+
+_NO_COMPACTION = "Has an effect only on compacted topics, which do not exist yet."
+_NO_TIERS = "there is no tiered storage"
 
 DEFINITIONS: dict[str, ConfigDefinition] = {
     definition.name: definition
@@ -109,12 +164,79 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             _one_of("delete", why="compaction by key is not offered yet"),
         ),
         ConfigDefinition(
+            "compression.gzip.level",
+            ConfigType.INT,
+            "-1",
+            "compression.gzip.level",
+            "Has an effect only if the broker compresses, which it does not.",
+            _one_of("-1", *map(str, range(1, 10)), why="gzip has no other levels"),
+        ),
+        ConfigDefinition(
+            "compression.lz4.level",
+            ConfigType.INT,
+            "9",
+            "compression.lz4.level",
+            "Has an effect only if the broker compresses, which it does not.",
+            _whole_number(1, 17),
+        ),
+        ConfigDefinition(
             "compression.type",
             ConfigType.STRING,
             "producer",
             "compression.type",
             "Batches are kept as the producer compressed them.",
-            _one_of("producer", why="the broker keeps batches as they came and never recompresses"),
+            _one_of(
+                "producer",
+                why="the broker keeps batches as they came and never recompresses; choose the codec in the producer",
+            ),
+        ),
+        ConfigDefinition(
+            "compression.zstd.level",
+            ConfigType.INT,
+            "3",
+            "compression.zstd.level",
+            "Has an effect only if the broker compresses, which it does not.",
+            _whole_number(-131_072, 22),
+        ),
+        ConfigDefinition(
+            "delete.retention.ms",
+            ConfigType.LONG,
+            "86400000",
+            "log.cleaner.delete.retention.ms",
+            f"How long deletion markers are kept, in ms. {_NO_COMPACTION}",
+            _whole_number(0, _INT64_MAX),
+        ),
+        ConfigDefinition(
+            "file.delete.delay.ms",
+            ConfigType.LONG,
+            "0",
+            "log.segment.delete.delay.ms",
+            "How long a removed segment stays on the disk, in ms: it is deleted at once.",
+            _one_of("0", why="files of removed segments are deleted at once, and readers that have them open finish"),
+        ),
+        ConfigDefinition(
+            "flush.messages",
+            ConfigType.LONG,
+            "1",
+            "log.flush.interval.messages",
+            "Records after which the log is synced. Every value is met: a record is synced before it is seen.",
+            _whole_number(1, _INT64_MAX),
+        ),
+        ConfigDefinition(
+            "flush.ms",
+            ConfigType.LONG,
+            "0",
+            "log.flush.interval.ms",
+            "Time after which the log is synced, in ms. Every value is met: a record is synced before it is seen.",
+            _whole_number(0, _INT64_MAX),
+        ),
+        ConfigDefinition(
+            "follower.replication.throttled.replicas",
+            ConfigType.LIST,
+            "",
+            None,
+            "New replicas that catch up at `follower.replication.throttled.rate`: `partition:node` each, or `*`.",
+            _throttled_replicas_problem,
         ),
         ConfigDefinition(
             "index.interval.bytes",
@@ -125,12 +247,70 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             _whole_number(64, 1 << 20),
         ),
         ConfigDefinition(
+            "leader.replication.throttled.replicas",
+            ConfigType.LIST,
+            "",
+            None,
+            "Leaders that send to new replicas at `leader.replication.throttled.rate`: `partition:node` each, or `*`.",
+            _throttled_replicas_problem,
+        ),
+        ConfigDefinition(
+            "local.retention.bytes",
+            ConfigType.LONG,
+            "-2",
+            "log.local.retention.bytes",
+            "The part of a log that stays on local disks: -2, all that `retention.bytes` keeps.",
+            _one_of("-2", why=f"{_NO_TIERS}, so retention.bytes decides"),
+        ),
+        ConfigDefinition(
+            "local.retention.ms",
+            ConfigType.LONG,
+            "-2",
+            "log.local.retention.ms",
+            "How long records stay on local disks: -2, as long as `retention.ms` keeps them.",
+            _one_of("-2", why=f"{_NO_TIERS}, so retention.ms decides"),
+        ),
+        ConfigDefinition(
+            "max.compaction.lag.ms",
+            ConfigType.LONG,
+            str(_INT64_MAX),
+            "log.cleaner.max.compaction.lag.ms",
+            f"How long a record may stay uncompacted, in ms. {_NO_COMPACTION}",
+            _whole_number(1, _INT64_MAX),
+        ),
+        ConfigDefinition(
             "max.message.bytes",
             ConfigType.INT,
             "1048588",
             "message.max.bytes",
             "The largest record batch that the topic accepts, in bytes, as sent.",
             _whole_number(0, _INT32_MAX),
+        ),
+        ConfigDefinition(
+            "message.downconversion.enable",
+            ConfigType.BOOLEAN,
+            "false",
+            "log.message.downconversion.enable",
+            "Whether batches are converted to older formats for old clients: they are not.",
+            _false("batches are sent as they are stored, and clients that need older formats are not served"),
+        ),
+        ConfigDefinition(
+            "message.timestamp.after.max.ms",
+            ConfigType.LONG,
+            "3600000",
+            "log.message.timestamp.after.max.ms",
+            "How far the timestamps of a producer may be ahead of the broker's clock, in ms. "
+            "Not checked with `LogAppendTime`.",
+            _whole_number(0, _INT64_MAX),
+        ),
+        ConfigDefinition(
+            "message.timestamp.before.max.ms",
+            ConfigType.LONG,
+            str(_INT64_MAX),
+            "log.message.timestamp.before.max.ms",
+            "How far the timestamps of a producer may be behind the broker's clock, in ms. "
+            "Not checked with `LogAppendTime`.",
+            _whole_number(0, _INT64_MAX),
         ),
         ConfigDefinition(
             "message.timestamp.type",
@@ -141,12 +321,60 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             _one_of("CreateTime", "LogAppendTime", why="there are no other clocks"),
         ),
         ConfigDefinition(
+            "min.cleanable.dirty.ratio",
+            ConfigType.DOUBLE,
+            "0.5",
+            "log.cleaner.min.cleanable.ratio",
+            f"The uncompacted share of a log from which it is compacted. {_NO_COMPACTION}",
+            _ratio,
+        ),
+        ConfigDefinition(
+            "min.compaction.lag.ms",
+            ConfigType.LONG,
+            "0",
+            "log.cleaner.min.compaction.lag.ms",
+            f"How long a record stays uncompacted at least, in ms. {_NO_COMPACTION}",
+            _whole_number(0, _INT64_MAX),
+        ),
+        ConfigDefinition(
             "min.insync.replicas",
             ConfigType.INT,
             "1",
             "min.insync.replicas",
             "Replicas that must hold a record before acks=all is answered, beyond the majority that always must.",
             _whole_number(1, _INT32_MAX),
+        ),
+        ConfigDefinition(
+            "preallocate",
+            ConfigType.BOOLEAN,
+            "false",
+            "log.preallocate",
+            "Whether the file of a new segment gets its full size at once: it grows instead.",
+            _false("segment files grow as they are written; the journal takes the small writes"),
+        ),
+        ConfigDefinition(
+            "remote.log.copy.disable",
+            ConfigType.BOOLEAN,
+            "false",
+            None,
+            "A setting of tiered storage, which does not exist.",
+            _false(_NO_TIERS),
+        ),
+        ConfigDefinition(
+            "remote.log.delete.on.disable",
+            ConfigType.BOOLEAN,
+            "false",
+            None,
+            "A setting of tiered storage, which does not exist.",
+            _false(_NO_TIERS),
+        ),
+        ConfigDefinition(
+            "remote.storage.enable",
+            ConfigType.BOOLEAN,
+            "false",
+            None,
+            "Whether old segments are kept in tiered storage: they are not.",
+            _false(_NO_TIERS),
         ),
         ConfigDefinition(
             "retention.bytes",
@@ -173,12 +401,36 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             _whole_number(SEGMENT_BYTES_MIN, _INT32_MAX),
         ),
         ConfigDefinition(
+            "segment.index.bytes",
+            ConfigType.INT,
+            "10485760",
+            "log.index.size.max.bytes",
+            "The largest index of a segment file. An index has the size that `index.interval.bytes` gives it.",
+            _one_of("10485760", why="indexes grow with their segments; use segment.bytes and index.interval.bytes"),
+        ),
+        ConfigDefinition(
+            "segment.jitter.ms",
+            ConfigType.LONG,
+            "0",
+            "log.roll.jitter.ms",
+            "By how much `segment.ms` is shortened at most, by a different time in each partition.",
+            _whole_number(0, _INT64_MAX),
+        ),
+        ConfigDefinition(
             "segment.ms",
             ConfigType.LONG,
             "604800000",
             "log.roll.ms",
             "Age at which a partition begins a new segment file even if it is small, in ms.",
             _whole_number(1, _INT64_MAX),
+        ),
+        ConfigDefinition(
+            "unclean.leader.election.enable",
+            ConfigType.BOOLEAN,
+            "false",
+            "unclean.leader.election.enable",
+            "Whether a replica that lacks records may become the leader: never.",
+            _false("a leader has every acknowledged record; a majority of the replicas must be up"),
         ),
     )
 }
@@ -220,6 +472,9 @@ def effective(configs: Mapping[str, str], defaults: TopicDefaults) -> TopicConfi
         retention_bytes=int(texts["retention.bytes"]),
         segment_bytes=int(texts["segment.bytes"]),
         segment_ms=int(texts["segment.ms"]),
+        segment_jitter_ms=int(texts["segment.jitter.ms"]),
         index_interval_bytes=int(texts["index.interval.bytes"]),
         min_insync_replicas=int(texts["min.insync.replicas"]),
+        before_max_ms=int(texts["message.timestamp.before.max.ms"]),
+        after_max_ms=int(texts["message.timestamp.after.max.ms"]),
     )

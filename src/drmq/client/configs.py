@@ -98,6 +98,12 @@ class Configs:
         self, name: str, changes: Mapping[str, str], resets: Sequence[str], *, validate_only: bool = False
     ) -> None:
         """Change some settings of a topic and reset others to their defaults."""
+        if resets:
+            # A broker ignores the deletion of a setting that does not exist, but here it is a typing error.
+            unknown = set(resets).difference(entry.name for entry in self.of_topic(name))
+            if unknown:
+                said = f"unknown topic setting {', '.join(sorted(map(repr, unknown)))}"
+                raise _config_refusal(ErrorCode.INVALID_CONFIG, ResourceType.TOPIC, name, said)
         configs = [
             IncrementalAlterConfigsRequestConfig(name=key, config_operation=_SET, value=value)
             for key, value in changes.items()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from drmq.broker import Broker, BrokerOptions, ListenerOptions
 from drmq.broker.release import release
-from drmq.catalog import DEFINITIONS, ConfigDefinition, ConfigType, Topic, TopicDefaults, default_texts
+from drmq.catalog import DEFINITIONS, ConfigType, Topic, TopicDefaults, default_texts
 from drmq.model.names import CONSUMER_OFFSETS
 
 
@@ -63,15 +63,11 @@ def topic_entries(broker: Broker, topic: Topic) -> list[ConfigEntry]:
     configured, built_in = default_texts(broker.topics.defaults), default_texts(TopicDefaults())
     entries = []
     for name, definition in sorted(DEFINITIONS.items()):
-        layers = _broker_layers(definition, configured[name], built_in[name])
+        layers = _layers(definition.broker_name or name, configured[name], built_in[name])
         if name in topic.configs:
             layers = (Synonym(name, topic.configs[name], ConfigSource.TOPIC), *layers)
         entries.append(ConfigEntry(name, definition.type, definition.doc, read_only=False, synonyms=layers))
     return entries
-
-
-def _broker_layers(definition: ConfigDefinition, configured: str, built_in: str) -> tuple[Synonym, ...]:
-    return _layers(definition.broker_name, configured, built_in)
 
 
 def _layers(name: str, configured: str, built_in: str) -> tuple[Synonym, ...]:
@@ -122,9 +118,10 @@ def broker_entries(broker: Broker, limits: ListenerOptions) -> list[ConfigEntry]
             definition.type,
             definition.doc,
             read_only=True,
-            synonyms=_broker_layers(definition, configured[name], built_in[name]),
+            synonyms=_layers(definition.broker_name, configured[name], built_in[name]),
         )
         for name, definition in DEFINITIONS.items()
+        if definition.broker_name is not None
     ]
     entries += _option_entries(broker.options, BrokerOptions())
     entries += _option_entries(limits, ListenerOptions())

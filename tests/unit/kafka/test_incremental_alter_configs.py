@@ -60,7 +60,6 @@ def test_lists_grow_and_shrink(harness: Harness) -> None:
         ([("retention.ms", SUBTRACT, "1")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
         ([("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
-        ([("no.such", DELETE, None)], ErrorCode.INVALID_CONFIG),
         ([("no.such", APPEND, "1")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", 4, "1")], ErrorCode.INVALID_REQUEST),
@@ -71,6 +70,16 @@ def test_one_bad_change_undoes_all_of_its_topic(harness: Harness, changes: list[
     harness.create_topic("orders")
     assert change(harness, ("segment.ms", SET, "500"), *changes) is code
     assert configs(harness) == {}
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "follower.replication.throttled.replicas", "no.such"])
+def test_deleting_what_is_not_set_changes_nothing(harness: Harness, name: str) -> None:
+    """Tools delete their settings when they are done, whether or not they have set them."""
+    harness.create_topic("orders", segment_ms="500")
+    assert change(harness, (name, DELETE, None)) is ErrorCode.NONE
+    assert configs(harness) == {"segment.ms": "500"}
+    assert change(harness, (name, DELETE, None), ("segment.ms", SET, "600")) is ErrorCode.NONE
+    assert configs(harness) == {"segment.ms": "600"}
 
 
 def test_unknown_topics_brokers_and_repeated_resources(harness: Harness) -> None:

@@ -242,9 +242,7 @@ class Partition:
         self._read_waiters: deque[tuple[LogIndex, Done]] = deque()
         """Reads that wait until everything is visible here that was committed when leadership was confirmed."""
         self._committed_index = NO_INDEX
-        """The index up to which the log is visible here; none until the leader has sent it, because the high watermark
-        is
-        not stored. A majority may have committed more, which is not on this disk yet."""
+        """The index up to which the log is visible here; none until the leader has sent it: it is not stored."""
         self._turned_away: dict[int, int] = {}
         """By producer: when a batch was refused that the producer will send again."""
         self._watchers: dict[ProgressWatcher, None] = {}
@@ -293,8 +291,6 @@ class Partition:
                 f"and min.insync.replicas asks for {config.min_insync_replicas}",
             )
         if header.producer_id >= 0:
-            if header.base_sequence < 0:
-                raise ApiError(ErrorCode.INVALID_RECORD, "a batch with a producer id has no sequence number")
             repeat = self._find_repeat(header, now_ms)
             if repeat is not None:
                 return Appended(repeat.base_offset, repeat.next_offset, -1)
@@ -303,6 +299,10 @@ class Partition:
             append_time_ms = now_ms
             stamp_append_time(batch, now_ms)
             header = read_header(batch)
+        elif (
+            header.max_timestamp > now_ms + config.after_max_ms or header.base_timestamp < now_ms - config.before_max_ms
+        ):
+            config.check_times(header.base_timestamp, header.max_timestamp, now_ms)
         events = self._events
         events.produced_records += header.record_count
         events.produced_bytes += len(batch)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+from zlib import crc32
 
 from drmq.broker.clock import Clock
 from drmq.broker.partitions.derived_state import (
@@ -74,11 +75,13 @@ class PartitionRegistry(Protocol):
     def on_removed(self, partition: Partition) -> None: ...
 
 
-def log_options(config: TopicConfig) -> LogOptions:
-    """The log options that follow from a topic's settings."""
+def log_options(config: TopicConfig, group: GroupId) -> LogOptions:
+    """The log options of a partition that follow from its topic's settings."""
+    jitter_ms = min(config.segment_jitter_ms, config.segment_ms - 1)
     return LogOptions(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
+        # Always the same for a partition, so that a restart does not change it.
+        segment_ms=config.segment_ms - crc32(group.topic_id, group.partition) % (jitter_ms + 1),
         index_interval_bytes=config.index_interval_bytes,
     )
 
@@ -190,7 +193,9 @@ class PartitionTable:
         base = LedgerBase(NO_INDEX, NO_TERM, Offset(0), configuration_to_bytes(configuration))
         if over:
             self._store.remove_partition(topic.name, topic.topic_id, index)
-        made = self._store.create_log(topic.name, topic.topic_id, index, log_options(config))
+        made = self._store.create_log(
+            topic.name, topic.topic_id, index, log_options(config, GroupId(topic.topic_id, index))
+        )
         try:
             ledger = self._store.create_ledger(topic.name, topic.topic_id, index, base)
         except (StorageError, OSError):
@@ -205,16 +210,17 @@ class PartitionTable:
     def open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
         """Open the replica whose files exist. Blocks. Raises `StorageError` or `OSError` if it cannot be used."""
         name, topic_id = topic.name, topic.topic_id
+        options = log_options(config, GroupId(topic_id, index))
         snapshots = self._store.snapshots(name, topic_id, index)
         install = snapshots.load_latest(INSTALL_SNAPSHOT)
         if install is None:
-            opened = self._store.open_log(name, topic_id, index, log_options(config))
+            opened = self._store.open_log(name, topic_id, index, options)
             ledger = self._store.open_ledger(name, topic_id, index)
             _check_together(opened, ledger)
             return self._assemble(topic, index, config, opened, ledger)
         # The node crashed while a snapshot replaced log and state. That is repeated from the beginning.
         meta, body = unpack_snapshot(install.payload)
-        opened = self._store.reset_log(name, topic_id, index, log_options(config), install.offset)
+        opened = self._store.reset_log(name, topic_id, index, options, install.offset)
         ledger = self._store.open_ledger(name, topic_id, index)
         ledger.reset(base_of(meta))
         state = self._state(topic, index, opened)
@@ -343,7 +349,7 @@ class PartitionTable:
         for slot in self._by_id.get(topic.topic_id, {}).values():
             if isinstance(slot, Partition):
                 slot.config = config
-                slot.log.options = log_options(config)
+                slot.log.options = log_options(config, slot.group)
                 # Answer producers that wait for more replicas than are required now.
                 self._host.guard(slot.replica, slot.update_acked)
 

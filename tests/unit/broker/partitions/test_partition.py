@@ -6,6 +6,7 @@ The writer is the real one, worked by hand: nothing is written before `work`.
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
@@ -186,6 +187,35 @@ def test_the_brokers_time_is_stamped_where_the_topic_says_so() -> None:
     desk.work()
     assert desk.log.latest_time().timestamp == 5_000
     assert ReplicaHarness().partition.append(a_batch(timestamp_ms=1), 5_000).append_time_ms == -1
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "is_refused"),
+    [(5_000, False), (4_900, False), (4_899, True), (5_050, False), (5_051, True), (-1, False)],
+)
+def test_timestamps_far_from_the_brokers_clock_are_refused(timestamp_ms: int, is_refused: bool) -> None:
+    limits: dict[str, Any] = {"message_timestamp_before_max_ms": "100", "message_timestamp_after_max_ms": "50"}
+    desk = ReplicaHarness(**limits)
+    batch = a_batch(timestamp_ms=timestamp_ms)
+    if not is_refused:
+        assert desk.partition.append(batch, 5_000).base_offset == 0
+    else:
+        with pytest.raises(ApiError) as caught:
+            desk.partition.append(batch, 5_000)
+        assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+        assert desk.partition.next_offset == 0
+    stamped = ReplicaHarness(**limits, message_timestamp_type="LogAppendTime")
+    assert stamped.partition.append(a_batch(timestamp_ms=timestamp_ms), 5_000).append_time_ms == 5_000
+
+
+def test_a_repeat_is_found_whatever_its_age() -> None:
+    """It was accepted when it came first. If it were refused now, the producer would take it for lost."""
+    desk = ReplicaHarness(message_timestamp_before_max_ms="100")
+    partition = desk.partition
+    for now_ms in (1_000, 9_000):
+        assert (
+            partition.append(a_batch(producer_id=1, epoch=0, sequence=0, timestamp_ms=1_000), now_ms).base_offset == 0
+        )
 
 
 # ---- failures ---------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ import pytest
 
 from drmq.broker import Partition
 from drmq.broker.partitions.derived_state import PRODUCERS_SNAPSHOT, load_producers
+from drmq.broker.partitions.partition_table import log_options
 from drmq.broker.partitions.producer_table import ProducerTable
-from drmq.model import ApiError, ErrorCode, Offset, TopicId
+from drmq.catalog import TopicDefaults, effective
+from drmq.model import ApiError, ErrorCode, GroupId, Offset, TopicId
 from drmq.storage import SegmentLog, SnapshotStore
 from drmq.testing.files import FakeFiles
 from support.batches import a_batch, a_header
@@ -147,3 +149,14 @@ def test_a_round_of_maintenance_goes_on_after_a_partition_that_fails(
     assert "maintenance of Partition(a-broken-0) failed" in caplog.text
     assert harness.partition("a-broken").start_offset == 0
     assert harness.partition("orders").start_offset >= 2
+
+
+def test_jitter_shortens_segments_differently_in_each_partition() -> None:
+    config = effective({"segment.ms": "10000", "segment.jitter.ms": "4000"}, TopicDefaults())
+    groups = [GroupId(TopicId(b"t" * 16), index) for index in range(50)]
+    times = [log_options(config, group).segment_ms for group in groups]
+    assert all(6_000 <= each <= 10_000 for each in times)
+    assert len(set(times)) > 10
+    assert times == [log_options(config, group).segment_ms for group in groups]
+    exact = effective({"segment.ms": "1", "segment.jitter.ms": "4000"}, TopicDefaults())
+    assert {log_options(exact, group).segment_ms for group in groups} == {1}
