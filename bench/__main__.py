@@ -129,6 +129,7 @@ def run(options: argparse.Namespace, directory: Path, say: Console) -> int:
             )  # fmt: skip
         progress.update(bar, completed=steps, description="done")
     verdicts = targets.judge(cells, life)
+    print(machine.sentence(described, machine.load_average(), versions), end="\n\n")
     report.print_report(cells, verdicts, skipped, is_markdown=options.markdown)
     path = options.json or ROOT / "bench" / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     head: dict[str, object] = {

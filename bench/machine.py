@@ -34,6 +34,18 @@ def describe(directory: Path) -> dict[str, object]:
     }
 
 
+def sentence(described: dict[str, object], load_average_after: object, versions: dict[str, str]) -> str:
+    """What a reader must know of the machine and the moment, in one line."""
+    sync_ms = described.get("fdatasync_4k_seconds_p50")
+    sync = f"4 KiB with fdatasync {sync_ms * 1000:.2f} ms, " if isinstance(sync_ms, float) else ""
+    return (
+        f"{described.get('cores')} cores, {described.get('processor')}, {described.get('file_system')}, {sync}"
+        f"load average {described.get('load_average')} before and {load_average_after} after; "
+        f"revision {described.get('revision')}; "
+        f"{', '.join(f'{label} {version}' for label, version in versions.items())}"
+    )
+
+
 def load_average() -> list[float]:
     """How many programs wanted a core, over 1, 5 and 15 minutes."""
     return [round(value, 1) for value in os.getloadavg()]

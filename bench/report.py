@@ -123,6 +123,26 @@ def results_table(cells: list[Cell]) -> Table:
     return table
 
 
+def pivot_table(cells: list[Cell], phase: str) -> Table:
+    """A row per system, a column per workload: rates, and in brackets what part of the limit's they are."""
+    groups = grouped(cells)
+    columns = [f"{workload.name}\n{'MB/s' if workload.record_size >= 1000 else 'k rec/s'}" for workload, _ in groups]
+    table = new_table(f"{phase.capitalize()}, median of the repetitions", ("system", "fsync"), tuple(columns))
+    for system in dict.fromkeys(cell.system for cell in cells):
+        row = []
+        for workload, comparison in groups:
+            cell = next((cell for cell in comparison.cells if cell.system is system), None)
+            found: Phase | None = getattr(cell, phase) if cell is not None else None
+            if cell is None or found is None:
+                row.append("–")
+                continue
+            rate = found.megabytes_per_second if workload.record_size >= 1000 else found.records_per_second / 1e3
+            share = comparison.of_limit(cell, phase) if phase == "produce" else None
+            row.append(_number(rate, 0 if rate >= 10 else 1) + ("" if share is None else f" ({share:.2f})"))
+        table.add_row(escape(system.label), "yes" if system.fsyncs_before_ack else "no", *row)
+    return table
+
+
 def targets_table(verdicts: list[Verdict]) -> Table:
     """A row per target."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title="Targets", title_justify="left")
@@ -155,7 +175,8 @@ def print_report(
     """Everything a reader wants, on standard output."""
     console = wide_console()
     if cells:
-        print_tables(console, [results_table(cells)], is_markdown=is_markdown)
+        pivots = [pivot_table(cells, phase) for phase in ("produce", "consume")]
+        print_tables(console, pivots if is_markdown else [results_table(cells)], is_markdown=is_markdown)
         for workload, _ in grouped(cells):
             console.print(f"{workload.name}: {workload.title}", highlight=False)
         console.print()

@@ -8,16 +8,18 @@ from statistics import median
 from rich.markup import escape
 from rich.table import Table
 
+from bench import machine
 from bench.cluster import scale_report
 from bench.cluster.failover import Failover
 from bench.cluster.idle import Idle
 from bench.cluster.restart import Restart
 from bench.cluster.scale import Scale
-from bench.cluster.throughput import RATES_MEGABYTES, Cell
+from bench.cluster.throughput import PARTITION_COUNTS, RATES_MEGABYTES, Cell
+from bench.measurement import Phase
 from bench.report import new_table, print_tables, ratio, targets_table, wide_console
 from bench.targets import Verdict
 
-WIDTH_MIN = 175
+WIDTH_MIN = 200
 """Narrower than this the rows wrap."""
 IDLE_CORE_SHARE_MAX = 0.05
 IDLE_START_SECONDS_MAX = 10.0
@@ -224,19 +226,51 @@ def restart_table(restarts: list[Restart]) -> Table:
     return table
 
 
+def summary_table(results: Results) -> Table:
+    """A row per number that most readers want, a column per cluster: the table of the README."""
+    cells = {cell.system.label: cell for cell in results.cells if cell.system.program != "limit"}
+    labels = [label for label, cell in cells.items() if cell.system.node_count > 1]
+    few, many = PARTITION_COUNTS
+    rate = RATES_MEGABYTES[-1]
+    names = (
+        "Synced to disk before the acknowledgement", f"Produced, {few} partition", f"Produced, {many} partitions",
+        f"p50 and p99 at {rate} MB/s, {few} partition", "Leader killed: median time to the next acknowledged write",
+        "Memory per node while producing",
+    )  # fmt: skip
+    columns = []
+    for label in labels:
+        one, more = (results.cell(label, count) for count in (few, many))
+        produce, paced = (one.produce, one.pace(rate)) if one else (None, None)
+        killed = next((failover for failover in results.failovers if failover.system == label), None)
+        middle = killed.median(next(iter(killed.seconds), "")) if killed else None
+        fast, faster = (_megabytes(cell.produce if cell else None) for cell in (one, more))
+        latency = memory = "–"
+        if paced:
+            shares = (paced.latency_seconds[name] * 1000 for name in ("p50", "p99"))
+            latency = " and ".join(f"{ms:,.1f}" for ms in shares) + (" ms" if paced.has_kept_up else " ms, late")
+        if produce:
+            memory = f"{produce.server_rss_bytes_peak / cells[label].system.node_count / 1e6:,.0f} MB"
+        is_synced = "yes" if cells[label].system.fsyncs_before_ack else "no"
+        columns.append((is_synced, fast, faster, latency, "–" if middle is None else f"{middle:.1f} s", memory))
+    table = new_table("Three nodes on one machine, 1 KB records, acks=all", ("",), tuple(map(escape, labels)))
+    for name, *texts in zip(names, *columns, strict=True):
+        table.add_row(name, *texts)
+    return table
+
+
+def _megabytes(phase: Phase | None) -> str:
+    return f"{phase.megabytes_per_second:,.0f} MB/s" if phase else "–"
+
+
 def print_report(results: Results, *, is_markdown: bool = False) -> None:
     """Everything a reader wants, on standard output."""
     console = wide_console(WIDTH_MIN)
-    machine = results.machine
-    console.print(
-        f"{machine.get('cores')} cores, {machine.get('processor')}, {machine.get('file_system')}, load average "
-        f"{machine.get('load_average')} before and {machine.get('load_average_after')} after; "
-        f"{', '.join(f'{label} {version}' for label, version in results.versions.items())}",
-        markup=False, highlight=False,
-    )  # fmt: skip
+    after = results.machine.get("load_average_after")
+    print(machine.sentence(results.machine, after, results.versions), end="\n\n")
     tables = []
     if results.cells:
         tables.append(throughput_table(results))
+        tables.append(summary_table(results))
     if results.idles:
         tables.append(idle_table(results.idles))
     if results.failovers:

@@ -209,8 +209,6 @@ class _Cell:
             except BenchError as failed:
                 event.error = str(failed)
             self._watch_and_sweep(event, moment)
-        if event.led_count == 0:
-            raise BenchError(event.error or f"no partition had a leader {event.seconds_max:.0f} s after the request")
 
     def _pause(self) -> None:
         node = self._system.nodes[0]
@@ -257,19 +255,20 @@ class _Cell:
             event.elections.append(now["drmq_elections_total"].since(old.get("drmq_elections_total")).value)
             delays = now["drmq_loop_delay_us"].since(old.get("drmq_loop_delay_us"))
             event.loop_delay_ms_bound.append(delays.bound / 1000)
-        if event.has_writes and event.led_count and not event.is_reached:
+        if event.has_writes and not event.is_reached:
             self._burners.stop()
-            event.whole_seconds = self._recover()
+            event.whole_seconds = self._recover(event)
 
-    def _recover(self) -> float:
+    def _recover(self, event: Event) -> float:
         """How long it takes without the load; raises if that is not enough."""
         moment = time.perf_counter()
         calm = Event("calm", self._plan.event_seconds_max)
         self._watch_and_sweep(calm, moment)
         if not calm.is_reached:
             raise BenchError(
-                f"not whole {calm.seconds_max:.0f} s after the load ended: {calm.led_count:,} of {self._count:,} led, "
-                f"{calm.in_sync_count:,} in sync, {calm.writes.count if calm.writes else 0:,} took a write"
+                f"{event.name}: not whole {calm.seconds_max:.0f} s after the load ended: {calm.led_count:,} of "
+                f"{self._count:,} led, {calm.in_sync_count:,} in sync, {calm.writes.count if calm.writes else 0:,} "
+                f"took a write. {event.error}"
             )
         assert calm.in_sync_seconds is not None
         assert calm.writes is not None
@@ -295,7 +294,10 @@ class _Cell:
         """Ask until all is led and in sync, or the limit has passed."""
         while True:
             asked_at = time.perf_counter()
-            event.led_count, event.in_sync_count, is_agreed = self._look(partition_count)
+            found = self._look(partition_count)
+            is_agreed = False
+            if found is not None:
+                event.led_count, event.in_sync_count, is_agreed = found
             now = time.perf_counter()
             if event.led_seconds is None and is_agreed and event.led_count == partition_count:
                 event.led_seconds = now - moment
@@ -307,10 +309,11 @@ class _Cell:
             self._check_alive()
             time.sleep(max(ASK_SECONDS_MIN, (now - asked_at) / ASK_SHARE))
 
-    def _look(self, partition_count: int) -> tuple[int, int, bool]:
-        """How many partitions are led, how many in sync, by the node that says the fewest; whether all nodes answered.
+    def _look(self, partition_count: int) -> tuple[int, int, bool] | None:
+        """How many partitions are led, how many in sync, by the node that says the fewest; whether all nodes say so.
 
-        Nodes are asked one after the other, and no more once one of them says that something is missing.
+        Nodes are asked one after the other, and no more once one of them says that something is missing. None if one
+        does not answer.
         """
         running = [node for node in self._system.nodes if node.is_running]
         numbers = {node.number for node in running}
@@ -320,9 +323,7 @@ class _Cell:
             try:
                 view = kafka_metadata.ask(node.port, self._system.topic, ASK_TIMEOUT_SECONDS)
             except OSError:
-                return 0, 0, False
-            if not numbers <= view.ports.keys():
-                return 0, 0, False
+                return None
             led = in_sync = 0
             for index, state in view.partitions.items():
                 if state.leader in numbers:
@@ -330,7 +331,7 @@ class _Cell:
                     if numbers.issubset(state.in_sync) and leaders.setdefault(index, state.leader) == state.leader:
                         in_sync += 1
             led_least, in_sync_least = min(led_least, led), min(in_sync_least, in_sync)
-            if led < partition_count:
+            if led < partition_count or not numbers <= view.ports.keys():
                 return led_least, in_sync_least, False
         return led_least, in_sync_least, True
 

@@ -97,6 +97,38 @@ def test_two_checkouts_are_compared_within_each_repetition() -> None:
     assert done.returncode == 0, done.stderr[-2_000:]
 
 
+_CHECK_SUMMARY = """
+from pathlib import Path
+from bench.cluster.drmq import DrmqCluster
+from bench.cluster.failover import Failover
+from bench.cluster.report import Results, summary_table
+from bench.cluster.throughput import Cell, Paced
+from bench.measurement import Phase
+from bench.report import markdown
+from bench.workloads import Batching, Workload
+
+one, three = DrmqCluster(Path("x"), 1), DrmqCluster(Path("x"), 3)
+results = Results(failovers=[Failover(three.label, 11.0, {"library": [0.5, None, 0.7], "raw": [0.1]})])
+for system in (one, three):
+    for count, records in ((1, 200_000), (16, 0)):
+        cell = Cell(system, Workload("1k", 1000, Batching.LARGE, count, 1, seconds_max=1.0))
+        if records:
+            cell.produced.append(Phase(records, 1000, 1.0, 1.0, 1.0, 90_000_000, 120_000_000))
+            cell.paced.append(Paced(10, 9.9, {"p50": 0.003, "p99": 0.0064}, (), 1.0))
+        results.cells.append(cell)
+lines = markdown(summary_table(results)).splitlines()
+assert lines[2] == "|  | drmq × 3 |", lines
+found = [line.split(" | ")[1].strip(" |") for line in lines[4:]]
+assert found == ["yes", "200 MB/s", "–", "3.0 and 6.4 ms", "0.7 s", "40 MB"], found
+"""
+
+
+def test_the_summary_has_what_was_measured() -> None:
+    """A missing number is a dash, a kill without an answer counts as endless, and memory is that of one node."""
+    done = subprocess.run([sys.executable, "-c", _CHECK_SUMMARY], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
 def test_burners_end_with_the_benchmark() -> None:
     """Processes that burn CPU do not outlive the program that started them, even if it is killed."""
     code = "from bench.cluster.burners import Burners as B; b = B(2); b.start(); print(*b.pids, flush=True); input()"
