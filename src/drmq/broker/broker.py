@@ -54,6 +54,7 @@ log = logging.getLogger("drmq.broker")
 
 T = TypeVar("T")
 
+_SNAPSHOT_INTERVAL_S = 2.0
 _OFFSET_EXPIRY_INTERVAL_S = 600.0
 _MEMBERS_INTERVAL_S = 0.25
 _REPLACE_INTERVAL_S = 1.0
@@ -288,6 +289,7 @@ class Broker:
         self._tasks = [
             asyncio.create_task(self._repeat(self.options.retention_check_interval_ms / 1000, self.maintain)),
             asyncio.create_task(self._repeat(_OFFSET_EXPIRY_INTERVAL_S, self._expire_offsets)),
+            asyncio.create_task(self._repeat(_SNAPSHOT_INTERVAL_S, self._save_machines)),
             asyncio.create_task(self._repeat(_MEMBERS_INTERVAL_S, self.assignments.change_members)),
             asyncio.create_task(self._repeat(_REPLACE_INTERVAL_S, self.assignments.replace_lost)),
             asyncio.create_task(self.controller.run()),
@@ -523,6 +525,10 @@ class Broker:
     async def maintain(self) -> None:
         """One round of retention and snapshots over all partitions."""
         await self.maintenance.round(self._machines())
+
+    async def _save_machines(self) -> None:
+        """Save the state of machines whose logs have grown, so that their logs stay in proportion to their state."""
+        await self.maintenance.save_machines(self._machines())
 
     def _expire_offsets(self) -> None:
         self.groups.expire_offsets(self.maintenance.expiry.now_ms())

@@ -48,4 +48,7 @@ def group_options_of(options: BrokerOptions) -> GroupOptions:
         group_size_max=options.group_size_max,
         offset_metadata_size_bytes_max=options.offset_metadata_bytes_max,
         offsets_retention_ms=options.offsets_retention_ms,
+        simple_offsets_retention_ms=options.simple_offsets_retention_ms,
+        groups_max=options.groups_max,
+        state_bytes_max=options.group_state_bytes_max,
     )

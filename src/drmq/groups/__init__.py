@@ -54,7 +54,8 @@ Where things are
 
 `records` and `replicated` are the stored state, `offsets` the table of offsets; `messages` are requests and responses;
 `state` is the table of states; `classic` the rebalance protocol; `commits` and `administration` the other APIs;
-`timers`, `step`, `options` and `subscription` are what their names say; `shard` is the interface.
+`quota` limits what clients can add; `timers`, `step`, `options` and `subscription` are what their names say; `shard` is
+the interface.
 
 Not here: authorization, topic existence and topic ids (the API layer), which group belongs to which shard (the broker),
 transactional offset commits, the protocol of KIP-848 and share groups. Offsets of topics that a group *with members* no
@@ -102,6 +103,7 @@ from drmq.groups.messages import (
     SyncGroupResponse,
 )
 from drmq.groups.options import GroupOptions
+from drmq.groups.quota import Quota, Usage
 from drmq.groups.records import (
     GroupDeleted,
     GroupMetadata,
@@ -164,6 +166,7 @@ __all__ = [
     "OffsetToCommit",
     "PartitionResult",
     "Protocol",
+    "Quota",
     "RecordMalformed",
     "RecordUnreadable",
     "ReplicatedState",
@@ -171,6 +174,7 @@ __all__ = [
     "SyncGroupRequest",
     "SyncGroupResponse",
     "UnknownRecordKind",
+    "Usage",
     "record_from_bytes",
     "record_to_bytes",
 ]

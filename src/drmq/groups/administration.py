@@ -120,7 +120,12 @@ class Administration:
     def _is_expired(self, record: OffsetCommitted, empty_since_ms: int, wall_ms: int) -> bool:
         if record.expire_ms is not None:
             return record.expire_ms <= wall_ms
-        return max(record.commit_ms, empty_since_ms) + self._options.offsets_retention_ms <= wall_ms
+        # A group that a member ever joined is stored, also while it is empty.
+        options, is_simple = self._options, record.group_id not in self._replicated.groups
+        keep_ms = options.offsets_retention_ms
+        if is_simple:
+            keep_ms = min(keep_ms, options.simple_offsets_retention_ms)
+        return max(record.commit_ms, empty_since_ms) + keep_ms <= wall_ms
 
     def _delete(self, group_id: str, turn: Turn) -> ErrorCode:
         if not group_id:

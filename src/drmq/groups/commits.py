@@ -12,7 +12,8 @@ does not know it yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
+from dataclasses import replace
 
 from drmq.groups.classic import Group, Rounds, member_error
 from drmq.groups.messages import (
@@ -24,7 +25,9 @@ from drmq.groups.messages import (
     OffsetToCommit,
     PartitionResult,
 )
+from drmq.groups.offsets import offset_bytes
 from drmq.groups.options import GroupOptions
+from drmq.groups.quota import GROUP_BYTES, Quota
 from drmq.groups.records import OffsetCommitted, OffsetDeleted
 from drmq.groups.replicated import ReplicatedState
 from drmq.groups.state import GroupState
@@ -42,7 +45,9 @@ class Commits:
         rounds: Rounds,
         options: GroupOptions,
         is_deleted: Callable[[TopicId], bool],
+        quota: Quota,
     ) -> None:
+        self._quota = quota
         self._is_deleted = is_deleted
         self._replicated = replicated
         self._rounds = rounds
@@ -64,8 +69,27 @@ class Commits:
                 record = _commit_record(request, offset, turn.wall_ms)
                 stored[record.topic_partition] = record
             results.append(PartitionResult(offset.topic, offset.partition, partition_error))
+        if not self._has_room(request, stored.values(), turn.now_ms):
+            stored = {}
+            results = [
+                replace(each, error=ErrorCode.INVALID_COMMIT_OFFSET_SIZE) if each.error is ErrorCode.NONE else each
+                for each in results
+            ]
         turn.records.extend(stored.values())
         turn.answer(ticket, OffsetCommitResponse(tuple(results)))
+
+    def _has_room(self, request: OffsetCommitRequest, records: Iterable[OffsetCommitted], now_ms: int) -> bool:
+        """Whether the node may store these offsets. Those that take no more space than before always fit."""
+        group_id, growth, is_new = request.group_id, 0, False
+        for record in records:
+            before = self._replicated.offsets.get(group_id, record.topic_partition)
+            if before is None:
+                growth += offset_bytes(record)
+                is_new = is_new or group_id not in self._replicated
+            else:
+                growth += max(0, len(record.metadata) - len(before.metadata))
+        growth += GROUP_BYTES if is_new else 0
+        return growth == 0 or self._quota.admits(request.client_host, int(is_new), growth, now_ms)
 
     def fetch(self, ticket: int, request: OffsetFetchRequest, turn: Turn) -> None:
         """Return committed offsets. A group that does not exist has none, which is no error: consumers start so."""

@@ -150,6 +150,7 @@ class OffsetCommitRequest:
     instance_id: str | None = None
     retention_ms: int | None = None
     """v2 to v4 only: how long to keep these offsets, regardless of the settings."""
+    client_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

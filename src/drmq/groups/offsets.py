@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, field
 
+from drmq.groups.quota import OFFSET_BYTES
 from drmq.groups.records import OffsetCommitted, OffsetDeleted
 from drmq.model import TopicId, TopicPartition
 
@@ -23,6 +24,8 @@ class OffsetTable:
     _counts: dict[str | TopicId, Counter[str]] = field(default_factory=dict)
     """For each topic, by its id or, if an offset has none, by its name: the groups with offsets, and how many each
     has."""
+    size_bytes: int = 0
+    """The memory of all offsets."""
 
     def put(self, record: OffsetCommitted) -> None:
         offsets = self._by_group.setdefault(record.group_id, {})
@@ -32,6 +35,7 @@ class OffsetTable:
             if before is not None:
                 self._discount(before)
         offsets[record.topic_partition] = record
+        self.size_bytes += offset_bytes(record) - (0 if before is None else offset_bytes(before))
 
     def remove(self, record: OffsetDeleted) -> None:
         """Remove one offset. A tombstone for an offset that does not exist changes nothing."""
@@ -39,6 +43,7 @@ class OffsetTable:
         gone = offsets.pop(record.topic_partition, None)
         if gone is None:
             return
+        self.size_bytes -= offset_bytes(gone)
         if not offsets:
             del self._by_group[record.group_id]
         self._discount(gone)
@@ -85,6 +90,11 @@ class OffsetTable:
 
     def __len__(self) -> int:
         return sum(len(offsets) for offsets in self._by_group.values())
+
+
+def offset_bytes(record: OffsetCommitted) -> int:
+    """The memory of an offset."""
+    return OFFSET_BYTES + len(record.group_id) + len(record.topic) + len(record.metadata)
 
 
 def _topic(record: OffsetCommitted) -> str | TopicId:

@@ -31,6 +31,15 @@ class GroupOptions:
     offset_metadata_size_bytes_max: int = 4_096
     """Largest text that a client may attach to a committed offset."""
 
+    groups_max: int = 50_000
+    """Groups on a node, over all shards. A join or commit that would create a further one is refused."""
+
+    state_bytes_max: int = 256 << 20
+    """Memory for all groups, members and offsets on a node, over all shards. What would add to it is refused."""
+
+    simple_offsets_retention_ms: int = 24 * 3_600 * 1_000
+    """How long the offsets of a group that no member ever joined are kept, from the last commit on."""
+
     offsets_retention_ms: int = 7 * 24 * 3_600 * 1_000
     """How long the offsets of a group without members are kept. If too short, a consumer that was stopped for some
     days starts again from the beginning or the end."""
@@ -38,7 +47,9 @@ class GroupOptions:
     def __post_init__(self) -> None:
         if not 0 < self.session_timeout_ms_min <= self.session_timeout_ms_max:
             raise ValueError("session_timeout_ms_min must be positive and not above session_timeout_ms_max")
-        if self.initial_rebalance_delay_ms < 0 or self.offsets_retention_ms < 0:
+        if min(self.initial_rebalance_delay_ms, self.offsets_retention_ms, self.simple_offsets_retention_ms) < 0:
             raise ValueError("delays and retention must not be negative")
+        if min(self.groups_max, self.state_bytes_max) < 1:
+            raise ValueError("a node must have room for one group")
         if min(self.group_size_max, self.group_bytes_max) < 1 or self.offset_metadata_size_bytes_max < 0:
             raise ValueError("a group must have room for one member, and metadata a size limit of 0 or more")

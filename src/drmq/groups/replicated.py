@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from drmq.groups.offsets import OffsetTable
+from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES, Usage
 from drmq.groups.records import GroupDeleted, GroupMetadata, GroupRecord, OffsetCommitted, OffsetDeleted
 
 
@@ -18,18 +19,29 @@ class ReplicatedState:
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     offsets: OffsetTable = field(default_factory=OffsetTable)
+    group_count: int = 0
+    """Stored and simple groups."""
+    member_bytes: int = 0
+    """The memory of all stored members."""
 
     def replay(self, record: GroupRecord) -> None:
         """Apply one record from the log. Accepts anything that `record_from_bytes` returns."""
+        existed = record.group_id in self
         match record:
             case GroupMetadata():
+                self.member_bytes += members_bytes(record) - members_bytes(self.groups.get(record.group_id))
                 self.groups[record.group_id] = record
             case GroupDeleted():
-                self.groups.pop(record.group_id, None)
+                self.member_bytes -= members_bytes(self.groups.pop(record.group_id, None))
             case OffsetCommitted():
                 self.offsets.put(record)
             case OffsetDeleted():
                 self.offsets.remove(record)
+        self.group_count += (record.group_id in self) - existed
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.group_count, self.group_count * GROUP_BYTES + self.member_bytes + self.offsets.size_bytes)
 
     def snapshot(self) -> list[GroupRecord]:
         """Records that rebuild this state in an empty one."""
@@ -38,3 +50,13 @@ class ReplicatedState:
     def __contains__(self, group_id: str) -> bool:
         """Whether a group of this name exists: stored, or "simple", known by its offsets alone."""
         return group_id in self.groups or group_id in self.offsets
+
+
+def members_bytes(group: GroupMetadata | None) -> int:
+    """The memory of the members of a stored group."""
+    if group is None:
+        return 0
+    return sum(
+        MEMBER_BYTES + len(member.assignment) + sum(len(each.metadata) for each in member.protocols)
+        for member in group.members
+    )

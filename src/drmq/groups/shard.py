@@ -26,6 +26,7 @@ from drmq.groups.messages import (
     SyncGroupRequest,
 )
 from drmq.groups.options import GroupOptions
+from drmq.groups.quota import GROUP_BYTES, Quota, Usage
 from drmq.groups.records import GroupRecord
 from drmq.groups.replicated import ReplicatedState
 from drmq.groups.step import Step, Turn
@@ -41,11 +42,12 @@ class _Coordinator:
         options: GroupOptions,
         new_member_id: Callable[[str], str],
         is_deleted: Callable[[TopicId], bool],
+        quota: Quota,
     ) -> None:
         self.rounds = Rounds(options)
-        self.joins = Joins(self.rounds, options, new_member_id)
+        self.joins = Joins(self.rounds, options, new_member_id, quota, replicated)
         self.membership = Membership(self.rounds)
-        self.commits = Commits(replicated, self.rounds, options, is_deleted)
+        self.commits = Commits(replicated, self.rounds, options, is_deleted, quota)
         self.administration = Administration(replicated, self.rounds, options)
 
 
@@ -57,8 +59,13 @@ class GroupShard:
         options: GroupOptions,
         new_member_id: Callable[[str], str],
         is_deleted: Callable[[TopicId], bool] = lambda topic_id: False,
+        quota: Quota | None = None,
     ) -> None:
-        """`is_deleted` says whether a topic with this id existed and was deleted."""
+        """`is_deleted` says whether a topic with this id existed and was deleted.
+
+        `quota` has the limits that this shard shares with others. Without it, they are for this shard alone.
+        """
+        self._quota = quota or Quota(options, lambda: self.usage, self.recount)
         self._options = options
         self._new_member_id = new_member_id
         self._is_deleted = is_deleted
@@ -76,12 +83,27 @@ class GroupShard:
         return self.replicated.snapshot()
 
     @property
+    def usage(self) -> Usage:
+        """The groups of this shard and their memory, including groups and members that are not stored yet."""
+        groups, size_bytes = self.replicated.usage
+        if self._coordinator is not None:
+            unstored = max(0, len(self._coordinator.rounds.groups) - len(self.replicated.groups))
+            groups += unstored
+            size_bytes += unstored * GROUP_BYTES + self._coordinator.rounds.unstored_bytes
+        return Usage(groups, size_bytes)
+
+    def recount(self) -> None:
+        """Make `usage` exact: it counts members twice that were stored since the last count."""
+        if self._coordinator is not None:
+            self._coordinator.rounds.recount()
+
+    @property
     def is_leader(self) -> bool:
         return self._coordinator is not None
 
     def become_leader(self, now_ms: int) -> None:
         """Start to answer requests. The whole log must have been replayed; every member gets a new session."""
-        coordinator = _Coordinator(self.replicated, self._options, self._new_member_id, self._is_deleted)
+        coordinator = _Coordinator(self.replicated, self._options, self._new_member_id, self._is_deleted, self._quota)
         for stored in self.replicated.groups.values():
             coordinator.rounds.adopt(stored, now_ms)
         self._coordinator = coordinator

@@ -68,6 +68,7 @@ def handle(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         retention_ms=request.retention_time_ms if request.retention_time_ms >= 0 else None,
+        client_host=context.client_host,
     )
     return context.services.groups.ask(request.group_id, commit, groups.OffsetCommitResponse, translate)
 

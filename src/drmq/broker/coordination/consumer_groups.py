@@ -8,6 +8,7 @@ the leader, and members get their full session timeout from the next one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 from random import Random
 
@@ -26,11 +27,15 @@ from drmq.groups import (
     ListGroupsRequest,
     OffsetCommitted,
     OffsetFetchRequest,
+    Quota,
     Step,
+    Usage,
     record_from_bytes,
     record_to_bytes,
 )
 from drmq.model import ApiError, ErrorCode, TopicId
+
+log = logging.getLogger("drmq.broker")
 
 _DELETIONS_PER_BATCH = 5_000
 """Deletions in one batch. The key of each has the group's id in it: with the longest ids they are half of what a batch
@@ -132,6 +137,11 @@ class GroupShardCoordinator(Coordinator[GroupShard, GroupRequest, GroupResponse,
         self.run(work, done)
 
 
+def _log_refusal(reason: str) -> None:
+    # The answers of these APIs have room for a code only.
+    log.warning("a join or commit is refused: %s", reason, extra={"repeat_key": "groups are limited"})
+
+
 Shard = GroupShardCoordinator | AbsentShard
 
 _ELSEWHERE = AbsentShard(ErrorCode.NOT_COORDINATOR)
@@ -153,11 +163,21 @@ class ConsumerGroups:
         """Ids of deleted topics, whatever topics have their names now."""
         self._clock = clock
         self._random = random
+        self._quota = Quota(options, self._usage, self._recount, _log_refusal)
+
+    def _usage(self) -> Usage:
+        """The state of all groups on this node, led here or elsewhere: each takes memory."""
+        usages = [shard.machine.usage for shard in self.shards.values()]
+        return Usage(sum(usage.groups for usage in usages), sum(usage.size_bytes for usage in usages))
+
+    def _recount(self) -> None:
+        for shard in self.shards.values():
+            shard.machine.recount()
 
     def new_coordinator(self) -> GroupShardCoordinator:
         """A coordinator for a partition of `__consumer_offsets` that is about to be opened."""
         return GroupShardCoordinator(
-            lambda: GroupShard(self.options, self._new_member_id, self._is_deleted),
+            lambda: GroupShard(self.options, self._new_member_id, self._is_deleted, self._quota),
             self._clock,
             lambda: self.deleted_topics(),
             lambda: self.deleted_topic_ids(),

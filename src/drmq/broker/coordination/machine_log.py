@@ -17,7 +17,7 @@ from drmq.model import ApiError, ErrorCode, Offset
 from drmq.records import Record, encode_batch
 
 SNAPSHOT_AFTER_BYTES = 8 * 1024 * 1024
-"""Log written since the last snapshot that makes a new one worth its write."""
+"""Log written since the last snapshot that makes a new one worth its write, if the state is not larger than this."""
 
 _BATCH_OVERHEAD_BYTES = 128
 _RECORD_OVERHEAD_BYTES = 32
@@ -32,6 +32,9 @@ class MachineLog:
         self.partition = partition
         self.state = partition.state
         self._snapshot_at_bytes = partition.log.size_bytes
+        self._snapshot_bytes = 0
+        self.is_saving = False
+        """Whether a snapshot is being saved."""
         self._open: list[KeyValue] = []
         """Records that are replayed and not yet appended: between `add` and `flush`."""
         self._open_bytes = _BATCH_OVERHEAD_BYTES
@@ -90,7 +93,13 @@ class MachineLog:
 
     @property
     def wants_snapshot(self) -> bool:
-        return self.partition.log.size_bytes - self._snapshot_at_bytes > SNAPSHOT_AFTER_BYTES
+        """Whether as much was written as a snapshot takes. Then all of it on disk is a small multiple of the state.
 
-    def on_snapshot_saved(self) -> None:
+        More often would write more than the log itself, less often would keep more log than state.
+        """
+        written = self.partition.log.size_bytes - self._snapshot_at_bytes
+        return not self.is_saving and written > max(SNAPSHOT_AFTER_BYTES, self._snapshot_bytes)
+
+    def on_snapshot_saved(self, size_bytes: int) -> None:
         self._snapshot_at_bytes = self.partition.log.size_bytes
+        self._snapshot_bytes = size_bytes

@@ -98,9 +98,7 @@ class Maintenance:
             except (StorageError, OSError) as error:
                 # Its topic was deleted meanwhile, or its disk failed: the other partitions must not wait for it.
                 log.warning("maintenance of %r failed: %s", partition, error)
-        for machine in machines:
-            if machine.wants_snapshot:
-                await self.save_machine(machine)
+        await self.save_machines(machines)
         for gone in [partition for partition in self._saved if partition.is_closed]:
             del self._saved[gone]
         for gone in [partition for partition in self._starting if partition.is_closed]:
@@ -232,12 +230,21 @@ class Maintenance:
         if await self._table.on_writer(partition, save):
             self._saved[partition] = (written, offset)
 
+    async def save_machines(self, machines: Iterable[MachineLog]) -> None:
+        """Save snapshots of the state machines whose logs have grown enough."""
+        for machine in machines:
+            if machine.wants_snapshot:
+                await self.save_machine(machine)
+
     async def save_machine(self, machine: MachineLog) -> None:
         """Save a snapshot of a state machine, and drop the log that the older of its two snapshots covers."""
+        machine.is_saving = True
         try:
             await self._save_machine(machine)
         except (StorageError, OSError) as error:
             log.warning("no snapshot of %r: %s", machine.partition, error)
+        finally:
+            machine.is_saving = False
 
     async def _save_machine(self, machine: MachineLog) -> None:
         partition, state = machine.partition, machine.state
@@ -287,4 +294,4 @@ class Maintenance:
             partition.log.drop_prefix(Offset(base.offset))
 
         await self._table.on_writer(partition, drop)
-        machine.on_snapshot_saved()
+        machine.on_snapshot_saved(len(payload))

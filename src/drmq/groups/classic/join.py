@@ -24,6 +24,8 @@ from drmq.groups.classic.membership import member_error
 from drmq.groups.classic.rounds import Rounds
 from drmq.groups.messages import JoinGroupRequest, JoinGroupResponse
 from drmq.groups.options import GroupOptions
+from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES, Quota
+from drmq.groups.replicated import ReplicatedState
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
 from drmq.groups.subscription import same_interest
@@ -34,8 +36,17 @@ from drmq.model.names import is_group_id
 class Joins:
     """Handles JoinGroup. `new_member_id` creates an id that was never used before from a client id."""
 
-    def __init__(self, rounds: Rounds, options: GroupOptions, new_member_id: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        rounds: Rounds,
+        options: GroupOptions,
+        new_member_id: Callable[[str], str],
+        quota: Quota,
+        replicated: ReplicatedState,
+    ) -> None:
         self._rounds = rounds
+        self._quota = quota
+        self._replicated = replicated
         self._options = options
         self._new_member_id = new_member_id
 
@@ -44,6 +55,8 @@ class Joins:
             request = replace(request, instance_id=None)
         known = self._rounds.groups.get(request.group_id)
         error = self._refusal(known, request)
+        if error is ErrorCode.NONE and not self._has_room(known, request, turn.now_ms):
+            error = ErrorCode.GROUP_MAX_SIZE_REACHED
         if error is not ErrorCode.NONE:
             turn.answer(ticket, JoinGroupResponse(error, request.member_id))
             return
@@ -93,6 +106,16 @@ class Joins:
         if group.stored_bytes(joining) + member_bytes(names, request.protocols) > options.group_bytes_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
+
+    def _has_room(self, group: Group | None, request: JoinGroupRequest, now_ms: int) -> bool:
+        """Whether the node has room for the member. One that is in the group already has its place."""
+        if group is not None and (request.member_id in group.members or request.instance_id in group.static):
+            return True
+        names = (request.member_id, request.instance_id, request.client_id, request.client_host)
+        size_bytes = MEMBER_BYTES + member_bytes(names, request.protocols)
+        if group is None and request.group_id not in self._replicated:
+            return self._quota.admits(request.client_host, 1, GROUP_BYTES + size_bytes, now_ms)
+        return self._quota.has_room(0, size_bytes, now_ms)
 
     def _join_new(self, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, turn: Turn) -> None:
         member = Member(

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from drmq.groups.classic.group import Group, Member
 from drmq.groups.messages import JoinGroupResponse, SyncGroupResponse
 from drmq.groups.options import GroupOptions
+from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES
 from drmq.groups.records import GroupMetadata
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
@@ -51,6 +52,8 @@ class Rounds:
         self.groups: dict[str, Group] = {}
         self.timers: Timers[TimerKey] = Timers()
         self.parked: dict[int, Parked] = {}
+        self.unstored_bytes = 0
+        """The memory of members that have joined and may not be stored yet; at least that of those that are not."""
 
     def adopt(self, stored: GroupMetadata, now_ms: int) -> None:
         """Take over a stored group. Its members get a new session, because it is unknown when they were last heard.
@@ -89,6 +92,7 @@ class Rounds:
 
     def add_pending(self, group: Group, member_id: str, session_timeout_ms: int, now_ms: int) -> None:
         group.pending.add(member_id)
+        self.unstored_bytes += GROUP_BYTES
         self.timers.set(_pending_key(group, member_id), now_ms + session_timeout_ms)
 
     def remove_pending(self, group: Group, member_id: str) -> None:
@@ -98,6 +102,14 @@ class Rounds:
     def add_member(self, group: Group, member: Member) -> None:
         self.remove_pending(group, member.member_id)
         group.add(member)
+        self.unstored_bytes += MEMBER_BYTES + member.stored_bytes
+
+    def recount(self) -> None:
+        """Count the members that are not stored again. Looks at every group, so only if the count decides."""
+        joining = [group for group in self.groups.values() if group.state is GroupState.PREPARING_REBALANCE]
+        self.unstored_bytes = sum(group.stored_bytes() + MEMBER_BYTES * len(group.members) for group in joining) + sum(
+            GROUP_BYTES * len(group.pending) for group in self.groups.values()
+        )
 
     def park_join(self, group: Group, member: Member, ticket: int, turn: Turn) -> None:
         # The client has given up on its earlier request, but a connection answers in order: an earlier ticket that is

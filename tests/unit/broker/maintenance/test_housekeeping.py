@@ -402,6 +402,42 @@ def test_groups_survive_a_snapshot_and_a_crash(harness: Harness, files: FakeFile
         assert again.ask(HeartbeatRequest("readers", generation, member_id), 3).error_code == 0
 
 
+def test_the_log_of_a_machine_stays_in_proportion_to_its_state(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is saved soon after as much was written as its last snapshot had, and not before."""
+    monkeypatch.setattr("drmq.broker.coordination.machine_log.SNAPSHOT_AFTER_BYTES", 20_000)
+    shard = harness.broker.groups.shard_of("readers")
+    assert isinstance(shard, GroupShardCoordinator)
+    harness.create_topic("orders")
+    machine, note = shard.log, "x" * 4_000
+
+    async def commit(group_id: str, position: int) -> None:
+        answered = harness.loop.create_future()
+        request = OffsetCommitRequest(group_id, (OffsetToCommit("orders", 0, Offset(position), metadata=note),))
+        shard.submit(request, answered.set_result)
+        await answered
+
+    groups = [f"readers-{index}" for index in range(40)]
+    groups = [group_id for group_id in groups if harness.broker.groups.shard_of(group_id) is shard]
+    sizes: list[int] = []
+    written = saved = 0
+    for index in range(60):
+        before = machine.partition.log.end_offset
+        harness.run(commit(groups[index % len(groups)], index))
+        written += 4_000 * (machine.partition.log.end_offset - before)
+        harness.advance(3_000)
+        harness.run(asyncio.sleep(0.02))
+        offsets = machine.state.snapshots.offsets(STATE_SNAPSHOT)
+        if offsets and offsets[-1] != saved:
+            saved = offsets[-1]
+            sizes.append(written)
+            written = 0
+        stored = machine.state.snapshots.load_latest(STATE_SNAPSHOT)
+        assert written <= max(20_000, 0 if stored is None else len(stored.payload)) + 4_000
+    assert len(sizes) >= 2
+
+
 def test_a_machine_that_is_never_at_rest_is_saved_too(harness: Harness, files: FakeFiles) -> None:
     """A commit is in progress whenever the round looks. Its effect is saved once it is committed."""
     shard = harness.broker.groups.shard_of("readers")

@@ -1,0 +1,152 @@
+"""What clients can make a node keep: groups, members and offsets, in total and by caller."""
+
+from __future__ import annotations
+
+from drmq.groups import (
+    GroupOptions,
+    GroupShard,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetToCommit,
+    Protocol,
+    Quota,
+    Usage,
+)
+from drmq.groups.quota import CALLERS_MAX
+from drmq.model import ErrorCode, Offset
+
+REFUSED, NONE = ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.NONE
+
+
+def a_shard(**options: int) -> GroupShard:
+    shard = GroupShard(GroupOptions(**options), new_member_id=lambda client_id: f"{client_id}-1")
+    shard.become_leader(0)
+    return shard
+
+
+def commit(
+    shard: GroupShard, group_id: str, caller: str = "a", metadata: str = "", now_ms: int = 0, offset: int = 1
+) -> ErrorCode:
+    request = OffsetCommitRequest(
+        group_id, (OffsetToCommit("t", 0, Offset(offset), metadata=metadata),), client_host=caller
+    )
+    step = shard.handle(1, request, now_ms, now_ms)
+    for record in step.records:
+        shard.replay(record)
+    ((_, response),) = step.answers
+    assert isinstance(response, OffsetCommitResponse)
+    assert bool(step.records) == (response.results[0].error is NONE)
+    return response.results[0].error
+
+
+def join(shard: GroupShard, group_id: str, client_id: str = "c", metadata: bytes = b"") -> ErrorCode:
+    request = JoinGroupRequest(
+        group_id, "", "consumer", (Protocol("range", metadata),), 10_000, client_id=client_id, member_id_required=True
+    )
+    step = shard.handle(2, request, 0, 0)
+    ((_, response),) = step.answers
+    assert isinstance(response, JoinGroupResponse)
+    return response.error
+
+
+def test_groups_are_limited_and_existing_ones_go_on() -> None:
+    shard = a_shard(groups_max=8)
+    callers = "abcdefgh"
+    assert [commit(shard, f"g{index}", callers[index // 2]) for index in range(8)] == [NONE] * 8
+    assert commit(shard, "one too many", "x") is REFUSED
+    assert join(shard, "one too many") is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert commit(shard, "g0", "x", offset=2) is NONE
+    assert join(shard, "g0") is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_groups_that_are_only_joined_count_too() -> None:
+    shard = a_shard(groups_max=4)
+    for index in range(4):
+        request = JoinGroupRequest(
+            f"g{index}", "", "consumer", (Protocol("range", b""),), 10_000, client_host=str(index)
+        )
+        shard.handle(index, request, 0, 0)
+    assert join(shard, "one too many") is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert commit(shard, "one too many") is REFUSED
+
+
+def test_the_bytes_of_offsets_and_members_are_limited() -> None:
+    """An offset that takes no more space than before can always be committed."""
+    shard = a_shard(state_bytes_max=100_000)
+    size = 4_000
+    answers = [commit(shard, f"g{index}", f"caller {index}", "x" * size) for index in range(20)]
+    taken = answers.count(NONE)
+    assert 15 <= taken < 20
+    assert answers == [NONE] * taken + [REFUSED] * (20 - taken)
+    assert commit(shard, "g0", "any", "y" * size, offset=7) is NONE
+    assert commit(shard, "g0", "any", "", offset=8) is NONE
+    assert join(shard, "g0", metadata=bytes(60_000)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_caller_has_a_share_that_grows_again() -> None:
+    """The others have theirs meanwhile."""
+    shard = a_shard(groups_max=16, simple_offsets_retention_ms=4_000)
+    assert [commit(shard, f"a{index}", "a") for index in range(5)] == [NONE] * 4 + [REFUSED]
+    assert [commit(shard, f"b{index}", "b") for index in range(5)] == [NONE] * 4 + [REFUSED]
+    assert commit(shard, "a9", "a", now_ms=1_000) is NONE
+    assert commit(shard, "a10", "a", now_ms=1_000) is REFUSED
+
+
+def test_what_was_removed_makes_room() -> None:
+    shard = a_shard(groups_max=1, simple_offsets_retention_ms=1_000)
+    assert commit(shard, "g", "a") is REFUSED, "a quarter of one group is none"
+    shard = a_shard(groups_max=4, simple_offsets_retention_ms=1_000)
+    assert [commit(shard, f"g{index}", str(index)) for index in range(5)] == [NONE] * 4 + [REFUSED]
+    before = shard.usage
+    for record in shard.expire_offsets(1_000).records:
+        shard.replay(record)
+    assert before.groups == 4
+    assert shard.usage == Usage(0, 0)
+    assert commit(shard, "g5", "5", now_ms=1_000) is NONE
+
+
+def test_members_are_not_counted_twice_for_ever() -> None:
+    """A group whose members come and go does not use up the space."""
+    shard = a_shard(state_bytes_max=40_000)
+    for index in range(200):
+        now_ms = index * 2_000
+        request = JoinGroupRequest("g", "", "consumer", (Protocol("range", b""),), 1_000, client_id=str(index))
+        step = shard.handle(index, request, now_ms, now_ms)
+        for record in (*step.records, *shard.on_deadline(now_ms + 1_500, now_ms + 1_500).records):
+            shard.replay(record)
+        ((_, response),) = step.answers
+        assert isinstance(response, JoinGroupResponse)
+        assert response.error is NONE, index
+
+
+def test_the_limit_is_named_and_few_callers_are_remembered() -> None:
+    reasons: list[str] = []
+    options = GroupOptions(groups_max=100, state_bytes_max=1_000)
+    quota = Quota(options, lambda: Usage(0, 0), lambda: None, reasons.append)
+    assert not quota.admits("a", 101, 0, 0)
+    assert not quota.admits("a", 0, 1_001, 0)
+    assert not quota.admits("a", 26, 0, 0)
+    assert not quota.admits("a", 0, 251, 0)
+    assert [word for reason in reasons for word in reason.split() if "_max" in word] == [
+        "groups_max",
+        "group_state_bytes_max",
+        "groups_max,",
+        "group_state_bytes_max,",
+    ]
+    for index in range(2 * CALLERS_MAX):
+        assert quota.admits(str(index), 1, 1, 0)
+    assert len(quota._left) <= CALLERS_MAX
+
+
+def test_replicas_count_alike() -> None:
+    """A follower that loads a snapshot counts what the leader counts by its records."""
+    shard = a_shard()
+    for index in range(10):
+        commit(shard, f"g{index % 3}", metadata="m" * index, offset=index)
+    copy = GroupShard(GroupOptions(), new_member_id=str)
+    for record in shard.snapshot():
+        copy.replay(record)
+    assert copy.usage == shard.usage
+    assert copy.replicated == shard.replicated
