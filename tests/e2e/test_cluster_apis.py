@@ -222,6 +222,20 @@ def test_every_node_takes_changes_and_knows_of_them_when_it_answers(cluster: Clu
             assert [entry.error_code for entry in again.responses] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+def test_a_new_topic_is_shown_with_its_leaders_by_every_node(cluster: ClusterProcesses) -> None:
+    """A node may not have heard of a topic yet. Once it has, it also names the leaders."""
+    with connected(cluster[1]) as one, connected(cluster[2]) as two, connected(cluster[3]) as three:
+        for number, creator in enumerate((one, two, three) * 3):
+            name = f"led-{number}"
+            created = ask(creator, CreateTopicsRequest([CreateTopicsRequestTopic(name, 8, -1)]))
+            assert [entry.error_code for entry in created.topics] == [0], created
+            for connection in (one, two, three):
+                [seen] = ask(connection, MetadataRequest([MetadataRequestTopic(name=name)], False)).topics
+                if connection is not creator and seen.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                assert [each.error_code for each in seen.partitions] == [0] * 8, seen
+
+
 def test_changes_go_on_when_the_controller_dies(cluster: ClusterProcesses) -> None:
     controller = cluster.controller()
     others = [node_id for node_id in cluster.ids if node_id != controller]

@@ -54,12 +54,14 @@ def append(harness: Harness, facts: Sequence[Fact]) -> None:
     harness.call(lambda: harness.broker.metadata.append(facts))
 
 
-def add_topic(harness: Harness, name: str, *replicas: Sequence[int]) -> Topic:
-    """A topic whose partitions are on these nodes, whether these exist or not."""
+def add_topic(harness: Harness, name: str, *replicas: Sequence[int], is_new: bool = False) -> Topic:
+    """A topic whose partitions are on these nodes, whether these exist or not. Answers wait for a new one."""
     nodes = [[NodeId(node_id) for node_id in each] for each in replicas]
     topic_id = harness.broker.new_topic_id()
     catalog = harness.broker.catalog
     append(harness, catalog.create_topic(name, topic_id, len(nodes), {}, internal=False, replicas=nodes))
+    if not is_new:
+        harness.call(harness.broker.new_partitions.begin)
     return harness.broker.catalog.topic(name)
 
 

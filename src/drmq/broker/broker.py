@@ -24,6 +24,7 @@ from drmq.broker.cluster.controller import Controller
 from drmq.broker.cluster.features import FeatureLevels
 from drmq.broker.cluster.membership import Buffer, Membership, NodeRemoved, Request
 from drmq.broker.cluster.metadata import METADATA_TOPIC, Metadata
+from drmq.broker.cluster.new_partitions import NewPartitions
 from drmq.broker.cluster.partition_reports import PartitionReports, group_from, group_to_bytes
 from drmq.broker.cluster.registrations import Registrations
 from drmq.broker.component_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
@@ -119,7 +120,8 @@ class Broker:
             self.clock,
             self.internal_topics,
         )
-        self.topics = TopicService(self.metadata, self.host, topic_defaults_of(self.options))
+        self.new_partitions = NewPartitions(self.metadata, self.host)
+        self.topics = TopicService(self.metadata, self.new_partitions, topic_defaults_of(self.options))
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
         self.features = FeatureLevels(node_id, self.metadata, self.cluster)
         self.controller = Controller(
@@ -277,15 +279,17 @@ class Broker:
         self.membership.follow_catalog()
         past, self._past = self._past or set(), None
         past.update(topic_id for topic_id, _ in self.store.found())
+        self.new_partitions.begin()
         self.assignments.on_changed(past | self.catalog.topics_by_id.keys())
         await self.assignments.settled()
         if self.assignments.too_new is not None:
             raise self.assignments.too_new
         if self.is_alone and CONSUMER_OFFSETS not in self.catalog.topics:
             await self.services.topic_creation.create_internal(CONSUMER_OFFSETS)
-        while any(partition.replica.is_alone and not partition.is_serving for partition in self.partitions):
+        for partition in self.partitions:
             # This node can elect itself leader of these partitions. Wait for it, so that clients need not retry.
-            await self.host.next_leader_news(0.05)
+            while partition.replica.is_alone and not partition.is_serving:
+                await self.host.next_leader_news(0.05)
         self._tasks = [
             asyncio.create_task(self._repeat(self.options.retention_check_interval_ms / 1000, self.maintain)),
             asyncio.create_task(self._repeat(_OFFSET_EXPIRY_INTERVAL_S, self._expire_offsets)),
@@ -346,7 +350,8 @@ class Broker:
 
     def _on_catalog_changed(self, topics: set[TopicId]) -> None:
         """Called when committed facts have changed the catalog."""
-        cluster_id = self.catalog.cluster_id
+        catalog = self.metadata.committed_catalog
+        cluster_id = catalog.cluster_id
         if cluster_id is not None:
             if self.store.cluster_id is None:
                 self.store.identify(cluster_id, self.store.incarnation)
@@ -358,10 +363,10 @@ class Broker:
                     )
                 )
                 return
-        if self.metadata.committed_catalog.level(METADATA_VERSION) > 1:
+        if catalog.level(METADATA_VERSION) > 1:
             self._require_feature_levels()
-        registered = self.catalog.brokers.get(self.node_id)
-        if registered is None and self.node_id in self.catalog.former_brokers and self._tasks:
+        registered = catalog.brokers.get(self.node_id)
+        if registered is None and self.node_id in catalog.former_brokers and self._tasks:
             text = f"node {self.node_id} was removed from cluster {cluster_id}; its data is no longer needed"
             self.on_fatal(NodeRemoved(text))
             return
@@ -374,11 +379,13 @@ class Broker:
             )
             return
         self.membership.follow_catalog()
-        self.internal_topics.follow(self.metadata.committed_catalog)
-        deleted = {topic_id: self.catalog.deleted[topic_id] for topic_id in topics if topic_id in self.catalog.deleted}
-        self.groups.forget_topics(set(deleted.values()) - self.catalog.topics.keys(), deleted)
-        self.host.forget_topics(deleted)
+        self.internal_topics.follow(catalog)
+        deleted = {topic_id: catalog.deleted[topic_id] for topic_id in topics if topic_id in catalog.deleted}
+        if deleted:
+            self.groups.forget_topics({name for name in deleted.values() if name not in catalog.topics}, deleted)
+            self.host.forget_topics(deleted)
         if self._past is None:
+            self.new_partitions.on_changed(topics)
             self.assignments.on_changed(topics)
         else:
             # While the catalog catches up after a restart, it has topics that are deleted later in the log. This node
@@ -388,7 +395,7 @@ class Broker:
     def _deleted_topics(self) -> set[str]:
         """Deleted topics whose committed offsets may be removed. The deletion must be committed."""
         catalog = self.metadata.committed_catalog
-        return set(catalog.deleted.values()) - catalog.topics.keys()
+        return {name for name in catalog.deleted.values() if name not in catalog.topics}
 
     def _require_feature_levels(self) -> None:
         try:

@@ -82,6 +82,8 @@ class Catalog:
         """The level of each feature that was finalized; see `level`."""
         self._hosted: dict[NodeId, dict[GroupId, None]] = {}
         self._firsts: Counter[NodeId] = Counter()
+        self._metric_names: dict[str, str] = {}
+        """The topic that has each metric name, so that a new topic need not be compared with all others."""
 
     def copy(self) -> Catalog:
         """A copy of the catalog that later replays do not change."""
@@ -93,6 +95,7 @@ class Catalog:
         copied.features = self.features.copy()
         copied._hosted = {node: groups.copy() for node, groups in self._hosted.items()}
         copied._firsts = self._firsts.copy()
+        copied._metric_names = self._metric_names.copy()
         return copied
 
     # ---- queries --------------------------------------------------------------------------------
@@ -297,7 +300,7 @@ class Catalog:
             check_not_internal(name)
         if name in self.topics:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
-        twin = next((other for other in self.topics if _collides(other, name)), None)
+        twin = self._metric_names.get(_metric_name(name))
         if twin is not None:
             raise ApiError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -587,6 +590,7 @@ class Catalog:
         """Add or replace a topic. Its first `indexed` partitions are in the index already."""
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
+        self._metric_names.setdefault(_metric_name(topic.name), topic.name)
         for partition in range(indexed, topic.partition_count):
             self._index(GroupId(topic.topic_id, partition), topic.partitions[partition])
 
@@ -594,6 +598,7 @@ class Catalog:
         if known is not None:
             del self.topics[known.name]
             del self.topics_by_id[known.topic_id]
+            self._metric_names.pop(_metric_name(known.name), None)
             for partition, assignment in enumerate(known.partitions):
                 group = GroupId(known.topic_id, partition)
                 self._unindex(group, assignment)
@@ -672,5 +677,6 @@ def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:
     return checked
 
 
-def _collides(one: str, other: str) -> bool:
-    return one.replace(".", "_") == other.replace(".", "_")
+def _metric_name(topic: str) -> str:
+    """The name of a topic in metrics, where '.' and '_' are the same."""
+    return topic.replace(".", "_")

@@ -4,14 +4,19 @@ An empty list of topics asks for all. A page has up to `response_partition_limit
 `PARTITIONS_MAX`. If partitions are left, the answer has a cursor at which the next request continues, also in the
 middle of a topic. The cursor names the next topic and partition rather than a position in the list, so topics may be
 created or deleted between two pages.
+
+Like Metadata, the answer waits a little for the first leaders of topics that have just been created.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable
 
 from drmq.broker.services.cluster_view import NO_LEADER, ClusterView
 from drmq.broker.services.gate import Operation, on_topic
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
+from drmq.kafka.first_leaders import when_led
 from drmq.kafka.operations import TOPIC_OPERATIONS
 from drmq.model import ErrorCode
 from drmq.wire.messages.describe_topic_partitions import (
@@ -26,7 +31,15 @@ PARTITIONS_MAX = 2_000
 """Partitions on one page. Limits the cost of one answer."""
 
 
-def handle(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def handle(
+    context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse]:
+    new, topics = context.broker.new_partitions, context.services.cluster.catalog.topics
+    named = [topics[topic.name].topic_id for topic in request.topics if topic.name in topics]
+    return when_led(new, named if request.topics else new.topics(), lambda: _answer(context, request))
+
+
+def _answer(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     cluster = context.services.cluster
     cursor = request.cursor
     topics = cluster.catalog.topics

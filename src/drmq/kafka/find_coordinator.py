@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from drmq.broker.services.cluster_view import NO_LEADER
 from drmq.kafka.context import Context
+from drmq.kafka.first_leaders import WAIT_S, when_led
 from drmq.model import ApiError, ErrorCode, NodeId
 from drmq.model.names import CONSUMER_OFFSETS
 from drmq.wire.messages.find_coordinator import (
@@ -30,14 +31,20 @@ _TRANSACTION = 1
 def handle(
     context: Context, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    if request.key_type == _GROUP and CONSUMER_OFFSETS not in context.services.cluster.catalog.topics:
+    if request.key_type != _GROUP:
+        return _answer(context, request)
+    topic = context.services.cluster.catalog.topics.get(CONSUMER_OFFSETS)
+    if topic is None:
         return _create_and_answer(context, request)
-    return _answer(context, request)
+    return when_led(context.broker.new_partitions, (topic.topic_id,), lambda: _answer(context, request))
 
 
 async def _create_and_answer(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     with suppress(ApiError):
         await context.services.topic_creation.create_internal(CONSUMER_OFFSETS)
+    topic = context.services.cluster.catalog.topics.get(CONSUMER_OFFSETS)
+    if topic is not None:
+        await context.broker.new_partitions.wait((topic.topic_id,), WAIT_S)
     return _answer(context, request)
 
 

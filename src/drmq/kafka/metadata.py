@@ -2,8 +2,10 @@
 
 Topics are requested by name or, from v10, by id. An id counts, whatever the name beside it says: Java sends an empty
 name. A topic that does not exist is created if both the client (versions before 4 always do) and the broker's settings
-allow it, but never for an id. The answer waits until the topic exists, so the client does not have to ask again. A
-topic that is named several times is described once. A partition whose log is damaged has no leader.
+allow it, but never for an id. The answer waits until the topic exists, so the client does not have to ask again.
+Likewise, it waits a little for the first leaders of a topic that has just been created
+(`broker/cluster/new_partitions.py`). A topic that is named several times is described once. A partition whose log is
+damaged has no leader.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from drmq.broker.services.cluster_view import NO_LEADER, ClusterView
 from drmq.broker.services.gate import Operation, on_topic
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
+from drmq.kafka.first_leaders import WAIT_S, when_led
 from drmq.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, TopicId
 from drmq.model.names import check_not_internal, check_topic_name
@@ -30,16 +33,26 @@ _NULL_NAME_FROM = 12
 
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
-    cluster = context.services.cluster
-    topics = cluster.catalog.topics
+    topics = context.services.cluster.catalog.topics
+    new = context.broker.new_partitions
     if request.topics is None or (context.version == 0 and not request.topics):
-        seen = (topic for name, topic in topics.items() if context.may(on_topic(Operation.DESCRIBE, name)))
-        return _response(context, request, (describe(cluster, topic) for topic in seen))
+        return when_led(new, new.topics(), lambda: _describe_all(context, request))
     wanted = list(dict.fromkeys(_wanted(entry) for entry in request.topics))
     missing = [name for name in wanted if isinstance(name, str) and name not in topics]
     if missing and request.allow_auto_topic_creation and context.broker.options.auto_create_topics:
         return _create_and_answer(context, request, wanted, missing)
-    return _response(context, request, (_find(context, topic) for topic in wanted))
+    return when_led(
+        new,
+        _ids(context, wanted),
+        lambda: _response(context, request, (_find(context, topic) for topic in wanted)),
+    )
+
+
+def _describe_all(context: Context, request: MetadataRequest) -> MetadataResponse:
+    cluster = context.services.cluster
+    topics = cluster.catalog.topics
+    seen = (topic for name, topic in topics.items() if context.may(on_topic(Operation.DESCRIBE, name)))
+    return _response(context, request, (describe(cluster, topic) for topic in seen))
 
 
 async def _create_and_answer(
@@ -54,6 +67,7 @@ async def _create_and_answer(
         except ApiError as error:
             code = ErrorCode.LEADER_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
             refusals[name] = MetadataResponseTopic(error_code=code, name=name)
+    await context.broker.new_partitions.wait(_ids(context, wanted), WAIT_S)
     return _response(context, request, (refusals.get(topic) or _find(context, topic) for topic in wanted))
 
 
@@ -64,19 +78,25 @@ def _wanted(entry: MetadataRequestTopic) -> str | TopicId:
     return entry.name
 
 
-def _find(context: Context, wanted: str | TopicId) -> MetadataResponseTopic:
+def _known(context: Context, wanted: str | TopicId) -> Topic | None:
     catalog = context.services.cluster.catalog
+    return catalog.topics.get(wanted) if isinstance(wanted, str) else catalog.topics_by_id.get(wanted)
+
+
+def _ids(context: Context, wanted: list[str | TopicId]) -> list[TopicId]:
+    """The ids of those topics that exist."""
+    return [topic.topic_id for each in wanted if (topic := _known(context, each)) is not None]
+
+
+def _find(context: Context, wanted: str | TopicId) -> MetadataResponseTopic:
+    topic = _known(context, wanted)
+    if topic is not None:
+        return describe(context.services.cluster, topic)
     if isinstance(wanted, str):
-        topic = catalog.topics.get(wanted)
-        if topic is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=wanted)
-    else:
-        topic = catalog.topics_by_id.get(wanted)
-        if topic is None:
-            # v10 and v11 have ids, but their name field cannot be null.
-            no_name = None if context.version >= _NULL_NAME_FROM else ""
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, wanted)
-    return describe(context.services.cluster, topic)
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=wanted)
+    # v10 and v11 have ids, but their name field cannot be null.
+    no_name = None if context.version >= _NULL_NAME_FROM else ""
+    return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, wanted)
 
 
 def describe(cluster: ClusterView, topic: Topic) -> MetadataResponseTopic:

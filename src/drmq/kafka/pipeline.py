@@ -25,6 +25,7 @@ from drmq.broker.services.gate import ADMITTED, Permission, refusal
 from drmq.kafka import describe_quorum, fetch, offset_fetch, produce
 from drmq.kafka.context import Context
 from drmq.kafka.exchange import API_NAMES, Exchange
+from drmq.kafka.first_leaders import WAIT_S
 from drmq.kafka.permissions import RULES
 from drmq.kafka.refusals import merge, refuse, refuse_whole
 from drmq.model import ApiError, ErrorCode
@@ -71,6 +72,7 @@ _FORWARDED: Final = {
     ApiKey.UPDATE_FEATURES,
 }
 """APIs that only the controller can carry out."""
+_CREATING = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS}
 
 
 class Relayed(NamedTuple):
@@ -263,7 +265,13 @@ class Pipeline:
         async def attempt() -> object:
             if self._broker.is_controller:
                 return await _result(self._handle_here(exchange))
-            return Relayed(await router.forward(exchange.caller, exchange.frame))
+            answer = await router.forward(exchange.caller, exchange.frame)
+            if exchange.header.api_key in _CREATING:
+                # The controller knows the leaders. The client may ask this node for them.
+                topics = self._services.cluster.catalog.topics
+                made = [topics[each.name].topic_id for each in exchange.request.topics if each.name in topics]
+                await self._broker.new_partitions.wait(made, WAIT_S)
+            return Relayed(answer)
 
         try:
             return await router.retry(attempt, _CONTROLLER_WAIT_S)

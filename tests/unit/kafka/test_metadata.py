@@ -10,7 +10,7 @@ from drmq.wire import ApiKey
 from drmq.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.broker_harness import Harness
 from support.kafka_harness import KafkaHarness, versions
-from support.other_nodes import add_node, heard
+from support.other_nodes import add_node, add_topic, announce, append, heard
 
 
 def named(*names: str, create: bool = True) -> MetadataRequest:
@@ -116,3 +116,64 @@ def test_a_node_that_is_cut_off_sends_clients_elsewhere(harness: Harness) -> Non
         assert not line.paper.closed
         harness.advance(1_000)
         assert line.paper.closed is is_cut_off, up
+
+
+# ---- topics that have just been created ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_", [named("new"), MetadataRequest(None)], ids=["named", "all"])
+def test_a_new_topic_is_shown_with_its_leaders(harness: Harness, request_: MetadataRequest) -> None:
+    """The node hears of a topic before it hears of its leaders. The client gets both at once."""
+    add_node(harness, 2)
+    add_topic(harness, "new", [2, 1], [2, 1], is_new=True)
+    answer = harness.send(request_, 12)
+    announce(harness, "new", 2, [2, 1])
+    assert not answer.done()
+    announce(harness, "new", 2, [2, 1], index=1)
+    described = {topic.name: topic for topic in harness.run(answer).topics}["new"]
+    assert [(each.error_code, each.leader_id) for each in described.partitions] == [(0, 2), (0, 2)]
+
+
+def test_new_partitions_are_shown_with_their_leaders(harness: Harness) -> None:
+    add_node(harness, 2)
+    add_topic(harness, "grown", [2, 1])
+    announce(harness, "grown", 2, [2, 1])
+    append(harness, harness.broker.catalog.add_partitions("grown", 2, [[NodeId(2), NodeId(1)]]))
+    answer = harness.send(named("grown"), 12)
+    assert not answer.done()
+    announce(harness, "grown", 2, [2, 1], index=1)
+    (described,) = harness.run(answer).topics
+    assert [each.leader_id for each in described.partitions] == [2, 2]
+
+
+def test_a_new_topic_without_leaders_is_not_waited_for_long(harness: Harness) -> None:
+    add_node(harness, 2)
+    add_topic(harness, "new", [2, 1], is_new=True)
+    answer = harness.send(named("new"), 12)
+    harness.advance(3_100)
+    (described,) = harness.run(answer).topics
+    assert described.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    harness.advance(10_000)
+    answer = harness.send(named("new"), 12)
+    assert answer.done()
+
+
+def test_a_leader_that_is_lost_is_not_waited_for(harness: Harness) -> None:
+    """Only first leaders are waited for. Clients see at once that a partition has none any more."""
+    add_node(harness, 2)
+    add_topic(harness, "new", [2, 1], is_new=True)
+    announce(harness, "new", 2, [2, 1])
+    harness.call(lambda: harness.broker.host.on_peer_down(NodeId(2)))
+    answer = harness.send(named("new"), 12)
+    assert answer.done()
+    (described,) = harness.run(answer).topics
+    assert described.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_a_topic_that_is_deleted_is_not_waited_for(harness: Harness) -> None:
+    add_node(harness, 2)
+    topic = add_topic(harness, "new", [2, 1], is_new=True)
+    answer = harness.send(named("new", create=False), 12)
+    append(harness, harness.broker.catalog.delete_topic(topic))
+    (described,) = harness.run(answer).topics
+    assert described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

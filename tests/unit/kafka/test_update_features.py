@@ -20,6 +20,7 @@ LEVEL_2 = UpdateFeaturesRequestFeatureUpdate("metadata.version", 2)
 def older(harness: Harness) -> Harness:
     """A cluster of before there were levels."""
     harness.broker.catalog.features.clear()
+    harness.broker.metadata.committed_catalog.features.clear()
     return harness
 
 

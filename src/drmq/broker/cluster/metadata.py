@@ -42,9 +42,7 @@ class CatalogMachine:
         """Topics that replayed facts are about, since `take_touched`."""
 
     def replay(self, record: Fact) -> None:
-        topic_id = getattr(record, "topic_id", None)
-        if topic_id is not None:
-            self.touched.add(topic_id)
+        self.touched |= _topics_of((record,))
         self.catalog.replay(record)
 
     def snapshot(self) -> Iterable[Fact]:
@@ -75,7 +73,11 @@ class CatalogMachine:
 
 
 class CatalogCoordinator(Coordinator[CatalogMachine, Decision, Decided, Fact]):
-    """Drives the catalog, and keeps a copy of the committed catalog while the leader's is ahead of it."""
+    """Drives the catalog, and keeps a copy of the committed catalog, because the leader's runs ahead of it.
+
+    The copy is made at the first decision of a leader, and then follows the commits until the node leads no more: to
+    copy the catalog costs time in proportion to all partitions, and must not be paid for each decision.
+    """
 
     has_soft_state = False
 
@@ -98,6 +100,7 @@ class CatalogCoordinator(Coordinator[CatalogMachine, Decision, Decided, Fact]):
         return self.catalog if self._kept is None else self._kept
 
     def on_led(self) -> None:
+        self._kept = None  # The whole log is committed and replayed.
         self.on_elected()
 
     def on_appending(self) -> Catalog:
@@ -111,6 +114,11 @@ class CatalogCoordinator(Coordinator[CatalogMachine, Decision, Decided, Fact]):
         if self._kept is token and self._kept is not None:
             for fact in records:
                 self._kept.replay(fact)
+            # Not only in `on_applied`: a busy controller is always ahead of what is committed. Called before those who
+            # wait for the answers continue, but not here: the answers must be sent even if it fails.
+            topics = _topics_of(records)
+            self.machine.touched -= topics
+            asyncio.get_running_loop().call_soon(lambda: self.on_changed(topics))
 
     def become(self, draft: Draft) -> None:
         assert isinstance(draft, MachineDraft), draft
@@ -123,7 +131,9 @@ class CatalogCoordinator(Coordinator[CatalogMachine, Decision, Decided, Fact]):
         self.machine = machine
 
     def on_applied(self) -> None:
-        self._was_applied, self._kept = True, None
+        self._was_applied = True
+        if not self.leads:
+            self._kept = None
         touched, self.machine.touched = self.machine.touched, set()
         self.on_changed(touched)
 
@@ -269,3 +279,8 @@ class Metadata:
                 "the cluster has no controller now; to elect one, a majority of voters is needed",
             )
         return ApiError(ErrorCode.NOT_CONTROLLER, f"the controller of this cluster is node {controller}")
+
+
+def _topics_of(facts: Iterable[Fact]) -> set[TopicId]:
+    """The topics that facts are about."""
+    return {fact.topic_id for fact in facts if hasattr(fact, "topic_id")}

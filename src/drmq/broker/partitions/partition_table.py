@@ -286,10 +286,11 @@ class PartitionTable:
         """Stop serving a partition, and end all waiting on it."""
         slots = self._by_id.get(group.topic_id, {})
         slot = slots.pop(group.partition, None)
-        if not slots:
-            self._by_id.pop(group.topic_id, None)
-            for name in [name for name, of_name in self._by_name.items() if of_name is slots]:
-                del self._by_name[name]
+        if slot is not None and not slots:
+            del self._by_id[group.topic_id]
+            if self._by_name.get(slot.topic) is slots:
+                # Otherwise another topic has the name by now.
+                del self._by_name[slot.topic]
         if not isinstance(slot, Partition):
             return None
         self._host.remove(slot)

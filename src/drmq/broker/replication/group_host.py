@@ -63,6 +63,8 @@ class GroupHost:
         self.network: Network | None = None
         self.leaders: dict[GroupId, LeaderNotice] = {}
         """The leader of each partition, as far as this node knows, including those on this node."""
+        self.on_first_leader: Callable[[GroupId], None] = lambda group: None
+        """Called when this node learns of a leader of a partition for which it knew none."""
         self.protocol_errors = 0
         self.loop_delays_us = Histogram()
         """How late each tick was."""
@@ -376,6 +378,8 @@ class GroupHost:
         known = self.leaders.get(notice.group)
         if known is None or (notice.term, notice.version) > (known.term, known.version):
             self.leaders[notice.group] = notice
+            if known is None:
+                self.on_first_leader(notice.group)
             waiting, self._news_waiters = self._news_waiters, {}
             for future in waiting:
                 if not future.done():

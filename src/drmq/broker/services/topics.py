@@ -6,28 +6,27 @@ committed. Its partitions can be used when they have leaders, and the creator of
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from drmq.broker.cluster.metadata import Metadata
-from drmq.broker.replication.group_host import GroupHost
+from drmq.broker.cluster.new_partitions import NEW_FOR_S, NewPartitions
 from drmq.catalog import Catalog, Fact, Topic, TopicConfig, TopicCreated, TopicDefaults, effective
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicId
 
 log = logging.getLogger("drmq.broker")
 
-LEADERS_WAIT_S = 10.0
-"""How long the creation of partitions waits for their leaders. After that, the creator gets its answer without them."""
+_LOOK_S = 0.2
+"""How often a single node that waits for leaders checks whether their replicas could be created."""
 
 
 class TopicService:
     """Creates, changes and deletes topics. Used on the controller's event loop."""
 
-    def __init__(self, metadata: Metadata, host: GroupHost, defaults: TopicDefaults) -> None:
+    def __init__(self, metadata: Metadata, new_partitions: NewPartitions, defaults: TopicDefaults) -> None:
         self.defaults = defaults
         self._metadata = metadata
-        self._host = host
+        self._new_partitions = new_partitions
         self.on_deleted: Callable[[Topic], None] = lambda topic: None
         """Called on the controller when a deletion is committed."""
         self.stopped: Callable[[GroupId], str | None] = lambda group: None
@@ -71,7 +70,7 @@ class TopicService:
             return described[0]
         topic = self._metadata.catalog.topic(name)
         log.info("created topic %s with %d partitions", name, partition_count)
-        await self._wait_for_leaders(topic, range(partition_count))
+        await self._wait_for_leaders(topic)
         return topic
 
     async def delete(self, topic: Topic) -> None:
@@ -110,16 +109,14 @@ class TopicService:
 
         If it raises `ApiError`, nothing has changed.
         """
-        before: list[int] = []
 
         def add(catalog: Catalog) -> Sequence[Fact]:
             facts = catalog.add_partitions(name, partition_count, replicas)
-            before.append(catalog.topic(name).partition_count)
             return () if validate_only else facts
 
         await self._metadata.decide(add, f"the new partitions of {name!r}")
         if not validate_only:
-            await self._wait_for_leaders(self._metadata.catalog.topic(name), range(before[0], partition_count))
+            await self._wait_for_leaders(self._metadata.catalog.topic(name))
 
     async def set_configs(self, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace all of a topic's settings."""
@@ -147,20 +144,17 @@ class TopicService:
 
         await self._metadata.decide(change, f"the settings of {name!r}")
 
-    async def _wait_for_leaders(self, topic: Topic, indexes: Iterable[int]) -> None:
-        """Wait until the partitions have leaders, for `LEADERS_WAIT_S` at most."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + LEADERS_WAIT_S
-        waiting = {GroupId(topic.topic_id, index) for index in indexes}
-        while True:
-            waiting.difference_update(self._host.leaders.keys() & waiting)
-            if not waiting or loop.time() > deadline:
-                return
-            reasons = [reason for group in waiting if (reason := self.stopped(group)) is not None]
-            if reasons and len(self._metadata.catalog.brokers) == 1:
-                raise ApiError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} was created, but cannot be used: {reasons[0]}"
-                )
-            if topic.topic_id not in self._metadata.catalog.topics_by_id:
-                return
-            await self._host.next_leader_news(min(0.2, max(0.0, deadline - loop.time())))
+    async def _wait_for_leaders(self, topic: Topic) -> None:
+        """Wait until the new partitions of a topic have leaders, as long as they are new."""
+        new = self._new_partitions
+        while topic.topic_id in new:
+            is_alone = len(self._metadata.catalog.brokers) == 1
+            if is_alone:
+                # No other node has a replica that could be used instead of one that is stopped.
+                found = (self.stopped(GroupId(topic.topic_id, index)) for index in new.leaderless(topic.topic_id))
+                reason = next((each for each in found if each is not None), None)
+                if reason is not None:
+                    raise ApiError(
+                        ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} was created, but cannot be used: {reason}"
+                    )
+            await new.wait((topic.topic_id,), _LOOK_S if is_alone else NEW_FOR_S)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from drmq.broker import StoppedPartition
+from drmq.broker import Partition, StoppedPartition
+from drmq.catalog import BrokerRegistered, Catalog, Fact, Topic
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, member_id
 from drmq.raft import Configuration
 from drmq.testing.files import FakeFiles, PowerCut
 from support.broker_harness import DATA_DIRECTORY, Harness
-from support.other_nodes import add_node, append
+from support.other_nodes import add_node, add_topic, append
 
 METADATA = f"{DATA_DIRECTORY}/internal/__cluster_metadata/0"
 
@@ -437,3 +438,122 @@ def test_a_stopped_partition_is_tried_again_only_if_it_was_new(harness: Harness,
         topic_id = again.broker.catalog.topic("orders").topic_id
         again.advance(10_000)
         assert isinstance(again.broker.partitions.slots(topic_id)[0], StoppedPartition)
+
+
+# ---- what a fact costs -----------------------------------------------------------------------------
+
+
+class Looks:
+    """Notes which partitions are looked at."""
+
+    def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        assignments = harness.broker.assignments
+        self.files: list[tuple[str, int]] = []
+        self.members: list[tuple[str, int]] = []
+        settle_one, note_former = assignments._settle_one, assignments._note_former
+
+        def look_at_files(topic: Topic, index: int) -> Coroutine[Any, Any, bool]:
+            self.files.append((topic.name, index))
+            return settle_one(topic, index)
+
+        def look_at_members(partition: Partition) -> None:
+            self.members.append((partition.topic, partition.index))
+            note_former(partition)
+
+        monkeypatch.setattr(assignments, "_settle_one", look_at_files)
+        monkeypatch.setattr(assignments, "_note_former", look_at_members)
+
+
+def test_a_fact_costs_what_it_changes(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of partitions on a node, a fact about one of them must not look at the others."""
+    add_node(harness, 2)
+    harness.create_topic("others", 5)
+    harness.create_topic("orders", 5)
+    looks = Looks(harness, monkeypatch)
+    broker, catalog = harness.broker, harness.broker.catalog
+
+    def after(facts: Sequence[Fact]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        looks.files.clear()
+        looks.members.clear()
+        append(harness, facts)
+        harness.run(broker.assignments.settled())
+        return looks.files, looks.members
+
+    assert after(catalog.change_configs("orders", {"retention.ms": "1000"})) == ([], [])
+    assert harness.partition("orders").config.retention_ms == 1000
+    assert after(catalog.fence(NodeId(2))) == ([], [])
+    assert after(catalog.unfence(NodeId(2))) == ([], [])
+    moved = catalog.start_reassignment(catalog.topic("orders"), 3, [NodeId(2)])
+    assert after(moved) == ([("orders", 3)], [("orders", 3)])
+    again = BrokerRegistered(NodeId(2), 1, "another", "node-2", 9092, "node-2", 10092, None, ["broker"], 1, "")
+    assert after([again]) == ([], [("orders", 3)])
+    added = catalog.add_partitions("orders", 6, [[NodeId(1)]])
+    assert after(added)[0] == [("orders", 5)]
+    assert harness.produce("orders", 5) == 0
+
+
+def test_the_controller_does_not_copy_its_catalog_for_each_decision(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[Catalog] = []
+    copy = Catalog.copy
+
+    def counted(catalog: Catalog) -> Catalog:
+        copies.append(catalog)
+        return copy(catalog)
+
+    monkeypatch.setattr(Catalog, "copy", counted)
+    harness.create_topic("first")
+    for number in range(5):
+        harness.create_topic(f"topic-{number}")
+    assert len(copies) <= 1
+    assert harness.broker.metadata.committed_catalog.topics == harness.broker.catalog.topics
+
+
+def test_topics_that_are_created_together_are_recorded_together(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of created partitions is stored as a whole. Once for each topic would be too often."""
+    broker = harness.broker
+    stored: list[int] = []
+    note = broker.assignments._note_made
+
+    def counted() -> None:
+        stored.append(len(broker.assignments._made))
+        note()
+
+    monkeypatch.setattr(broker.assignments, "_note_made", counted)
+    before = len(broker.assignments._made)
+
+    async def create() -> None:
+        await asyncio.gather(
+            *(broker.topics.create(f"topic-{number}", broker.new_topic_id(), 2, {}) for number in range(50))
+        )
+
+    harness.run(create())
+    assert len(broker.assignments._made) == before + 100
+    assert len(stored) < 10
+
+
+def test_many_partitions_that_cannot_be_opened_are_tried_again_together(
+    harness: Harness, files: FakeFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round in vain makes the pause longer: a node without descriptors has better things to do."""
+    files.fail("make_directory", errno.EMFILE, path_part="orders", skip_count=1, fail_count=1 << 30)
+    topic = add_topic(harness, "orders", *[[1]] * 20)
+    harness.run(harness.broker.assignments.settled())
+    assert "Too many open files" in stopped_reason(harness)
+    looks = Looks(harness, monkeypatch)
+    rounds = []
+    for _ in range(30):
+        harness.advance(1_000)
+        harness.run(harness.broker.assignments.settled())
+        rounds.append(len(looks.files))
+        looks.files.clear()
+    assert {count for count in rounds if count} == {20}
+    assert 3 <= sum(bool(count) for count in rounds) <= 5
+    files.forget_faults()
+    harness.advance(31_000)
+    harness.run(harness.broker.assignments.settled())
+    assert len(harness.broker.partitions.slots(topic.topic_id)) == 20
+    assert harness.produce("orders", 19) == 0
