@@ -444,9 +444,9 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "a node keeps what it has of a deleted topic",
-            symbol="Assignments._bring_and_remove",
-            right="if topic_id in catalog.deleted:",
-            wrong="if False:",
+            symbol="Assignments._settle",
+            right="elif topic_id in catalog.deleted:",
+            wrong="elif False:",
         ),
         seeds=20,
         kind="topics",
