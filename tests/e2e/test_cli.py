@@ -9,66 +9,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.command_line import Cli
 from support.processes import BrokerProcess
-
-
-class Cli:
-    """Runs `drmq` with a broker in the environment."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.environment = {**os.environ, "DRMQ_BOOTSTRAP": bootstrap, "NO_COLOR": "1"}
-
-    def run(self, *arguments: str, stdin: str | bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-        data = stdin.encode() if isinstance(stdin, str) else stdin
-        return subprocess.run(
-            [sys.executable, "-m", "drmq", *arguments],
-            input=data,
-            capture_output=True,
-            env=self.environment,
-            timeout=60,
-            check=False,
-        )
-
-    def ok(self, *arguments: str, stdin: str | bytes = b"") -> str:
-        """The output of a command that must succeed."""
-        done = self.run(*arguments, stdin=stdin)
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
-
-    def data(self, *arguments: str, stdin: str | bytes = b"") -> Any:
-        """What a command prints as JSON."""
-        return json.loads(self.ok(*arguments, "-o", "json", stdin=stdin))
-
-    def refused(self, code: int, *arguments: str, stdin: str | bytes = b"") -> str:
-        """The error of a command that must fail so."""
-        done = self.run(*arguments, stdin=stdin)
-        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-        return done.stderr.decode()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def cli(broker: BrokerProcess) -> Cli:
-    return Cli(broker.bootstrap)
-
-
-@pytest.fixture
-def topic(cli: Cli) -> str:
-    """A new topic of three partitions."""
-    name = f"topic-{uuid.uuid4().hex[:8]}"
-    cli.ok("topic", "create", name, "-p", "3")
-    return name
 
 
 def test_life_of_a_topic(cli: Cli) -> None:
@@ -239,116 +186,53 @@ def test_settings_of_a_topic_take_units(cli: Cli) -> None:
     assert (configs["segment.bytes"], configs["retention.ms"]) == (str(16 << 20), "3600000")
 
 
-def test_group_with_members_is_not_moved(cli: Cli, topic: str) -> None:
-    """Offsets of a group that is being read would be overwritten by its members."""
+def test_dry_runs_destroy_nothing(cli: Cli, topic: str) -> None:
+    """Each says what would be gone, and a refusal that would come comes."""
     group = f"group-{uuid.uuid4().hex[:8]}"
-    cli.ok("produce", topic, "-p", "0", "-v", "first")
-    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"first\n"
-        members = cli.data("group", "describe", group)["members"]
-        assert [len(member["partitions"]) for member in members] == [3]
-        assert "NON_EMPTY_GROUP" in cli.refused(1, "group", "reset", group, "--to", "begin", "--yes", "-t", topic)
-        assert "NON_EMPTY_GROUP" in cli.refused(1, "group", "delete", group, "--yes")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-    assert cli.data("group", "lag", group)[0]["lag"] == 0
-
-
-def test_following_sees_what_comes_later(cli: Cli, topic: str) -> None:
-    """`--follow` waits at the end, and Ctrl-C ends it with 130."""
-    command = [sys.executable, "-m", "drmq", "consume", topic, "--follow", "-n", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as process:
-        assert process.stdout is not None
-        cli.ok("produce", topic, stdin="one\n")
-        assert process.stdout.readline() == b"one\n"
-        cli.ok("produce", topic, stdin="two\n")
-        assert process.stdout.readline() == b"two\n"
-        assert process.wait(30) == 0
-
-
-def test_closed_pipe_is_no_failure(cli: Cli, topic: str) -> None:
-    """`drmq consume | head` ends without a word."""
-    cli.ok("produce", topic, stdin="line of some length\n" * 20_000)
-    command = [sys.executable, "-m", "drmq", "consume", topic]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.wait(30) == 0
-        assert process.stderr.read() == b""
-
-
-def test_bad_line_is_named(cli: Cli, topic: str) -> None:
-    """What came before it was sent, and that is said."""
-    error = cli.refused(1, "produce", topic, "--input", "json", stdin='{"value": "a"}\n{"value": \n')
-    assert "Line 2 is not a valid record" in error
-    assert "Records sent before it: 1." in error
-    assert cli.ok("consume", topic) == "a\n"
-
-
-def test_record_that_is_too_large_is_left_out(cli: Cli, topic: str) -> None:
-    """One line says which, with the topic's limit and how to raise it; the records before and after it are sent."""
-    lines = ["before", *["y" * 300] * 10, "x" * 5000, "after"]
-    cli.ok("topic", "alter", topic, "-c", "max.message.bytes=1000")
-    done = cli.run("produce", topic, "-p", "0", stdin="\n".join(lines))
-    assert done.returncode == 1
-    assert done.stderr.decode() == (
-        f"error: Line 12 was not sent: its value has 5,000 bytes, and topic `{topic}` allows 1000 bytes in a batch "
-        f"(MESSAGE_TOO_LARGE). `drmq topic alter {topic} -c max.message.bytes=N` raises the limit.\n"
-    )
-    assert done.stdout.decode().startswith(f"Sent 12 records to `{topic}`. 1 record too large.\n")
-    assert cli.ok("consume", topic).split() == [line for line in lines if len(line) < 1000]
-
-
-def test_topic_decides_how_large_a_record_may_be(cli: Cli, topic: str) -> None:
-    """Not librdkafka, whose own limit is a million bytes; that limit can be had with `-X`."""
-    cli.ok("topic", "alter", topic, "-c", "max.message.bytes=5000000")
-    line = "x" * 3_000_000
-    done = cli.run("produce", topic, "-p", "0", "-X", "message.max.bytes=2000000", stdin=f"{line}\nsmall\n")
-    assert done.returncode == 1
-    assert done.stderr.decode().startswith("error: Line 1 was not sent: its value has 3,000,000 bytes, and the client")
-    cli.ok("produce", topic, "-p", "0", stdin=line)
-    assert [len(value) for value in cli.ok("consume", topic).split()] == [5, 3_000_000]
-
-
-def test_keys_choose_partitions_as_in_java(cli: Cli, topic: str) -> None:
-    """The hashes are those that Kafka's own test of its Java client expects."""
-    murmur2 = {
-        "21": -973932308,
-        "foobar": -790332482,
-        "a-little-bit-long-string": -985981536,
-        "a-little-bit-longer-string": -1486304829,
-        "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-        "abc": 479470107,
+    cli.ok("produce", topic, stdin="1\n2\n3\n")
+    cli.ok("consume", topic, "-g", group)
+    assert cli.ok("topic", "delete", topic, "--dry-run") == f"Topic `{topic}` with 3 records would be deleted.\n"
+    assert cli.data("topic", "delete", topic, "--dry-run") == [{"topic": topic, "deleted": False, "records": 3}]
+    assert cli.data("topic", "add-partitions", topic, "5", "--dry-run") == {
+        "topic": topic,
+        "partitions": 5,
+        "added": False,
     }
-    cli.ok("topic", "add-partitions", topic, "7")
-    cli.ok("produce", topic, "-K", ":", stdin="".join(f"{key}:x\n" for key in murmur2))
-    found = dict(line.split() for line in cli.ok("consume", topic, "-f", "%k %p\n").splitlines())
-    assert found == {key: str((number & 0x7FFFFFFF) % 7) for key, number in murmur2.items()}
+    assert "INVALID_PARTITIONS" in cli.refused(1, "topic", "add-partitions", topic, "2", "--dry-run")
+    assert "would be deleted" in cli.ok("group", "delete", group, "--dry-run")
+    assert "Node 1 cannot be removed" in cli.refused(1, "cluster", "remove", "1", "--dry-run")
+    assert cli.ok("cluster", "remove", "1", "--vote-only", "--dry-run").startswith("Node 1 would no longer vote")
+    assert len(cli.data("topic", "describe", topic)["partitions"]) == 3
+    assert cli.data("group", "describe", group)["state"] == "Empty"
+    assert [row["metadata"] for row in cli.data("cluster", "members")] == ["leader"]
 
 
-def test_properties_reach_the_client(cli: Cli, topic: str) -> None:
-    """Over what the command chooses itself, and in `consume` as in `produce`."""
+def test_shell_completes_names(cli: Cli, topic: str) -> None:
+    """Of topics and groups, from the cluster of the variable or of the line; without one there are none."""
     group = f"group-{uuid.uuid4().hex[:8]}"
-    cli.ok("produce", topic, "-p", "0", "-X", "acks=1", "-X", "compression.type=lz4", stdin="x\n")
-    error = cli.refused(64, "produce", topic, "-X", "acks=1", "-X", "enable.idempotence=true", stdin="x\n")
-    assert "`acks` must be set to `all`" in error
-    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "--follow", "-X", "client.id=me"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"x\n"
-        assert [member["client_id"] for member in cli.data("group", "describe", group)["members"]] == ["me"]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+    cli.ok("group", "reset", group, "--to", "begin", "-t", topic, "--yes")
 
+    def complete(*words: str, **environment: str) -> list[str]:
+        variables = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+        done = subprocess.run(
+            [sys.executable, "-m", "drmq"],
+            env={**cli.environment, **variables, "_DRMQ_COMPLETE": "bash_complete", **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stderr == ""
+        return done.stdout.split()
 
-def test_partition_that_is_not_there(cli: Cli, topic: str) -> None:
-    """Sent nowhere, and said at once."""
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in cli.refused(1, "produce", topic, "-p", "77", "-v", "x", "--timeout", "5")
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in cli.refused(1, "consume", topic, "-p", "77")
+    bootstrap = cli.environment["DRMQ_BOOTSTRAP"]
+    assert complete("drmq", "topic", "describe", topic[:-2]) == [f"plain,{topic}"]
+    assert complete("drmq", "consume", topic, "-g", group[:-2]) == [f"plain,{group}"]
+    nowhere = {"DRMQ_BOOTSTRAP": "127.0.0.1:1"}
+    assert complete("drmq", "topic", "delete", "-b", bootstrap, topic[:-2], **nowhere) == [f"plain,{topic}"]
+    assert complete("drmq", "-b", bootstrap, "group", "lag", group[:-2], **nowhere) == [f"plain,{group}"]
+    assert complete("drmq", "topic", "describe", topic[:-2], **nowhere) == []
+    assert "_DRMQ_COMPLETE=bash_complete" in cli.ok("completion", "bash")
 
 
 def test_status(cli: Cli, topic: str) -> None:
@@ -570,10 +454,10 @@ def test_full_disk_is_named(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_busy_port_is_named_before_anything_is_made(tmp_path: Path, broker: BrokerProcess) -> None:
+def test_busy_port_is_named_before_anything_is_made(tmp_path: Path, cli_broker: BrokerProcess) -> None:
     """A sentence with the port and the way out, and no data directory."""
     done = subprocess.run(
-        [sys.executable, "-m", "drmq", "server", "--port", str(broker.port), "--data-dir", str(tmp_path / "data")],
+        [sys.executable, "-m", "drmq", "server", "--port", str(cli_broker.port), "--data-dir", str(tmp_path / "data")],
         capture_output=True,
         text=True,
         timeout=60,
@@ -581,21 +465,22 @@ def test_busy_port_is_named_before_anything_is_made(tmp_path: Path, broker: Brok
     )
     assert done.returncode == 1
     assert (
-        f"the node cannot start: Cannot listen on 127.0.0.1:{broker.port}: Address already in use. Stop" in done.stderr
+        f"the node cannot start: Cannot listen on 127.0.0.1:{cli_broker.port}: Address already in use. Stop"
+        in done.stderr
     )
     assert "--port" in done.stderr
     assert not (tmp_path / "data").exists()
 
 
-def test_busy_port_for_peers_is_named_too(tmp_path: Path, broker: BrokerProcess) -> None:
+def test_busy_port_for_peers_is_named_too(tmp_path: Path, cli_broker: BrokerProcess) -> None:
     """It has an option of its own, and is found as early."""
-    flags = ["--port", "0", "--peer-port", str(broker.port), "--data-dir", str(tmp_path / "data")]
+    flags = ["--port", "0", "--peer-port", str(cli_broker.port), "--data-dir", str(tmp_path / "data")]
     done = subprocess.run(
         [sys.executable, "-m", "drmq", "server", *flags], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
     assert (
-        f"Cannot listen on 127.0.0.1:{broker.port}: Address already in use. Stop the process that uses the port"
+        f"Cannot listen on 127.0.0.1:{cli_broker.port}: Address already in use. Stop the process that uses the port"
         in done.stderr
     )
     assert "with --peer-port" in done.stderr

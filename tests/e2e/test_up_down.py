@@ -55,6 +55,7 @@ def test_up_serves_and_down_stops(directory: Path) -> None:
     assert done.returncode == 0, done.stderr
     started = node(directory)
     assert f"drmq topic create orders -b {started['kafka']}" in done.stdout
+    assert f"  export DRMQ_BOOTSTRAP={started['kafka']}\n" in done.stdout
     assert started["id"] == 1
     assert drmq("topic", "create", "t", "-b", started["kafka"]).returncode == 0
     done = drmq("down", "--data-dir", str(directory))

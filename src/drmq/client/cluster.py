@@ -232,7 +232,15 @@ class Cluster:
         known = self._connections.get(address)
         if known is not None and known.is_open:
             return known
-        connection = Connection(address, self._client_id, deadline)
+        try:
+            connection = Connection(address, self._client_id, deadline)
+        except Unreachable as error:
+            if address not in self._bootstrap and not error.sent:
+                error.advice = (
+                    "The cluster names this address for one of its brokers. Either that broker is down, or clients "
+                    "cannot reach it at this address: `advertise` sets the address of a node for clients."
+                )
+            raise
         self._was_reached = True
         self._connections[address] = connection
         return connection

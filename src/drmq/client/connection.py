@@ -146,10 +146,16 @@ class Connection:
         except TimeoutError:
             deadline.check(f"connecting to {self.address}")
             raise Unreachable(f"Cannot connect to {self.address}: no response") from None
+        except socket.gaierror:
+            raise Unreachable(
+                f"Cannot connect to {self.address}: the host name cannot be resolved",
+                advice="Check the name. `-b` or DRMQ_BOOTSTRAP sets the address.",
+            ) from None
         except OSError as error:
             raise Unreachable(
                 f"Cannot connect to {self.address}: {error.strerror or error}",
-                advice="Is a broker running there? `drmq up` starts one; `--bootstrap` sets another address.",
+                advice="Is a broker running there? `drmq up` starts one on this machine; `-b` or DRMQ_BOOTSTRAP sets "
+                "another address.",
             ) from None
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return opened

@@ -171,19 +171,21 @@ class Topics:
 
         self._cluster.retry(ask, repeatable=False)
 
-    def add_partitions(self, name: str, total: int) -> None:
-        """Raise the number of partitions to `total`."""
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
+        """Raise the number of partitions to `total`, or only check that this is possible."""
 
         def ask(deadline: Deadline) -> None:
             request = CreatePartitionsRequest(
-                topics=[CreatePartitionsRequestTopic(name=name, count=total)], timeout_ms=deadline.left_ms()
+                topics=[CreatePartitionsRequestTopic(name=name, count=total)],
+                timeout_ms=deadline.left_ms(),
+                validate_only=validate_only,
             )
             answer = self._cluster.controller(deadline).call(request, CreatePartitionsResponse, deadline)
             for result in answer.results:
                 if result.error_code:
                     raise topic_refusal(result.error_code, name, result.error_message, doing="get more partitions")
 
-        self._cluster.retry(ask, repeatable=False)
+        self._cluster.retry(ask, repeatable=validate_only)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False

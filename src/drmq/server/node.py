@@ -23,6 +23,7 @@ from drmq.model.address import Address
 from drmq.server.config import ServerConfig
 from drmq.server.ports import check_port
 from drmq.server.processes import EXIT_REMOVED
+from drmq.server.system_errors import os_error_text
 from drmq.storage import DataDirectory, Recovery
 
 log = logging.getLogger("drmq.server")
@@ -121,8 +122,11 @@ def run(config: ServerConfig) -> int:
     except NodeRemoved as error:
         log.critical("the node cannot start: %s", error)
         return EXIT_REMOVED
-    except (DrmqError, OSError) as error:
+    except DrmqError as error:
         log.critical("the node cannot start: %s", error)
+        return 1
+    except OSError as error:
+        log.critical("the node cannot start: %s", os_error_text(error))
         return 1
 
 

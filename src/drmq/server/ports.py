@@ -32,6 +32,8 @@ def check_port(address: Address, option: str = "--port", host_option: str = "--h
     except OSError as error:
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else "the host name cannot be resolved"
+        if number == errno.EADDRNOTAVAIL:
+            reason = "this machine does not have that address"
         raise PortTaken(f"Cannot listen on {address}: {reason}. {_advice(number, option, host_option)}") from None
 
 

@@ -5,20 +5,24 @@ command imports what it needs in its own module or function. The table below the
 command's help; a test compares the two.
 
 `main` is the only place that turns failures into exit codes: 0 success, 1 failed or refused, 64 wrong usage, 130
-Ctrl-C. (`drmq status` returns 0 healthy, 1 degraded, 2 down, 3 unknown, for monitoring.)
+Ctrl-C, 143 SIGTERM. (`drmq status` returns 0 healthy, 1 degraded, 2 down, 3 unknown, for monitoring.)
 """
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 import click
 
 from drmq.model import DrmqError
+from drmq.server.cli.endings import Terminated
+from drmq.server.cli.nouns import NOUNS, Noun
+from drmq.server.cli.options import bootstrap_text, explicit_bootstrap
+from drmq.server.system_errors import os_error_text
 
 EXIT_FAILED = 1
 EXIT_USAGE = 64
@@ -63,6 +67,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "Help": {
+        "completion": (
+            "drmq.server.cli.completion",
+            "Print a script that makes a shell complete commands, options, topics and groups.",
+        ),
         "version": ("drmq.server.cli.version", "Print the version."),
     },
 }
@@ -71,8 +79,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
-class RootGroup(click.Group):
+class RootGroup(Noun):
     """A group that imports a command when it is used, not when it is listed."""
+
+    synonyms = NOUNS
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -84,6 +94,14 @@ class RootGroup(click.Group):
         command = getattr(importlib.import_module(entry[0]), name)
         assert isinstance(command, click.Command), name
         return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(context, arguments)
+        if command is not None and context.params.get("bootstrap") and not _connects(command, context):
+            raise click.UsageError(f"`drmq {name}` does not connect to a cluster, so -b has no effect.", context)
+        return name, command, rest
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
@@ -100,12 +118,32 @@ class RootGroup(click.Group):
             raise click.exceptions.Exit(0) from None
 
 
+def _connects(command: click.Command, context: click.Context) -> bool:
+    """Whether a command, or any command of a group, takes `-b`."""
+    if isinstance(command, click.Group):
+        found = [command.get_command(context, name) for name in command.list_commands(context)]
+        return any(_connects(each, context) for each in found if each is not None)
+    return any("-b" in parameter.opts for parameter in command.params)
+
+
+def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from drmq.server.cli.version import version_text
+
+        click.echo(version_text())
+        context.exit()
+
+
 @click.group(
     cls=RootGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     subcommand_metavar="COMMAND ...",
 )
-def drmq() -> None:
+@click.option("-b", "--bootstrap", metavar="HOST:PORT", expose_value=True, help=bootstrap_text())
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."
+)
+def drmq(bootstrap: str | None) -> None:
     """DRMQ, a message queue that any Kafka client can use.
 
     `drmq up` starts a local node, `drmq up --nodes 3` a cluster; `drmq COMMAND --help` explains a command.
@@ -114,6 +152,7 @@ def drmq() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    explicit_bootstrap.clear()
     try:
         result = drmq.main(list(arguments) if arguments is not None else None, prog_name="drmq", standalone_mode=False)
         sys.stdout.flush()
@@ -122,33 +161,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ending.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
+    except Terminated as ending:
+        return ending.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        # Without any command, people ask what there is. A noun without its verb is a mistake.
+        is_root = error.ctx.parent is None
+        click.echo(error.format_message(), err=not is_root)
+        return 0 if is_root else EXIT_USAGE
     except click.UsageError as error:
         hint = f"\n`{error.ctx.command_path} --help` shows the usage." if error.ctx is not None else ""
         return _fail(f"{error.format_message()}{hint}", EXIT_USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), EXIT_FAILED)
     except DrmqError as error:
-        return _fail(str(error), EXIT_FAILED)
+        return _fail(_with_bootstrap(str(error)), EXIT_FAILED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(_os_error_text(error), EXIT_FAILED)
+        return _fail(os_error_text(error), EXIT_FAILED)
 
 
-def _os_error_text(error: OSError) -> str:
-    """The failure of a system call in words, and what to do about it."""
-    reason = error.strerror or str(error) or type(error).__name__
-    if error.filename is None:
-        return f"A system call failed: {reason}."
-    what = f"{os.fsdecode(error.filename)} cannot be used: {reason}."
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"{what} Part of the path is a file. Choose another directory."
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{what} Choose another path, or change its permissions."
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{what} Free space on its disk, or choose a path on another disk."
-    return f"{what} Check the path, or choose another one."
+_HINT = re.compile(r"`(drmq (?:cluster|consume|debug|group|offsets|produce|raft|status|topic)\b[^`]*)`")
+
+
+def _with_bootstrap(text: str) -> str:
+    """The text, in which suggested commands ask the cluster that the failed command asked with `-b`."""
+    if not explicit_bootstrap:
+        return text
+    return _HINT.sub(lambda hint: hint[0] if " -b " in hint[1] else f"`{hint[1]} -b {explicit_bootstrap[0]}`", text)
 
 
 def _fail(text: str, code: int) -> int:

@@ -11,6 +11,7 @@ import click
 
 from drmq.server.cli.features import features, upgrade
 from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
+from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import (
     ClusterChoice,
     bootstrap_option,
@@ -33,7 +34,7 @@ _POLL_S = 0.2
 _node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="NODE")
 
 
-@click.group()
+@click.group(cls=Noun)
 def cluster() -> None:
     """Show the nodes of a cluster, and add, remove and rebalance them."""
 
@@ -272,11 +273,14 @@ def _wait_for_voter(admin: Admin, node_id: int, timeout_s: float) -> Quorum:
 @cluster.command()
 @_node_argument
 @click.option("--vote-only", is_flag=True, help="Remove only its vote on the metadata; it stays a broker.")
+@dry_run_option
 @no_wait_option
 @yes_option
 @bootstrap_option
 @output_option
-def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
+def remove(
+    node_id: int, vote_only: bool, dry_run: bool, no_wait: bool, yes: bool, cluster: ClusterChoice, output: Output
+) -> None:
     """Remove a node from the cluster permanently.
 
     First, all its replicas move to the other nodes, one partition after the other, while clients keep working. Every
@@ -287,11 +291,18 @@ def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: Clu
     with cluster.admin() as admin:
         _broker(admin, node_id, "`drmq cluster members` lists the nodes.")
         if vote_only:
-            had_vote = _remove_vote(admin, node_id, yes)
+            had_vote = _remove_vote(admin, node_id, yes, dry_run=dry_run)
             state = "no longer votes on the metadata" if had_vote else "had no vote on the metadata"
+            if had_vote and dry_run:
+                state = "would no longer vote on the metadata"
             output.one({"node": node_id, "removed": False, "had_vote": had_vote}, f"Node {node_id} {state}.")
             return
         kept = _kept(admin, node_id)
+        if dry_run:
+            _check_can_leave(admin, node_id)
+            text = f"{plural(kept, 'replica')} would move away from node {node_id}, which would then leave the cluster."
+            output.one({"node": node_id, "replicas": kept, "removed": False}, text)
+            return
         confirm(f"Move {plural(kept, 'replica')} away from node {node_id} and remove it?", yes)
         admin.brokers.unregister(node_id)
         if not no_wait:
@@ -305,11 +316,27 @@ def remove(node_id: int, vote_only: bool, no_wait: bool, yes: bool, cluster: Clu
     output.one({"node": node_id, "replicas": kept, "removed": not no_wait}, text)
 
 
-def _remove_vote(admin: Admin, node_id: int, yes: bool) -> bool:
+def _check_can_leave(admin: Admin, node_id: int) -> None:
+    """Raise if the other nodes are too few for the replicas of a partition, as the controller would."""
+    from drmq.client import ClientError
+
+    others = [broker.node_id for broker in admin.brokers.all() if broker.node_id != node_id and not broker.is_fenced]
+    for topic in admin.topics.all():
+        for partition in topic.partitions:
+            if node_id in partition.replicas and len(partition.replicas) > len(others):
+                raise ClientError(
+                    f"Node {node_id} cannot be removed: {topic.name}-{partition.index} has "
+                    f"{plural(len(partition.replicas), 'replica')}, and only {plural(len(others), 'other node')} can "
+                    "keep them",
+                    advice=f"Add a node, or reduce the replicas with `drmq topic alter {topic.name} --replicas N`.",
+                )
+
+
+def _remove_vote(admin: Admin, node_id: int, yes: bool, *, dry_run: bool) -> bool:
     """Remove the vote that a node has with its current directory id. Returns whether it had one."""
     directory_ids = [replica.directory_id for replica in admin.brokers.quorum().voters if replica.node_id == node_id]
-    if not directory_ids:
-        return False
+    if not directory_ids or dry_run:
+        return bool(directory_ids)
     confirm(f"Remove the vote of node {node_id} on the metadata?", yes)
     admin.brokers.remove_voter(node_id, directory_ids[0])
     return True

@@ -1,7 +1,9 @@
 """`drmq consume`: prints records from any position in a topic.
 
 Without a group, the command reads partitions by itself, from the position given with `--from` to the end at the time it
-started. With a group, it joins the group like any other consumer, and commits what it has printed.
+started. With a group, it joins the group like any other consumer, and commits what it has printed: what was handed to
+the system, not what is still in a buffer. However it ends (Ctrl-C, SIGTERM, SIGHUP, a closed pipe), it leaves the
+group.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.completion import group_names, topic_names
+from drmq.server.cli.endings import OutputWatch, Signals
 from drmq.server.cli.options import ClusterChoice, bootstrap_option
 from drmq.server.cli.output import plural
 from drmq.server.cli.positions import POSITION_HELP, TIME_HELP, Position, parse_position, resolve
@@ -35,7 +39,7 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--from",
     "positions",
@@ -55,7 +59,7 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
     type=click.IntRange(min=0),
     help="Read only this partition; may be repeated.",
 )
-@click.option("-g", "--group", help="Read as a member of this group, and commit offsets.")
+@click.option("-g", "--group", shell_complete=group_names, help="Read as a member of this group, and commit offsets.")
 @click.option("-f", "--format", "render", callback=_format, metavar="FORMAT", help=f"{FORMAT_HELP}.  [default: %v\\n]")
 @click.option(
     "-o",
@@ -92,6 +96,8 @@ def consume(
         raise click.UsageError("--follow and --until-end cannot be combined.", context)
     if render is not None and form != "text":
         raise click.UsageError("--format and -o json cannot be combined.", context)
+    if group == "":
+        raise click.UsageError("--group needs the name of a group.", context)
     if group is not None and (only or any(position.kind not in ("begin", "end") for position in positions)):
         raise click.UsageError(
             "With --group, the group determines the position: --from must be `begin` or `end` and applies only to a "
@@ -101,19 +107,20 @@ def consume(
     printer = render or (_json_line if form != "text" else compile_format("%v\\n"))
     with cluster.admin() as admin:
         starts, ends = _bounds(admin, topic, positions, only)
-    reader = _Reader(cluster, topic, starts, ends, group, "latest" if _from_end(positions) else "earliest")
-    try:
-        reader.run(printer, count, follow)
-    except BaseException as error:
-        # The first error is the one that is reported; a failed commit is only mentioned.
+    with Signals() as signals:
+        reader = _Reader(cluster, topic, starts, ends, group, "latest" if _from_end(positions) else "earliest")
         try:
-            reader.close()
-        except ClientError as second:
-            click.echo(f"Not committed: {second}", err=True)
-        if isinstance(error, KeyboardInterrupt):
-            click.echo(f"{plural(reader.printed, 'record')}.", err=True)
-        raise
-    reader.close()
+            reader.run(printer, count, follow, signals)
+        except BaseException as error:
+            # The first error is the one that is reported; a failed commit is only mentioned.
+            try:
+                reader.close()
+            except ClientError as second:
+                click.echo(f"Not committed: {second}", err=True)
+            if isinstance(error, KeyboardInterrupt):
+                click.echo(f"{plural(reader.printed, 'record')}.", err=True)
+            raise
+        reader.close()
 
 
 def _from_end(positions: tuple[Position, ...]) -> bool:
@@ -206,13 +213,25 @@ class _Reader:
         if not self._is_closing:
             self._commit(wait=True)
 
-    def run(self, render: Callable[[ReadRecord], bytes], count: int | None, follow: bool) -> None:
+    def run(self, render: Callable[[ReadRecord], bytes], count: int | None, follow: bool, signals: Signals) -> None:
         """Print until `count` records are printed or, unless `follow`, the end is reached."""
-        out = sys.stdout.buffer
+        watch = OutputWatch()
         while follow or not self._has_assignment or self._waiting:
             room = _POLL_RECORDS if count is None else min(_POLL_RECORDS, count - self.printed)
             messages: list[Any] = self._consumer.consume(room, timeout=_POLL_S)
+            watch.check()
             self._notice_silence(bool(messages), follow)
+            # A signal between printing and noting what was printed would make the next consumer print it again.
+            with signals.held():
+                self._print(messages, render, follow)
+            if count is not None and self.printed >= count:
+                return
+            self._commit(wait=False)
+
+    def _print(self, messages: list[Any], render: Callable[[ReadRecord], bytes], follow: bool) -> None:
+        out = sys.stdout.buffer
+        last: dict[int, Any] = {}
+        try:
             for message in messages:
                 if message.error() is not None:
                     self._on_error(message)
@@ -224,14 +243,15 @@ class _Reader:
                     continue
                 out.write(render(_record(message)))
                 self.printed += 1
-                if self._in_group:
-                    self._consumer.store_offsets(message)
-                elif message.offset() + 1 >= self._ends[message.partition()]:
+                last[message.partition()] = message
+                if not self._in_group and message.offset() + 1 >= self._ends[message.partition()]:
                     self._waiting.discard(message.partition())
+        finally:
+            # If the reader of a pipe is gone, this raises, and what it has not received is not committed.
             out.flush()
-            if count is not None and self.printed >= count:
-                return
-            self._commit(wait=False)
+            if self._in_group:
+                for message in last.values():
+                    self._consumer.store_offsets(message)
 
     def _notice_silence(self, moved: bool, follow: bool) -> None:
         """If nothing was received for long, find out why: librdkafka retries forever without reporting it.

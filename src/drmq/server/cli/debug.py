@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Column, Output
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from drmq.model.counters import Sample
 
 
-@click.group()
+@click.group(cls=Noun)
 def debug() -> None:
     """Look inside the nodes of a cluster."""
 

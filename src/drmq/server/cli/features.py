@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drmq.server.cli.options import ClusterChoice, bootstrap_option, confirm, output_option, yes_option
+from drmq.server.cli.options import (
+    ClusterChoice,
+    bootstrap_option,
+    confirm,
+    dry_run_option,
+    output_option,
+    yes_option,
+)
 from drmq.server.cli.output import Column, Output
 
 if TYPE_CHECKING:
@@ -160,10 +167,11 @@ def _summary(picture: Picture, why_not: str | None) -> str:
     is_flag=True,
     help="Finalize the levels. Without this flag, only show what would change and what is missing.",
 )
+@dry_run_option
 @yes_option
 @bootstrap_option
 @output_option
-def upgrade(finalize: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
+def upgrade(finalize: bool, dry_run: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
     """Finalize an upgrade, so that the nodes use what the new release allows.
 
     Upgrade the nodes first, one at a time: stop the node, install the new release, start it, and wait until
@@ -176,7 +184,7 @@ def upgrade(finalize: bool, yes: bool, cluster: ClusterChoice, output: Output) -
     with cluster.admin() as admin:
         picture = look(admin, cluster.timeout_s)
         levels, why_not = picture.ahead, obstacle(picture)
-        done = finalize and bool(levels)
+        done = finalize and bool(levels) and not dry_run
         if done:
             if why_not is not None:
                 raise ClientError(f"The upgrade cannot be finalized: {why_not}")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.completion import group_names, topic_names
+from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import (
     ClusterChoice,
     bootstrap_option,
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from drmq.model import TopicPartition
 
 
-@click.group()
+@click.group(cls=Noun)
 def group() -> None:
     """List, inspect, reset and delete consumer groups."""
 
@@ -40,7 +42,7 @@ def list_groups(cluster: ClusterChoice, output: Output) -> None:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
 @bootstrap_option
 @output_option
 def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
@@ -77,7 +79,7 @@ def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
 @bootstrap_option
 @output_option
 def lag(name: str, cluster: ClusterChoice, output: Output) -> None:
@@ -141,7 +143,7 @@ def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.option(
     "--to",
     "positions",
@@ -156,6 +158,7 @@ def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
     "--topic",
     "topics",
     multiple=True,
+    shell_complete=topic_names,
     help="Only this topic; required for a topic that the group has not read yet.",
 )
 @dry_run_option
@@ -250,17 +253,28 @@ def _move(place: TopicPartition, old: int | None, new: int) -> dict[str, Any]:
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
+@dry_run_option
 @yes_option
 @bootstrap_option
 @output_option
-def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Output) -> None:
-    """Delete groups and their committed offsets."""
+def delete(names: tuple[str, ...], dry_run: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
+    """Delete groups and their committed offsets. Their consumers must be stopped."""
     with cluster.admin() as admin:
         for name in names:
             admin.groups.describe(name)
+        if dry_run:
+            output.each(_would_delete(admin, name) for name in names)
+            return
         confirm(f"Delete {plural(len(names), 'group')} and their committed offsets?", yes)
         output.each(_delete(admin, name) for name in names)
+
+
+def _would_delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:
+    _refuse_active(admin, name)
+    count = len(admin.groups.offsets(name))
+    text = f"Group `{name}` with the committed offsets of {plural(count, 'partition')} would be deleted."
+    return {"group": name, "deleted": False, "offsets": count}, text
 
 
 def _delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:

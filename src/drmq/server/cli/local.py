@@ -116,6 +116,8 @@ def up(
     first = outcomes[0][0]
     if (port and port != first.kafka.port) or (host and any(node.kafka.host != host for node, _ in outcomes)):
         lines[-1] += " Existing nodes keep their addresses."
+    if config and any(outcome not in _BEGAN for _, outcome in outcomes):
+        lines[-1] += " --config applies when a node is started; restart the nodes that were running."
     if cluster.trouble is not None:
         lines.append(trouble_sentence("All serve", cluster.trouble, first))
     if output.is_human and any(outcome in _BEGAN for _, outcome in outcomes):
@@ -146,6 +148,8 @@ def _next_steps(outcomes: Sequence[tuple[LocalNode, str]], directory: Path) -> l
     if joined:
         steps.append(f"  drmq cluster rebalance {bootstrap}      # move partitions to the new nodes")
         steps.append(f"  drmq cluster add {joined[0]} {bootstrap}          # let it vote on the metadata")
+    # With all nodes, commands work as long as any of them does.
+    steps.append(f"  export DRMQ_BOOTSTRAP={','.join(str(node.kafka) for node in nodes)}")
     return [*steps, f"  drmq down --data-dir {shlex.quote(str(directory))}"]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import output_option
 from drmq.server.cli.output import Column, Output, plural, size_text
 from drmq.server.cli.positions import time_text
@@ -22,7 +23,7 @@ DECOMPRESSED_BYTES_MAX = 1 << 30
 _path_argument = click.argument("path", type=click.Path(path_type=Path))
 
 
-@click.group()
+@click.group(cls=Noun)
 def log() -> None:
     """Read and check segment files, without a broker."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drmq.server.cli.local import directory_option, existing_cluster, show_note, trouble_sentence
+from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import output_option
 from drmq.server.cli.output import Column, Output
 from drmq.server.cli.progress import StatusLine
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="ID")
 
 
-@click.group()
+@click.group(cls=Noun)
 def node() -> None:
     """Kill, pause, stop and start single nodes of a local cluster.
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
+from drmq.server.cli.completion import topic_names
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Column, Output
 from drmq.server.cli.positions import TIME_HELP, parse_time, time_text
 
 
 @click.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=topic_names)
 @click.option("--time", "timestamp", type=parse_time, metavar="TIME", help=f"First record at or after: {TIME_HELP}.")
 @bootstrap_option
 @output_option

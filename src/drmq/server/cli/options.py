@@ -21,6 +21,15 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_CLIENT_ID = "drmq-cli"
 
 
+explicit_bootstrap: list[str] = []
+"""The address that was given with `-b`, for the commands that an error suggests."""
+
+
+def bootstrap_text() -> str:
+    """The help of `-b`."""
+    return f"First broker to ask, or several with commas.  [DRMQ_BOOTSTRAP; default: {DEFAULT_BOOTSTRAP}]"
+
+
 def output_option(function: Function) -> Function:
     """`-o`: the parameter `output` is an `Output`."""
     return click.option(
@@ -40,8 +49,8 @@ def bootstrap_option(function: Function) -> Function:
     def choose(context: click.Context, _parameter: click.Parameter, value: str | None) -> ClusterChoice:
         timeout_s = context.params.pop("timeout_s")
         properties = key_values(context.params.pop("properties"), "-X")
-        named = value or os.environ.get("DRMQ_BOOTSTRAP")
-        return ClusterChoice(named or DEFAULT_BOOTSTRAP, timeout_s, properties, is_named=bool(named))
+        bootstrap, is_named = chosen_bootstrap(context, value)
+        return ClusterChoice(bootstrap, timeout_s, properties, is_named=is_named)
 
     function = click.option(
         "-X",
@@ -67,8 +76,17 @@ def bootstrap_option(function: Function) -> Function:
         "cluster",
         metavar="HOST:PORT",
         callback=choose,
-        help=f"First broker to ask, or several with commas.  [DRMQ_BOOTSTRAP; default: {DEFAULT_BOOTSTRAP}]",
+        help=bootstrap_text(),
     )(function)
+
+
+def chosen_bootstrap(context: click.Context, value: str | None) -> tuple[str, bool]:
+    """The address to connect to, and whether a user chose it: by `-b` after or before the noun, or by the variable."""
+    value = value or context.find_root().params.get("bootstrap")
+    if value:
+        explicit_bootstrap[:] = [value]
+    named = value or os.environ.get("DRMQ_BOOTSTRAP")
+    return named or DEFAULT_BOOTSTRAP, bool(named)
 
 
 class ClusterChoice:

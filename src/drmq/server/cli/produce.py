@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from drmq.model import ErrorCode
+from drmq.server.cli.completion import topic_names
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, key_values, output_option
 from drmq.server.cli.output import Column, Output, plural, size_text
 from drmq.server.cli.record_text import BadRecord, NewRecord, from_json, from_text, unescape
@@ -47,7 +48,7 @@ _PROBE_PAUSE_S = 0.1
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option(
     "-v", "--value", "values", multiple=True, help="Send this value instead of reading lines; may be repeated."
@@ -195,7 +196,7 @@ class _Sender:
         """What is counted: `Line` or `Value`."""
         self._moved_at = time.monotonic()
         """When a record was last acknowledged, or when the first one was put into an empty queue."""
-        self._stuck: set[int] = set()
+        self._stuck: set[int | None] = set()
         given = cluster.properties
         acks = given.get("acks") or given.get("request.required.acks") or acks
         self._producer: Any = open_client(
@@ -212,7 +213,8 @@ class _Sender:
                 "batch.size": _BATCH_BYTES if size_max is None else max(1, min(_BATCH_BYTES, size_max)),
             },
         )
-        self._failure: tuple[Any, int] | None = None
+        self._failure: tuple[Any, int | None] | None = None
+        """The first error, and the partition of its record; None if librdkafka had not chosen one yet."""
         self.acknowledged = 0
         self.refused = 0
         """Records that were too large."""
@@ -302,7 +304,7 @@ class _Sender:
 
             error, partition = self._failure
             self._give_up()
-            raise as_client_error(error, self._topic, partition if partition >= 0 else None)
+            raise as_client_error(error, self._topic, None if partition is None or partition < 0 else partition)
         if len(self._producer) and time.monotonic() - self._moved_at > self._cluster.timeout_s:
             self._explain_silence()
 
@@ -321,7 +323,7 @@ class _Sender:
             self._give_up()
             raise self._counted(error) from None
         self._give_up()
-        stuck = sorted(index for index in self._stuck if index >= 0)
+        stuck = sorted(index for index in self._stuck if index is not None and index >= 0)
         for place, trouble in sorted(found.items()):
             if not stuck or place.partition in stuck:
                 raise self._counted(trouble)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.completion import topic_names
+from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Column, Output
 
@@ -23,13 +25,13 @@ _POLL_S = 0.05
 _partition_argument = click.argument("partition", type=click.IntRange(min=0), metavar="PARTITION")
 
 
-@click.group()
+@click.group(cls=Noun)
 def raft() -> None:
     """Show the replica groups of partitions, and move their leaders."""
 
 
 @raft.command("ls")
-@click.argument("names", nargs=-1, metavar="[TOPIC]...")
+@click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=topic_names)
 @click.option("--internal", is_flag=True, help="Include internal topics.")
 @bootstrap_option
 @output_option
@@ -101,7 +103,7 @@ def _row(place: TopicPartition, quorum: Quorum | None, partition: Partition | No
 
 
 @raft.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @_partition_argument
 @bootstrap_option
 @output_option
@@ -178,7 +180,7 @@ def _ago(when_ms: int | None, now_ms: float) -> str | None:
 
 
 @raft.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @_partition_argument
 @click.option(
     "--to", "node_id", type=click.IntRange(min=0), required=True, metavar="NODE", help="Node that becomes the leader."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, key_values, output_option
 from drmq.server.cli.output import Output
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 
-@click.group()
+@click.group(cls=Noun)
 def spark() -> None:
     """Check, open and run Spark with topics as tables."""
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.server.cli.completion import topic_names
 from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
+from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import (
     ClusterChoice,
     bootstrap_option,
@@ -55,7 +57,7 @@ def _configs(pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-@click.group()
+@click.group(cls=Noun)
 def topic() -> None:
     """List, create, change and delete topics."""
 
@@ -161,7 +163,7 @@ def create(
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option(
     "--all", "all_configs", is_flag=True, help="Show all settings, not only those that differ from the default."
 )
@@ -230,7 +232,7 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option(
     "-c",
     "--config",
@@ -302,14 +304,19 @@ def _alter_replicas(
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=topic_names)
+@dry_run_option
 @yes_option
 @bootstrap_option
 @output_option
-def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Output) -> None:
+def delete(names: tuple[str, ...], dry_run: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
     """Delete topics and all their records."""
     with cluster.admin() as admin:
         topics = [admin.topics.describe(name) for name in names]
+        if dry_run:
+            records = _record_counts(admin, topics)
+            output.each(_would_delete(found, records) for found in topics)
+            return
         if not yes:
             records = _record_counts(admin, topics)
             for found in topics:
@@ -318,28 +325,37 @@ def delete(names: tuple[str, ...], yes: bool, cluster: ClusterChoice, output: Ou
         output.each(_delete(admin, found.name) for found in topics)
 
 
+def _would_delete(found: Topic, records: dict[str, int]) -> tuple[dict[str, Any], str]:
+    count = records.get(found.name, 0)
+    text = f"Topic `{found.name}` with {plural(count, 'record')} would be deleted."
+    return {"topic": found.name, "deleted": False, "records": count}, text
+
+
 def _delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:
     admin.topics.delete(name)
     return {"topic": name, "deleted": True}, f"Deleted topic `{name}`."
 
 
 @topic.command("add-partitions")
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.argument("total", type=click.IntRange(min=1))
+@dry_run_option
 @bootstrap_option
 @output_option
-def add_partitions(name: str, total: int, cluster: ClusterChoice, output: Output) -> None:
+def add_partitions(name: str, total: int, dry_run: bool, cluster: ClusterChoice, output: Output) -> None:
     """Raise the number of partitions of a topic to TOTAL.
 
-    From then on, records with a key may go to other partitions than before.
+    From then on, records with a key may go to other partitions than before. Partitions cannot be removed again.
     """
     with cluster.admin() as admin:
-        admin.topics.add_partitions(name, total)
-    output.one({"topic": name, "partitions": total}, f"Topic `{name}` now has {plural(total, 'partition')}.")
+        admin.topics.add_partitions(name, total, validate_only=dry_run)
+    has = "could have" if dry_run else "now has"
+    facts = {"topic": name, "partitions": total, "added": not dry_run}
+    output.one(facts, f"Topic `{name}` {has} {plural(total, 'partition')}.")
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option(
     "--before",
     "positions",

@@ -9,7 +9,10 @@ import click
 import pytest
 
 from drmq.server.cli import COMMANDS, main
+from drmq.server.cli.nouns import NOUNS, VERBS
 from drmq.server.docs import all_commands
+
+from .scripted_cluster import scripted_cluster
 
 
 def test_first_lines_are_those_of_the_commands() -> None:
@@ -21,12 +24,85 @@ def test_first_lines_are_those_of_the_commands() -> None:
         assert command.help.partition("\n")[0] == first_line, name
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["topic"], ["server", "-h"], ["consume", "-h"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["topic", "--help"], ["topic"], ["server", "-h"], ["consume", "-h"]]
+)
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Help is not a failure; a noun without a verb is wrong usage that shows the verbs."""
+    """Help is not a failure, and neither is asking for nothing; a noun without a verb is wrong usage, which shows the
+    verbs on standard error."""
     assert main(arguments) == (64 if arguments == ["topic"] else 0)
     captured = capsys.readouterr()
-    assert "Usage: drmq" in captured.out + captured.err
+    assert "Usage: drmq" in (captured.err if arguments == ["topic"] else captured.out)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a flag, which people try first, and as a command."""
+    assert main(["--version"]) == main(["version"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+    assert first.startswith("drmq ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["tipic"], "drmq topic"),
+        (["topics", "ls"], "drmq topic"),
+        (["brokers"], "drmq cluster members"),
+        (["start"], "drmq up"),
+        (["list"], "drmq topic ls"),
+        (["topic", "list"], "drmq topic ls"),
+        (["topic", "rm", "x"], "drmq topic delete"),
+        (["group", "show", "x"], "drmq group describe"),
+        (["cluster", "rebalence"], "drmq cluster rebalance"),
+        (["group", "seek"], "drmq group reset"),
+    ],
+)
+def test_mistyped_command_gets_a_suggestion(typed: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its letters, and by the words of other tools; what is suggested exists."""
+    assert main(typed) == 64
+    error = capsys.readouterr().err
+    assert error.startswith("error: No such command '")
+    assert f". Did you mean `{meant}`?\n" in error
+    assert main([*meant.split()[1:], "--help"]) == 0
+
+
+def test_no_suggestion_is_better_than_a_wrong_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["xyzzy"]) == 64
+    assert capsys.readouterr().err.startswith("error: No such command 'xyzzy'.\n")
+
+
+def test_every_synonym_is_a_command() -> None:
+    """Of the root, or as a verb of some noun."""
+    verbs = {path[-1] for path, _ in all_commands()}
+    assert set(VERBS.values()) <= verbs
+    for meant in NOUNS.values():
+        assert main([*(word for word in meant.split() if not word.startswith("-")), "--help"]) == 0, meant
+
+
+def test_bootstrap_may_come_before_the_noun(capsys: pytest.CaptureFixture[str]) -> None:
+    """It means the same there; the one after the verb wins, and a command that does not connect refuses it."""
+    assert main(["-b", "127.0.0.1:2", "topic", "ls"]) == 1
+    assert main(["-b", "127.0.0.1:2", "topic", "ls", "-b", "127.0.0.1:3"]) == 1
+    assert [line.split(":")[2].strip() for line in capsys.readouterr().err.splitlines()] == ["2", "3"]
+    for arguments in (["up"], ["node", "ls"], ["version"]):
+        assert main(["-b", "127.0.0.1:2", *arguments]) == 64
+        assert "-b has no effect" in capsys.readouterr().err
+
+
+def test_suggested_commands_ask_the_same_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without `-b` they would ask another one, and mislead."""
+    with scripted_cluster(1) as cluster:
+        address = str(cluster.fakes[1].address)
+        assert main(["raft", "describe", "__cluster_metadata", "7", "-b", address]) == 1
+        assert f"`drmq raft describe __cluster_metadata 0 -b {address}`" in capsys.readouterr().err
+
+
+def test_every_destructive_command_has_a_dry_run() -> None:
+    """What asks for confirmation can also be tried without effect."""
+    for path, command in all_commands():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--yes" not in options) or ("--dry-run" in options), path
 
 
 @pytest.mark.parametrize(
@@ -38,6 +114,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["topic", "ls", "--bogus"], "--bogus"),
         (["topic", "ls", "-o", "xml"], "'table', 'json', 'jsonl', 'yaml'"),
         (["topic", "ls", "-b", "host:port"], "1 to 65535"),
+        (["consume", "x", "-g", ""], "needs the name of a group"),
         (["topic", "create", "x", "-c", "novalue"], "NAME=VALUE"),
         (["topic", "alter", "x"], "Nothing to change"),
         (["topic", "alter", "x", "--set", "retention.ms=1"], "--config"),
@@ -148,6 +225,16 @@ def test_directory_that_cannot_be_made_is_an_error(tmp_path: Path, capsys: pytes
         "error: /proc/nope cannot be used: No such file or directory. Check the path, or choose another one.\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
+
+
+def test_server_says_in_words_why_it_cannot_start(tmp_path: Path) -> None:
+    """No number of an error, and what to do."""
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "drmq", "server", "--port", "0", "--data-dir", str(tmp_path / "file" / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"{tmp_path / 'file'} cannot be used: Not a directory. Part of the path is a file." in done.stderr
+    assert "Errno" not in done.stderr
 
 
 def test_bootstrap_comes_from_the_environment(

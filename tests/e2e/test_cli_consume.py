@@ -1,0 +1,91 @@
+"""`drmq consume` as a process that others watch: its group, its pipe, its signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from support.command_line import Cli
+
+
+def test_group_with_members_is_not_moved(cli: Cli, topic: str) -> None:
+    """Offsets of a group that is being read would be overwritten by its members."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    cli.ok("produce", topic, "-p", "0", "-v", "first")
+    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        members = cli.data("group", "describe", group)["members"]
+        assert [len(member["partitions"]) for member in members] == [3]
+        assert "NON_EMPTY_GROUP" in cli.refused(1, "group", "reset", group, "--to", "begin", "--yes", "-t", topic)
+        assert "NON_EMPTY_GROUP" in cli.refused(1, "group", "delete", group, "--yes")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert cli.data("group", "lag", group)[0]["lag"] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_a_member_and_not_only_its_process(cli: Cli, topic: str, number: signal.Signals) -> None:
+    """It commits what it has printed and leaves its group: the next consumer need not wait for a dead member."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    cli.ok("produce", topic, "-p", "0", "-v", "first")
+    # With a session that outlives the test, so that nothing but leaving can end the membership.
+    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "-F", "-X", "session.timeout.ms=300000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    assert cli.data("group", "describe", group)["members"] == []
+    assert cli.data("group", "lag", group)[0]["lag"] == 0
+
+
+def test_closed_pipe_ends_a_member_that_waits(cli: Cli, topic: str) -> None:
+    """Also while there is nothing to print; what its reader did not get is not committed."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "-F", "-X", "session.timeout.ms=300000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        cli.ok("produce", topic, "-p", "0", "-v", "first")
+        assert process.stdout.readline() == b"first\n"
+        process.stdout.close()
+        assert process.wait(60) == 0
+    assert cli.data("group", "describe", group)["members"] == []
+    # A reader that is gone before the first record.
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    reader, writer = os.pipe()
+    os.close(reader)
+    command[command.index("-g") + 1] = group
+    process = subprocess.Popen(command, stdout=writer, env=cli.environment)
+    os.close(writer)
+    assert process.wait(60) == 0
+    assert cli.data("group", "lag", group) == []
+
+
+def test_following_sees_what_comes_later(cli: Cli, topic: str) -> None:
+    """`--follow` waits at the end, and Ctrl-C ends it with 130."""
+    command = [sys.executable, "-m", "drmq", "consume", topic, "--follow", "-n", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        cli.ok("produce", topic, stdin="one\n")
+        assert process.stdout.readline() == b"one\n"
+        cli.ok("produce", topic, stdin="two\n")
+        assert process.stdout.readline() == b"two\n"
+        assert process.wait(30) == 0
+
+
+def test_closed_pipe_is_no_failure(cli: Cli, topic: str) -> None:
+    """`drmq consume | head` ends without a word."""
+    cli.ok("produce", topic, stdin="line of some length\n" * 20_000)
+    command = [sys.executable, "-m", "drmq", "consume", topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
