@@ -6,13 +6,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from drmq.broker import BrokerOptions
+from drmq.client import ClientError
 from drmq.model import DrmqError
-from drmq.testing import Broker
+from drmq.testing import Broker, cluster
 from support.checked_clients import QUIET
 from support.polling import PATIENCE_S, eventually
 from support.raw_client import RawClient
@@ -158,20 +160,140 @@ def test_second_is_fresh(drmq_broker):
 '''
 
 
-def test_fixture_of_the_pytest_plugin(tmp_path: Path) -> None:
-    """In a project of somebody else the fixture is there without an import, and nothing warns."""
-    (tmp_path / "test_project.py").write_text(PROJECT)
+def run_project(tmp_path: Path, text: str, *flags: str) -> str:
+    """What pytest prints about a project of somebody else, which must pass without a warning."""
+    (tmp_path / "test_project.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, *flags, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    return done.stdout
+
+
+def test_fixture_of_the_pytest_plugin(tmp_path: Path) -> None:
+    """In a project of somebody else the fixture is there without an import, and nothing warns."""
+    assert "2 passed" in run_project(tmp_path, PROJECT, "-X", "dev")
+
+
+REWRITING = """
+import sys
+
+import drmq.testing.clusters
+
+
+def test_drmq_is_imported_as_usual(drmq_broker):
+    modules = list(sys.modules.items())
+    loaders = {name: type(getattr(module, "__loader__", None)).__name__ for name, module in modules}
+    # pytest imports the plugin and the packages around it before the plugin can say anything.
+    plugin = {"drmq", "drmq.testing", "drmq.testing.plugin"}
+    rewritten = {name for name, loader in loaders.items() if loader == "AssertionRewritingHook"}
+    assert "drmq.testing.broker" in loaders
+    assert "test_project" in rewritten, "this file is, or nothing would be tested here"
+    assert {name for name in rewritten if name.startswith("drmq")} <= plugin
+"""
+
+
+def test_assertions_of_drmq_are_not_rewritten(tmp_path: Path) -> None:
+    """pytest would compile all of DRMQ again, for the first fixture of every fresh environment."""
+    assert "1 passed" in run_project(tmp_path, REWRITING)
+
+
+SHARED = """
+import asyncio
+
+import drmq.testing
+
+seen = []
+
+
+def test_topic(drmq_session_broker, drmq_topic):
+    seen.append((drmq_session_broker, drmq_topic))
+
+
+def test_other_topic_of_the_same_broker(drmq_session_broker, drmq_topic):
+    ((broker, topic),) = seen
+    assert drmq_session_broker is broker
+    assert drmq_topic != topic
+
+
+def test_cluster(drmq_cluster):
+    topic = drmq_cluster.create_topic("orders", partitions=2, configs={"retention.ms": 1000})
+    assert topic == "orders"
+    drmq_cluster.kill(drmq_cluster.leader(topic, 1))
+
+
+def test_shared_cluster(drmq_session_cluster):
+    assert drmq_session_cluster.create_topic(replicas=1)
+
+
+def test_async_with():
+    async def use():
+        async with drmq.testing.Broker() as broker:
+            assert await asyncio.to_thread(broker.create_topic)
+        async with drmq.testing.cluster(nodes=1) as cluster:
+            assert await asyncio.to_thread(cluster.create_topic)
+
+    asyncio.run(use())
+"""
+
+
+def test_fixtures_that_are_shared_and_clusters(tmp_path: Path) -> None:
+    """One broker for the session with a topic for each test, clusters, and `async with`."""
+    assert "5 passed" in run_project(tmp_path, SHARED)
+
+
+def test_wrong_arguments_are_errors_where_they_are_made() -> None:
+    """With the value, and what is allowed."""
+    wrong: Any
+    for wrong in ({"storage": "dsk"}, {"port": 70_000}, {"port": "9092"}, {"port": True}):
+        with pytest.raises(ValueError, match=str(*wrong)):
+            Broker(**wrong)
+    for wrong in ({"num_partitions": 3}, 3):
+        with pytest.raises(TypeError, match="BrokerOptions"):
+            Broker(options=wrong)
+        with pytest.raises(TypeError, match="BrokerOptions"):
+            cluster(options=wrong)
+    for wrong in (0, -1, "3", 2.5, True):
+        with pytest.raises(ValueError, match="must be a whole number from 1"):
+            cluster(nodes=wrong)
+    with pytest.raises(ValueError, match="there is no node 4; the nodes are 1, 2, 3"):
+        cluster(racks={4: "east"})
+
+
+def test_wrong_calls_are_errors_too() -> None:
+    """Of nodes that do not exist or do not run, and of a broker that does or does not."""
+    wrong: Any
+    with cluster(nodes=1) as one:
+        for call in (one.kill, one.stop_node, one.start, one.pause, one.resume, one.node):
+            with pytest.raises(ValueError, match="there is no node 7; the nodes are 1"):
+                call(7)
+        with pytest.raises(ValueError, match="there is no node 2"):
+            one.partition([1], [2])
+        with pytest.raises(RuntimeError, match="node 1 is already running"):
+            one.start(1)
+        with pytest.raises(ClientError, match="INVALID_REPLICATION_FACTOR"):
+            one.create_topic(replicas=2)
+        one.kill(1)
+        for call in (one.kill, one.pause, one.node):
+            with pytest.raises(RuntimeError, match="node 1 is not running"):
+                call(1)
+    with Broker() as broker:
+        with pytest.raises(RuntimeError, match="already running"):
+            broker.start()
+        for wrong in (0, "2"):
+            with pytest.raises(ValueError, match="partitions is"):
+                broker.create_topic(partitions=wrong)
+        assert broker.create_topic("mine", partitions=2) == "mine"
+        with pytest.raises(ClientError, match="already exists"):
+            broker.create_topic("mine")
+    with pytest.raises(RuntimeError, match="not running"):
+        broker.create_topic()
 
 
 QUIET_PROGRAM = """

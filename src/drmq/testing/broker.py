@@ -1,11 +1,13 @@
 """A real broker inside a test, with its own thread, event loop and free port, removed at the end.
 
     with drmq.testing.Broker() as broker:
+        topic = broker.create_topic(partitions=3)
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the same broker that `drmq server` runs, in memory by default, so that a test leaves nothing behind. With
-`storage="disk"` it stores its data in a temporary directory that is removed afterwards; with `data_dir`, in a directory
-of the test, which is kept and can be opened by a second `Broker`.
+`async with` works too, without blocking the event loop of the test. It is the same broker that `drmq server` runs, in
+memory by default, so that a test leaves nothing behind. With `storage="disk"` it stores its data in a temporary
+directory that is removed afterwards; with `data_dir`, in a directory of the test, which is kept and can be opened by a
+second `Broker`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +25,11 @@ from typing import Literal, Self
 from drmq.broker import BrokerOptions
 from drmq.server.config import ServerConfig
 from drmq.server.node import Node, new_event_loop, open_store
+from drmq.testing.arguments import check_number, check_options
+from drmq.testing.topics import create_topic
 
 _START_TIMEOUT_S = 30.0
+_PORT_MAX = 65535
 
 
 class Broker:
@@ -37,6 +43,10 @@ class Broker:
         port: int = 0,
         options: BrokerOptions | None = None,
     ) -> None:
+        if storage not in ("memory", "disk"):
+            raise ValueError(f"storage is {storage!r}, and must be 'memory' or 'disk'")
+        check_number("port", port, 0, _PORT_MAX)
+        check_options(options)
         self._memory = storage == "memory" and data_dir is None
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._port = port
@@ -59,7 +69,8 @@ class Broker:
 
     def start(self) -> Self:
         """Start serving. Returns when clients can connect."""
-        assert self._thread is None, "the broker is already running"
+        if self._thread is not None:
+            raise RuntimeError("the broker is already running")
         data_dir = self._data_dir
         if data_dir is None:
             data_dir = self._temporary = Path(tempfile.mkdtemp(prefix="drmq-test-"))
@@ -100,6 +111,22 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def create_topic(
+        self, name: str | None = None, *, partitions: int = 1, configs: Mapping[str, str | int] | None = None
+    ) -> str:
+        """Create a topic and return its name. Without a name it gets one that no other topic has."""
+        if self._thread is None:
+            raise RuntimeError("the broker is not running")
+        return create_topic(self.bootstrap_servers, name, partitions=partitions, configs=configs)
 
     def _run(self, config: ServerConfig) -> None:
         try:

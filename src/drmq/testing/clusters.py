@@ -29,6 +29,8 @@ from drmq.model import GroupId, NodeId
 from drmq.server.config import ServerConfig
 from drmq.server.node import Node, new_event_loop, open_store
 from drmq.server.ports import free_ports
+from drmq.testing.arguments import check_number, check_options
+from drmq.testing.topics import create_topic
 
 T = TypeVar("T")
 
@@ -115,8 +117,11 @@ class Cluster:
     def __init__(
         self, nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None
     ) -> None:
-        assert nodes >= 1, nodes
+        check_number("nodes", nodes, 1)
+        check_options(options)
         self.node_ids = tuple(range(1, nodes + 1))
+        for node_id in racks or {}:
+            self._check_id(node_id)
         self._options = options or BrokerOptions()
         self._racks = dict(racks or {})
         self._directory = Path(tempfile.mkdtemp(prefix="drmq-cluster-"))
@@ -127,6 +132,17 @@ class Cluster:
             NodeId(node_id): PeerAddress(_HOST, ports[2 * at], ports[2 * at + 1])
             for at, node_id in enumerate(self.node_ids)
         }
+
+    def _check_id(self, node_id: int) -> None:
+        if node_id not in self.node_ids:
+            ids = ", ".join(map(str, self.node_ids))
+            raise ValueError(f"there is no node {node_id!r}; the nodes are {ids}")
+
+    def _running(self, node_id: int) -> _Thread:
+        self._check_id(node_id)
+        if node_id not in self._threads:
+            raise RuntimeError(f"node {node_id} is not running; `start({node_id})` starts it")
+        return self._threads[node_id]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -144,6 +160,32 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def create_topic(
+        self,
+        name: str | None = None,
+        *,
+        partitions: int = 1,
+        replicas: int | None = None,
+        configs: Mapping[str, str | int] | None = None,
+    ) -> str:
+        """Create a topic, wait until each partition has a leader, and return its name.
+
+        Without a name it gets one that no other topic has. `replicas` is 3 by default, or the number of nodes if there
+        are fewer.
+        """
+        chosen = create_topic(self.bootstrap_servers, name, partitions=partitions, replicas=replicas, configs=configs)
+        for partition in range(partitions):
+            self.leader(chosen, partition)
+        return chosen
 
     def start_all(self) -> Self:
         """Start the nodes that do not run. Returns when clients can use all of them."""
@@ -166,15 +208,19 @@ class Cluster:
 
     def kill(self, node_id: int) -> None:
         """Kill a node: it saves nothing, hands nothing over and notifies no other node."""
+        self._running(node_id)
         self._threads.pop(node_id).end(killed=True)
 
     def stop_node(self, node_id: int) -> None:
         """Stop a node cleanly: it hands over its leaderships first."""
+        self._running(node_id)
         self._threads.pop(node_id).end(killed=False)
 
     def start(self, node_id: int, *, wiped: bool = False) -> None:
         """Start a node that was killed or stopped, with its disk or with an empty one."""
-        assert node_id not in self._threads, f"node {node_id} is running"
+        self._check_id(node_id)
+        if node_id in self._threads:
+            raise RuntimeError(f"node {node_id} is already running")
         if wiped:
             shutil.rmtree(self._directory / f"node-{node_id}", ignore_errors=True)
         self._launch(node_id).wait_ready()
@@ -182,14 +228,16 @@ class Cluster:
 
     def pause(self, node_id: int) -> None:
         """Freeze a node; the other nodes have to detect it."""
-        self._threads[node_id].pause()
+        self._running(node_id).pause()
 
     def resume(self, node_id: int) -> None:
-        self._threads[node_id].resume()
+        self._running(node_id).resume()
 
     def partition(self, *groups: Iterable[int]) -> None:
         """Allow connections only between nodes of the same group. Nodes that are not named form one more group."""
         group_of = {node_id: index for index, group in enumerate(groups) for node_id in group}
+        for node_id in group_of:
+            self._check_id(node_id)
         self._blocked = {
             (one, other)
             for one in self.node_ids
@@ -227,11 +275,11 @@ class Cluster:
 
     def node(self, node_id: int) -> Node:
         """The node itself, for tests that inspect it. Use it only on its own event loop."""
-        return self._threads[node_id].node
+        return self._running(node_id).node
 
     def call(self, node_id: int, function: Callable[[], T]) -> T:
         """Call a function on a node's event loop, and return its result."""
-        return self._threads[node_id].call(function)
+        return self._running(node_id).call(function)
 
     # ---- inside ---------------------------------------------------------------------------------
 
