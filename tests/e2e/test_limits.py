@@ -380,6 +380,51 @@ def test_idle_connections_are_closed_after_a_while(start_broker: StartBroker) ->
         assert polling.connection.receive().int32() == number
 
 
+# ---- many partitions, few descriptors -----------------------------------------------------------
+
+
+class WithFewFiles(BrokerProcess):
+    """A broker that may open few files."""
+
+    open_files = 512
+
+    @property
+    def command(self) -> list[str]:
+        return ["sh", "-c", f'ulimit -n {self.open_files}; exec "$0" "$@"', *super().command]
+
+
+def test_many_partitions_need_few_descriptors(tmp_path: Path) -> None:
+    """A node with more partitions than descriptors is created, serves, is killed, starts and stops as any other."""
+    partitions = 300
+    few = WithFewFiles(tmp_path / "data")
+    with few as broker:
+        with RawClient(broker.bootstrap) as client:
+            client.create_topic("healthy", 1)
+            client.create_topic("many", partitions)
+            offsets = [client.produce("many", [b"value"], partition=index) for index in range(partitions)]
+        assert offsets == [0] * partitions
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(connect(broker)).sendall(api_versions(0, 1))
+            check_health(broker)
+        assert psutil.Process(broker.pid).num_fds() < few.open_files
+        broker.kill()
+        broker.start().wait_ready(60)
+        check_health(broker)
+        with RawClient(broker.bootstrap) as client:
+            for index in range(0, partitions, 7):
+                assert client.fetch("many", 0, partition=index).records == [(0, b"value")]
+        assert broker.terminate() == 0
+        assert "is stopped" not in broker.log_text()
+
+
+def test_a_node_that_may_open_too_few_files_says_so(tmp_path: Path) -> None:
+    broker = WithFewFiles(tmp_path / "data")
+    broker.open_files = 100
+    with pytest.raises(Exception, match="may open 100 files"):
+        broker.start().wait_ready()
+
+
 # ---- rubbish ------------------------------------------------------------------------------------
 
 

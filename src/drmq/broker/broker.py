@@ -121,7 +121,9 @@ class Broker:
             self.internal_topics,
         )
         self.new_partitions = NewPartitions(self.metadata, self.host)
-        self.topics = TopicService(self.metadata, self.new_partitions, topic_defaults_of(self.options))
+        self.topics = TopicService(
+            self.metadata, self.new_partitions, topic_defaults_of(self.options), self.options.replicas_max
+        )
         self.membership = Membership(node_id, store, self.cluster, self.metadata, self.host, self._random.randbytes(16))
         self.features = FeatureLevels(node_id, self.metadata, self.cluster)
         self.controller = Controller(

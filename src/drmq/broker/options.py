@@ -53,6 +53,10 @@ class BrokerOptions:
     message_bytes_max: Bytes32 = 1_048_588
     """The largest record batch accepted, in bytes; the default of `max.message.bytes` for topics."""
 
+    replicas_max: Count = 20_000
+    """The maximum number of replicas of partitions on a node. Each needs about 40 KB of memory while it is idle. A
+    request that would give a node more is refused. The controller decides, so use the same value on all nodes."""
+
     retention_ms: MillisecondsOrForever = 604_800_000
     """How long records are kept, in ms; -1 for unlimited. The default of `retention.ms` for topics."""
 

@@ -12,6 +12,7 @@ follow from it reach the catalog as facts.
 
 from drmq.catalog.balance import Move, plan_leaders, plan_rebalance
 from drmq.catalog.brokers import Broker
+from drmq.catalog.capacity import check_capacity
 from drmq.catalog.catalog import Catalog
 from drmq.catalog.features import FEATURES, GROUP_VERSION, METADATA_VERSION, SUPPORTED, TYPED_ENTRIES, Feature
 from drmq.catalog.placement import Load, place
@@ -92,6 +93,7 @@ __all__ = [
     "TopicDefaults",
     "TopicDeleted",
     "UnknownFact",
+    "check_capacity",
     "check_config",
     "decode_fact",
     "default_texts",

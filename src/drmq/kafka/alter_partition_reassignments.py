@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 
 from drmq.broker import Broker
-from drmq.catalog import Catalog, Fact
+from drmq.catalog import Catalog, Fact, check_capacity
 from drmq.kafka.context import Context
 from drmq.model import ApiError, ErrorCode, NodeId, TopicPartition
 from drmq.wire.messages.alter_partition_reassignments import (
@@ -74,7 +74,9 @@ async def _alter(
 
     def decide(catalog: Catalog) -> Sequence[Fact]:
         try:
-            return _decide(catalog, place, count, replicas, may_change_factor=may_change_factor)
+            facts = _decide(catalog, place, count, replicas, may_change_factor=may_change_factor)
+            check_capacity(catalog, facts, broker.topics.replicas_max)
+            return facts
         except ApiError as refusal:
             refusals.append(refusal)
             raise

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import resource
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 from drmq.broker import Broker, DiskLogs, LogStore, MemoryLogs
 from drmq.broker.cluster.membership import NodeRemoved
@@ -21,10 +21,12 @@ from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
 from drmq.model.address import Address
 from drmq.server.config import ServerConfig
+from drmq.server.file_limits import file_limits, raise_file_limit
 from drmq.server.ports import check_port
 from drmq.server.processes import EXIT_REMOVED
 from drmq.server.system_errors import os_error_text
 from drmq.storage import DataDirectory, Recovery
+from drmq.transport.limits import ListenerOptions
 
 log = logging.getLogger("drmq.server")
 
@@ -38,7 +40,7 @@ class Node:
     def __init__(self, config: ServerConfig, store: LogStore) -> None:
         self.config = config
         self.broker = Broker(NodeId(config.node_id), store, config.broker, cluster=config.cluster)
-        self.server = KafkaServer(self.broker, config.listener)
+        self.server = KafkaServer(self.broker, _within_file_limits(config.listener))
 
     async def start(self) -> tuple[str, int]:
         """Open everything. Returns the address that is advertised to clients."""
@@ -91,7 +93,21 @@ def open_store(config: ServerConfig, *, memory: bool = False) -> LogStore:
     """The node's logs: in its locked data directory, or in memory."""
     if memory:
         return MemoryLogs()
-    return DiskLogs(DataDirectory(str(config.data_dir), NodeId(config.node_id)))
+    files_max = file_limits().logs
+    return DiskLogs(DataDirectory(str(config.data_dir), NodeId(config.node_id)), open_files_max=files_max)
+
+
+def _within_file_limits(options: ListenerOptions) -> ListenerOptions:
+    """The options with as many connections as the limit of open files has room for, at most."""
+    connections_max = file_limits().connections
+    if connections_max >= options.connections_max:
+        return options
+    log.info(
+        "accepts %d connections instead of %d (connections_max), because this process may open no more files",
+        connections_max,
+        options.connections_max,
+    )
+    return replace(options, connections_max=connections_max)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -108,7 +124,7 @@ def run(config: ServerConfig) -> int:
     if not __debug__:
         print("drmq server: cannot run under python -O, which disables checks that protect the data", file=sys.stderr)
         return 1
-    _raise_file_limit()
+    raise_file_limit()
     # The writer thread waits for the interpreter lock after each sync. With the default of 5 ms, a busy loop makes
     # it wait ten times longer than the sync took (submit to durable: p50 11 ms instead of 1.7 ms).
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -185,10 +201,3 @@ def _on_signals(act: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, act, number.name)
-
-
-def _raise_file_limit() -> None:
-    """Raise the limit of open files to the maximum: each connection and each partition needs some."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -143,3 +143,12 @@ def test_without_the_metadata_nothing_is_decided(harness: Harness) -> None:
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert answer.responses == []
     assert under_way(harness) == {}
+
+
+def test_a_move_to_a_node_that_has_as_many_replicas_as_it_may_have_is_refused(harness: Harness) -> None:
+    harness.broker.topics.replicas_max = 2
+    [(_, code, message)] = alter(harness, (0, [1, 3]))
+    assert code == ErrorCode.POLICY_VIOLATION
+    assert "a node may have 2 (replicas_max)" in message
+    assert under_way(harness) == {}
+    assert alter(harness, (0, [3, 2])) == [(0, 0, "")]

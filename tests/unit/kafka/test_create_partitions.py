@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drmq.model import ErrorCode
+from drmq.broker import BrokerOptions
+from drmq.model import ApiError, ErrorCode
 from drmq.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsRequestAssignment,
@@ -39,6 +40,18 @@ def test_the_number_must_grow(harness: Harness) -> None:
     assert grow(harness, 1_000_000) is ErrorCode.INVALID_PARTITIONS
     assert grow(harness, 2, name="nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert grow(harness, 9, name="__consumer_offsets") is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_node_gets_no_more_replicas_than_it_may_have() -> None:
+    with Harness(options=BrokerOptions(replicas_max=10, offsets_topic_partitions=4)) as harness:
+        harness.create_topic("orders", 6)
+        assert grow(harness, 7) is ErrorCode.POLICY_VIOLATION
+        assert harness.broker.catalog.topic("orders").partition_count == 6
+        with pytest.raises(ApiError, match=r"a node may have 10 \(replicas_max\)") as caught:
+            harness.create_topic("more")
+        assert caught.value.code is ErrorCode.POLICY_VIOLATION
+        harness.run(harness.broker.topics.delete(harness.broker.catalog.topic("orders")))
+        harness.create_topic("more")
 
 
 def test_assignments_name_this_node_once_for_each_new_partition(harness: Harness) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from drmq.model import Offset
 from drmq.storage import OS_FILES, Journal, Ledger, LedgerBase, Log, LogFenced, LogOptions, SegmentLog, Writer
-from drmq.storage.file_pool import FilePool
+from drmq.storage.file_pool import FilePool, Unloadable
 from drmq.storage.files import make_directories
 from drmq.storage.ledger import Ballot
 from drmq.testing.files import FakeFiles
@@ -314,3 +314,26 @@ def test_loaded_indexes_are_bounded_and_read_again() -> None:
     log.drop_prefix(Offset(399))
     log.close()
     assert pool.index_bytes == 0
+
+
+class DroppingPool(FilePool):
+    """Drops each index as soon as it is loaded, as another thread might."""
+
+    def on_index_loaded(self, owner: Unloadable, size_bytes: int) -> None:
+        super().on_index_loaded(owner, size_bytes)
+        owner.unload()
+
+
+def test_an_index_that_is_dropped_at_once_can_be_used_once() -> None:
+    files = FakeFiles()
+    log = SegmentLog("/data/log", SMALL, files)
+    batches = append(log, 100)
+    log.close()
+    log = SegmentLog("/data/log", SMALL, files, pool=DroppingPool(files))
+    assert read_all(log) == joined(batches)
+    assert log.batch_at_time(1050, log.flushed_offset) is not None
+    assert len(list(log.headers(Offset(0), Offset(100)))) == 100
+    assert len(log.epochs) == 1
+    log.truncate_suffix(Offset(50))
+    append(log, 60, seed=2)
+    assert log.latest_time().timestamp == 1059

@@ -24,6 +24,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
@@ -112,7 +113,7 @@ class Assignments:
         self._is_forgetful = False
         """Whether partitions were removed from `_made` since it was stored."""
         self._notes = notes
-        self._retries: dict[TopicId, set[int]] = {}
+        self._retries: dict[GroupId, None] = {}
         """Partitions that could not be opened, and may be later."""
         self._retry_s = _RETRY_S
         self._removed_later: set[TopicId] = set()
@@ -314,12 +315,13 @@ class Assignments:
         try:
             partition = await self._table.in_pool(bring)
         except (StorageError, OSError, DrmqError) as error:
-            self._table.publish_stopped(topic, index, str(error))
+            is_permanent = isinstance(error, (UnknownFormat, *LOST))
+            self._table.publish_stopped(topic, index, str(error), may_repeat=not is_permanent)
             if isinstance(error, UnknownFormat):
                 self.too_new = self.too_new or error
-            elif isinstance(error, LOST):
+            elif is_permanent:
                 self._lost.add(group)
-            elif not was_made:
+            else:
                 # The disk may be full. This is tried again; the other replicas of the group may work.
                 self._retry_later(group)
             return None
@@ -377,24 +379,25 @@ class Assignments:
             except (StorageError, OSError) as error:
                 log.warning("%r was not closed cleanly: %s", partition, error)
             reason = f"the creation of {topic.name}-{partition.index} could not be recorded: {why}; it is tried again"
-            self._table.publish_stopped(topic, partition.index, reason)
+            self._table.publish_stopped(topic, partition.index, reason, may_repeat=True)
             self._retry_later(partition.group)
 
     def _retry_later(self, group: GroupId) -> None:
-        """Try again to open a partition, together with all others that could not be opened."""
+        """Try again to open a partition, together with others that could not be opened."""
         if not self._retries:
             asyncio.get_running_loop().call_later(self._retry_s, self._retry)
-        self._retries.setdefault(group.topic_id, set()).add(group.partition)
+        self._retries[group] = None
 
     def _retry(self) -> None:
-        retries, self._retries = self._retries, {}
+        """Try some partitions again. There may be thousands of them, and the node has other work to do."""
         self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
-        for topic_id, indexes in retries.items():
-            slots = self._table.slots(topic_id)
-            for index in sorted(indexes):
-                if isinstance(slots.get(index), StoppedPartition):
-                    self._table.withdraw(GroupId(topic_id, index))
-                    self._waiting.setdefault(topic_id, set()).add(index)
+        for group in list(islice(self._retries, _AT_ONCE)):
+            del self._retries[group]
+            if isinstance(self._table.slots(group.topic_id).get(group.partition), StoppedPartition):
+                self._table.withdraw(group)
+                self._waiting.setdefault(group.topic_id, set()).add(group.partition)
+        if self._retries:
+            asyncio.get_running_loop().call_later(self._retry_s, self._retry)
         self._start_work()
 
     async def _remove(self, group: GroupId) -> None:

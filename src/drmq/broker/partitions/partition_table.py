@@ -269,8 +269,13 @@ class PartitionTable:
         self._by_log[partition.log] = partition
         self._host.add(partition)
 
-    def publish_stopped(self, topic: Topic, index: int, reason: str) -> None:
-        log.error("partition %s-%d is stopped: %s", topic.name, index, reason)
+    def publish_stopped(self, topic: Topic, index: int, reason: str, *, may_repeat: bool = False) -> None:
+        """Answer requests for a partition with the reason why it cannot be used.
+
+        With `may_repeat`, the cause may concern all partitions and many attempts, so not each one is logged.
+        """
+        repeat = {"repeat_key": f"stopped partitions of {topic.name}"} if may_repeat else None
+        log.error("partition %s-%d is stopped: %s", topic.name, index, reason, extra=repeat)
         self._put(
             topic.name, topic.topic_id, index, StoppedPartition(topic.name, index, reason, self.member_in(topic, index))
         )

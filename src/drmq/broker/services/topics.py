@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drmq.broker.cluster.metadata import Metadata
 from drmq.broker.cluster.new_partitions import NEW_FOR_S, NewPartitions
-from drmq.catalog import Catalog, Fact, Topic, TopicConfig, TopicCreated, TopicDefaults, effective
+from drmq.catalog import Catalog, Fact, Topic, TopicConfig, TopicCreated, TopicDefaults, check_capacity, effective
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicId
 
 log = logging.getLogger("drmq.broker")
@@ -23,8 +23,11 @@ _LOOK_S = 0.2
 class TopicService:
     """Creates, changes and deletes topics. Used on the controller's event loop."""
 
-    def __init__(self, metadata: Metadata, new_partitions: NewPartitions, defaults: TopicDefaults) -> None:
+    def __init__(
+        self, metadata: Metadata, new_partitions: NewPartitions, defaults: TopicDefaults, replicas_max: int
+    ) -> None:
         self.defaults = defaults
+        self.replicas_max = replicas_max
         self._metadata = metadata
         self._new_partitions = new_partitions
         self.on_deleted: Callable[[Topic], None] = lambda topic: None
@@ -63,6 +66,8 @@ class TopicService:
             created = facts[0]
             assert isinstance(created, TopicCreated)
             described.append(catalog.described(created))
+            if not internal:
+                check_capacity(catalog, facts, self.replicas_max)
             return () if validate_only else facts
 
         await self._metadata.decide(create, f"topic {name!r}")
@@ -112,6 +117,7 @@ class TopicService:
 
         def add(catalog: Catalog) -> Sequence[Fact]:
             facts = catalog.add_partitions(name, partition_count, replicas)
+            check_capacity(catalog, facts, self.replicas_max)
             return () if validate_only else facts
 
         await self._metadata.decide(add, f"the new partitions of {name!r}")

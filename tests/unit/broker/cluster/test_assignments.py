@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from drmq.broker import Partition, StoppedPartition
+from drmq.broker.cluster.assignments import _AT_ONCE
 from drmq.catalog import BrokerRegistered, Catalog, Fact, Topic
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, member_id
 from drmq.raft import Configuration
@@ -427,7 +428,61 @@ def test_files_of_a_hosting_that_is_over_are_those_of_another_member(harness: Ha
         assert again.partition("orders").high_watermark == 0
 
 
-def test_a_stopped_partition_is_tried_again_only_if_it_was_new(harness: Harness, files: FakeFiles) -> None:
+def test_a_partition_that_cannot_be_opened_delays_no_start_and_is_tried_again(
+    harness: Harness, files: FakeFiles
+) -> None:
+    harness.create_topic("orders", 2)
+    harness.produce("orders", 1)
+    path = path_of(harness, index=1)
+    harness.close()
+    disk = files.after_kill()
+    disk.fail("open", errno.EMFILE, path_part=path, fail_count=1000)
+    with Harness(disk) as again:
+        assert "Too many open files" in stopped_reason(again, index=1)
+        assert again.partition("orders", 0).is_serving
+        again.advance(3_000)
+        again.run(asyncio.sleep(0.2))
+        assert "Too many open files" in stopped_reason(again, index=1)
+        disk.forget_faults()
+        again.advance(60_000)
+        again.run(eventually_served(again, "orders", 1))
+        assert again.partition("orders", 1).high_watermark == 1
+
+
+async def eventually_served(harness: Harness, topic: str, index: int) -> None:
+    for _ in range(1000):
+        with suppress(ApiError):
+            if harness.partition(topic, index).is_serving:
+                return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it is never served")
+
+
+def test_attempts_to_open_are_budgeted_and_cost_only_themselves(harness: Harness, files: FakeFiles) -> None:
+    count = 3 * _AT_ONCE
+    harness.create_topic("orders", count)
+    parent = path_of(harness).rpartition("/")[0]
+    harness.close()
+    disk = files.after_kill()
+    disk.fail("open", errno.EMFILE, path_part=parent, fail_count=1_000_000)
+    with Harness(disk) as again:
+        opened: list[int] = []
+        bring = again.broker.assignments._bring
+
+        def noted(wanted: Any) -> Any:
+            opened.append(wanted.index)
+            return bring(wanted)
+
+        again.broker.assignments._bring = noted  # type: ignore[method-assign]
+        for _ in range(2):
+            before = len(opened)
+            again.advance(5_000)
+            again.run(asyncio.sleep(0.3))
+            assert before < len(opened) <= before + _AT_ONCE
+        assert len(set(opened)) == len(opened), "each has its turn"
+
+
+def test_a_partition_with_lost_files_is_not_tried_again(harness: Harness, files: FakeFiles) -> None:
     harness.create_topic("orders")
     harness.produce("orders")
     path = path_of(harness)
