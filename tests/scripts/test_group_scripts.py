@@ -10,6 +10,8 @@ Commands (`g` is the group unless `group=` says otherwise, times are millisecond
     join CLIENT [id= instance= topics= owned= raw= protocols= type= session= rebalance=] [ask] [skip]
     sync MEMBER gen= [instance= protocol= type= assign=MEMBER:WORK,...]
     heartbeat MEMBER gen= [instance=]
+    beat MEMBER epoch= [topics=]                  ShareGroupHeartbeat; `orders` has 3 partitions, `mails` 1
+    share-describe [GROUP]...
     leave MEMBER | /INSTANCE | MEMBER/INSTANCE ...
     commit [TOPIC-PARTITION=OFFSET[@EPOCH][:METADATA]]... [member= gen= instance= keep=]
     fetch [TOPIC-PARTITION]...                    all, if none is named
@@ -38,6 +40,8 @@ from drmq.groups import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    DescribeShareGroupsRequest,
+    DescribeShareGroupsResponse,
     GroupDeleted,
     GroupMetadata,
     GroupOptions,
@@ -65,16 +69,21 @@ from drmq.groups import (
     OffsetFetchResponse,
     OffsetToCommit,
     Protocol,
+    ShareHeartbeatRequest,
+    ShareHeartbeatResponse,
     Step,
     SyncGroupRequest,
     SyncGroupResponse,
     record_from_bytes,
     record_to_bytes,
 )
+from drmq.groups.messages import ShareAssignment
+from drmq.groups.records import ShareGroupDeleted, ShareGroupMetadata, ShareMember, ShareMemberLeft
 from drmq.groups.subscription import subscribed_topics
-from drmq.model import LeaderEpoch, Offset, TopicPartition
+from drmq.model import LeaderEpoch, Offset, TopicId, TopicPartition
 
 SCRIPTS = sorted((Path(__file__).parent / "groups").glob("*.txt"))
+SHARE_TOPICS = {"orders": (TopicId(b"o" * 16), 3), "mails": (TopicId(b"m" * 16), 1)}
 WALL_START_MS = 1_000_000
 
 
@@ -134,7 +143,7 @@ class Scene:
 
     def new_shard(self) -> GroupShard:
         """What another node becomes when it takes over: everything it knows, it has read as bytes."""
-        shard = GroupShard(self.options, self.new_member_id)
+        shard = GroupShard(self.options, self.new_member_id, partitions_of=SHARE_TOPICS.get)
         for key, value in self.log:
             shard.replay(record_from_bytes(key, value))
         shard.become_leader(self.now_ms)
@@ -215,6 +224,12 @@ def parse_request(verb: str, arguments: Arguments, words: list[str]) -> GroupReq
             )
         case "heartbeat":
             return HeartbeatRequest(group_id, generation, first, arguments.maybe("instance"))
+        case "beat":
+            named = arguments.maybe("topics")
+            topics = None if named is None else tuple(filter(None, named.split(",")))
+            return ShareHeartbeatRequest(group_id, first, int(arguments.maybe("epoch") or 0), topics, first, "/host")
+        case "share-describe":
+            return DescribeShareGroupsRequest(tuple(arguments.words) or (group_id,))
         case "leave":
             leavers = (word.partition("/") for word in arguments.words)
             return LeaveGroupRequest(group_id, tuple(LeavingMember(m, i or None) for m, _, i in leavers))
@@ -301,6 +316,14 @@ def show_record(record: GroupRecord) -> str:
             return f"log {record.group_id}: {record.topic_partition} at {record.offset}{keep}"
         case OffsetDeleted():
             return f"log {record.group_id}: {record.topic_partition} forgotten"
+        case ShareGroupMetadata():
+            return f"log {record.group_id}: share group epoch={record.epoch}"
+        case ShareGroupDeleted():
+            return f"log {record.group_id}: share group deleted"
+        case ShareMember():
+            return f"log {record.group_id}: share member {record.member_id} reads {' '.join(record.topics)}"
+        case ShareMemberLeft():
+            return f"log {record.group_id}: share member {record.member_id} left"
 
 
 def show_answer(answer: Answer) -> str:
@@ -348,8 +371,25 @@ def show_response(response: GroupResponse) -> str:
                 f"[{' '.join(f'{m.member_id}:{m.assignment.decode()}' for m in g.members)}]"
                 for g in response.groups
             )
+        case ShareHeartbeatResponse():
+            line = f"beat {response.error.name} {response.member_id}"
+            if response.error:
+                return f"{line}: {response.error_message}"
+            shown = "as before" if response.assignment is None else show_assignment(response.assignment)
+            return f"{line} epoch={response.member_epoch} [{shown}]"
+        case DescribeShareGroupsResponse():
+            return "share-describe " + " | ".join(
+                f"{g.group_id} {g.error.name} {g.state} epoch={g.epoch} "
+                f"[{' '.join(f'{m.member_id}:{show_assignment(m.assignment)}' for m in g.members)}]"
+                for g in response.groups
+            )
         case DeleteGroupsResponse():
             return "delete " + " ".join(f"{r.group_id}={r.error.name}" for r in response.results)
+
+
+def show_assignment(assignment: ShareAssignment) -> str:
+    names = {topic_id: name for name, (topic_id, _) in SHARE_TOPICS.items()}
+    return " ".join(f"{names[topic_id]}-{','.join(map(str, parts))}" for topic_id, parts in assignment)
 
 
 def show_metadata(metadata: bytes) -> str:

@@ -90,6 +90,18 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.LEAVE_GROUP: lambda: make("Request", group, members=[make("RequestMember", "m")]),
         ApiKey.DESCRIBE_GROUPS: lambda: make("Request", [group]),
         ApiKey.DELETE_GROUPS: lambda: make("Request", [group]),
+        ApiKey.SHARE_GROUP_HEARTBEAT: lambda: make("Request", f"share-{group}", "m", 0, None, [topic]),
+        ApiKey.SHARE_GROUP_DESCRIBE: lambda: make("Request", [f"share-{group}"]),
+        ApiKey.SHARE_FETCH: lambda: make(
+            "Request",
+            f"share-{group}",
+            "m",
+            max_records=1,
+            topics=[make("RequestTopic", topic_id, [make("RequestPartition", 0)])],
+        ),
+        ApiKey.SHARE_ACKNOWLEDGE: lambda: make(
+            "Request", f"share-{group}", "m", 1, topics=[make("RequestTopic", topic_id, [make("RequestPartition", 0)])]
+        ),
         ApiKey.OFFSET_DELETE: lambda: make("Request", group, [make("RequestTopic", topic, [make("RequestPartition")])]),
     }
     others: dict[ApiKey, Callable[[], Any]] = {

@@ -30,6 +30,7 @@ from drmq.broker.cluster.registrations import Registrations
 from drmq.broker.component_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
 from drmq.broker.coordination.consumer_groups import ConsumerGroups
 from drmq.broker.coordination.internal_topics import SEGMENT_BYTES, InternalTopic, InternalTopics
+from drmq.broker.coordination.lease_groups import LeaseGroups
 from drmq.broker.coordination.machine_log import MachineLog
 from drmq.broker.environment import Environment
 from drmq.broker.maintenance.housekeeping import Maintenance
@@ -46,7 +47,7 @@ from drmq.broker.services.services import Services
 from drmq.broker.services.topics import TopicService
 from drmq.catalog import METADATA_VERSION, Catalog, TopicDefaults, effective
 from drmq.model import DrmqError, GroupId, MemberId, NodeId, TopicId, member_id, node_of
-from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS
+from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from drmq.raft import Refusal
 from drmq.storage import LedgerCorrupt, LogCorrupt, StorageError
 from drmq.transport.peers import Network, NoNetwork, PeerError, PeerNetwork
@@ -107,9 +108,11 @@ class Broker:
         self.metadata = Metadata(self.clock)
         stamps = SeenClock(self.clock, lambda: self.partitions.seen_ms())
         self.groups = ConsumerGroups(group_options_of(self.options), stamps, self._random)
+        self.leases = LeaseGroups(self.clock, Random(self._random.getrandbits(64)))
         self.internal_topics = InternalTopics(
             InternalTopic(CLUSTER_METADATA, self.metadata, lambda: 1, is_readable=False, is_in_catalog=False),
             InternalTopic(CONSUMER_OFFSETS, self.groups, lambda: self.options.offsets_topic_partitions),
+            InternalTopic(SHARE_GROUP_STATE, self.leases, lambda: self.options.share_state_topic_partitions),
         )
         self.partitions = PartitionTable(
             store,
@@ -151,6 +154,10 @@ class Broker:
         """Called when the node cannot continue; the server ends the process."""
         self._wire()
 
+    def _partitions_of(self, name: str) -> tuple[TopicId, int] | None:
+        topic = self.metadata.committed_catalog.topics.get(name)
+        return None if topic is None else (topic.topic_id, topic.partition_count)
+
     def _wire(self) -> None:
         """Connect the parts that notify each other."""
         catalog = self.metadata.coordinator
@@ -160,6 +167,8 @@ class Broker:
         self.partitions.on_trimmed = self.maintenance.on_trimmed
         self.groups.deleted_topics = self._deleted_topics
         self.groups.deleted_topic_ids = lambda: self.metadata.committed_catalog.deleted
+        self.groups.partitions_of = self._partitions_of
+        self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
         self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
         self.topics.stopped = self._why_stopped
@@ -176,6 +185,7 @@ class Broker:
                 Request.RESERVE_IDS: self.services.producer_ids.serve,
                 Request.REASSIGNED: reports.serve_reassigned,
                 Request.ELECT: self._serve_elect,
+                Request.LEASE: self.services.leases.shards.serve,
                 Request.REPLICA_LOST: reports.serve_lost,
                 **{kind: serving(handler) for kind, handler in self.services.client_requests().items()},
             }
@@ -385,6 +395,7 @@ class Broker:
         deleted = {topic_id: catalog.deleted[topic_id] for topic_id in topics if topic_id in catalog.deleted}
         if deleted:
             self.groups.forget_topics({name for name in deleted.values() if name not in catalog.topics}, deleted)
+            self.leases.forget_topics(deleted)
             self.host.forget_topics(deleted)
         if self._past is None:
             self.new_partitions.on_changed(topics)

@@ -108,6 +108,12 @@ class BrokerOptions:
     offsets_topic_partitions: Count = 4
     """Partitions of `__consumer_offsets`. Used when the topic is created, and fixed from then on."""
 
+    share_state_topic_partitions: Count = 4
+    """Partitions of `__share_group_state`. Used when the topic is created, and fixed from then on."""
+
+    lease_sessions_max: Count = 2_000
+    """The maximum number of sessions of members of share groups. Further members are refused."""
+
     fetch_bytes_max: Bytes32 = 16_777_216
     """The maximum number of record bytes in one answer to a Fetch. Limits the memory per slow reader."""
 

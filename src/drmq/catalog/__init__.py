@@ -14,7 +14,15 @@ from drmq.catalog.balance import Move, plan_leaders, plan_rebalance
 from drmq.catalog.brokers import Broker
 from drmq.catalog.capacity import check_capacity
 from drmq.catalog.catalog import Catalog
-from drmq.catalog.features import FEATURES, GROUP_VERSION, METADATA_VERSION, SUPPORTED, TYPED_ENTRIES, Feature
+from drmq.catalog.features import (
+    FEATURES,
+    GROUP_VERSION,
+    METADATA_VERSION,
+    SHARE_VERSION,
+    SUPPORTED,
+    TYPED_ENTRIES,
+    Feature,
+)
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
     AssignmentRestored,
@@ -59,6 +67,7 @@ __all__ = [
     "FEATURES",
     "GROUP_VERSION",
     "METADATA_VERSION",
+    "SHARE_VERSION",
     "SUPPORTED",
     "TYPED_ENTRIES",
     "Assignment",

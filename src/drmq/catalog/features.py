@@ -17,6 +17,7 @@ from drmq.model import ApiError, ErrorCode, NodeId
 
 METADATA_VERSION = "metadata.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 
 TYPED_ENTRIES = 2
 """From this level of `metadata.version` on, own entries of replica groups start with their type."""
@@ -56,6 +57,7 @@ FEATURES: Mapping[str, Feature] = {
             level_before=1,
         ),
         Feature(GROUP_VERSION, {1: "consumer groups of the classic protocol"}, level_before=1),
+        Feature(SHARE_VERSION, {0: "no share groups", 1: "share groups"}),
     )
 }
 """By name."""

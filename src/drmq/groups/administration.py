@@ -32,6 +32,7 @@ from drmq.groups.messages import (
 from drmq.groups.options import GroupOptions
 from drmq.groups.records import GroupDeleted, OffsetCommitted, OffsetDeleted
 from drmq.groups.replicated import ReplicatedState
+from drmq.groups.share import ShareGroups
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
 from drmq.groups.subscription import CONSUMER_PROTOCOL_TYPE
@@ -41,9 +42,10 @@ from drmq.model import ErrorCode
 class Administration:
     """Handles the requests of tools rather than consumers, and removes unused groups and offsets."""
 
-    def __init__(self, replicated: ReplicatedState, rounds: Rounds, options: GroupOptions) -> None:
+    def __init__(self, replicated: ReplicatedState, rounds: Rounds, share: ShareGroups, options: GroupOptions) -> None:
         self._replicated = replicated
         self._rounds = rounds
+        self._share = share
         self._options = options
 
     def list_groups(self, ticket: int, request: ListGroupsRequest, turn: Turn) -> None:
@@ -53,6 +55,9 @@ class Administration:
         for group_id in self._group_ids():
             group = self._rounds.groups.get(group_id) or Group(group_id)
             entry = ListedGroup(group_id, group.protocol_type, group.state.value)
+            if (not states or entry.state.lower() in states) and (not types or entry.group_type in types):
+                listed.append(entry)
+        for entry in self._share.listed():
             if (not states or entry.state.lower() in states) and (not types or entry.group_type in types):
                 listed.append(entry)
         turn.answer(ticket, ListGroupsResponse(ErrorCode.NONE, tuple(listed)))
@@ -130,6 +135,8 @@ class Administration:
     def _delete(self, group_id: str, turn: Turn) -> ErrorCode:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
+        if group_id in self._replicated.share.groups:
+            return self._share.delete(group_id, turn)
         group = self._rounds.groups.get(group_id)
         if group is None and group_id not in self._replicated:
             return ErrorCode.GROUP_ID_NOT_FOUND

@@ -272,6 +272,65 @@ class DeleteGroupsResponse:
     results: tuple[DeletedGroupResult, ...]
 
 
+ShareAssignment = tuple[tuple[TopicId, tuple[int, ...]], ...]
+"""The partitions of a member: for each topic its id and the numbers of the partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeatRequest:
+    """A member of a share group joins (epoch 0), reports, or leaves (epoch -1)."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    topics: tuple[str, ...] | None = None
+    """None: as before."""
+    client_id: str = ""
+    client_host: str = ""
+    rack_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeatResponse:
+    error: ErrorCode
+    member_id: str
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: ShareAssignment | None = None
+    """None: as before."""
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeShareGroupsRequest:
+    group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedShareMember:
+    member_id: str
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    assignment: ShareAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedShareGroup:
+    error: ErrorCode
+    group_id: str
+    state: str
+    epoch: int = 0
+    members: tuple[DescribedShareMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeShareGroupsResponse:
+    groups: tuple[DescribedShareGroup, ...]
+
+
 GroupRequest = (
     JoinGroupRequest
     | SyncGroupRequest
@@ -283,6 +342,8 @@ GroupRequest = (
     | ListGroupsRequest
     | DescribeGroupsRequest
     | DeleteGroupsRequest
+    | ShareHeartbeatRequest
+    | DescribeShareGroupsRequest
 )
 
 GroupResponse = (
@@ -296,4 +357,6 @@ GroupResponse = (
     | ListGroupsResponse
     | DescribeGroupsResponse
     | DeleteGroupsResponse
+    | ShareHeartbeatResponse
+    | DescribeShareGroupsResponse
 )

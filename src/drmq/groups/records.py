@@ -6,6 +6,8 @@ group or offset was removed.
 
     key    {"kind":"group","group":G}                             value: GroupMetadata, or none: GroupDeleted
     key    {"kind":"offset","group":G,"topic":T,"partition":P}    value: OffsetCommitted, or none: OffsetDeleted
+    key    {"kind":"share-group","group":G}                       value: ShareGroupMetadata, or none: ShareGroupDeleted
+    key    {"kind":"share-member","group":G,"member":M}           value: ShareMember, or none: ShareMemberLeft
 
 Both are JSON in ASCII, so that a dump of the log is readable; opaque bytes are base64. A key has no version, because
 two encodings of one key would both survive compaction; a value starts with `"v"`. An unknown kind or version raises
@@ -156,7 +158,86 @@ class OffsetDeleted:
         return None
 
 
-GroupRecord = GroupMetadata | GroupDeleted | OffsetCommitted | OffsetDeleted
+@dataclass(frozen=True, slots=True)
+class ShareGroupMetadata:
+    """A share group exists. Its epoch grows with every change of its members."""
+
+    group_id: str
+    epoch: int
+
+    def key(self) -> bytes:
+        return _dump({"kind": "share-group", "group": self.group_id})
+
+    def to_bytes(self) -> bytes:
+        return _dump({"v": VALUE_VERSION, "epoch": self.epoch})
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupDeleted:
+    """The share group was removed, with its members."""
+
+    group_id: str
+
+    def key(self) -> bytes:
+        return _dump({"kind": "share-group", "group": self.group_id})
+
+    def to_bytes(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMember:
+    """A member of a share group, with the topics that it reads."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    """The epoch of the group when the member joined or changed its topics."""
+    topics: tuple[str, ...]
+    client_id: str = ""
+    client_host: str = ""
+    rack_id: str | None = None
+
+    def key(self) -> bytes:
+        return _dump({"kind": "share-member", "group": self.group_id, "member": self.member_id})
+
+    def to_bytes(self) -> bytes:
+        return _dump(
+            {
+                "v": VALUE_VERSION,
+                "epoch": self.epoch,
+                "topics": list(self.topics),
+                "client": self.client_id,
+                "host": self.client_host,
+                "rack": self.rack_id,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMemberLeft:
+    """The share group has no such member any more."""
+
+    group_id: str
+    member_id: str
+
+    def key(self) -> bytes:
+        return _dump({"kind": "share-member", "group": self.group_id, "member": self.member_id})
+
+    def to_bytes(self) -> None:
+        return None
+
+
+GroupRecord = (
+    GroupMetadata
+    | GroupDeleted
+    | OffsetCommitted
+    | OffsetDeleted
+    | ShareGroupMetadata
+    | ShareGroupDeleted
+    | ShareMember
+    | ShareMemberLeft
+)
 
 
 def record_to_bytes(record: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -168,7 +249,8 @@ def record_from_bytes(key: bytes, value: bytes | None) -> GroupRecord:
     """The record that was written as this key and value. Raises `RecordUnreadable` for anything else."""
     names = _load(key)
     kind = names.get("kind")
-    if kind not in ("group", "offset"):
+    reader = _READERS.get(str(kind))
+    if reader is None:
         raise UnknownRecordKind(
             f"a group record of kind {kind!r}, which this version does not know; start the version that wrote it"
         )
@@ -179,7 +261,7 @@ def record_from_bytes(key: bytes, value: bytes | None) -> GroupRecord:
             "the version that wrote it"
         )
     try:
-        return _group_record(names, content) if kind == "group" else _offset_record(names, content)
+        return reader(names, content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RecordMalformed(f"a {kind} record that cannot be read: {error!r}") from error
 
@@ -219,6 +301,34 @@ def _offset_record(names: Mapping[str, Any], content: Mapping[str, Any] | None) 
         expire_ms=None if expire_ms is None else int(expire_ms),
         topic_id=None if topic_id is None else TopicId(bytes.fromhex(topic_id)),
     )
+
+
+def _share_group_record(names: Mapping[str, Any], content: Mapping[str, Any] | None) -> GroupRecord:
+    group_id = _text(names["group"])
+    return ShareGroupDeleted(group_id) if content is None else ShareGroupMetadata(group_id, int(content["epoch"]))
+
+
+def _share_member_record(names: Mapping[str, Any], content: Mapping[str, Any] | None) -> GroupRecord:
+    group_id, member_id = _text(names["group"]), _text(names["member"])
+    if content is None:
+        return ShareMemberLeft(group_id, member_id)
+    return ShareMember(
+        group_id,
+        member_id,
+        int(content["epoch"]),
+        tuple(_text(topic) for topic in content["topics"]),
+        _text(content["client"]),
+        _text(content["host"]),
+        _text_or_none(content["rack"]),
+    )
+
+
+_READERS = {
+    "group": _group_record,
+    "offset": _offset_record,
+    "share-group": _share_group_record,
+    "share-member": _share_member_record,
+}
 
 
 def _member_to_json(member: MemberMetadata) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from drmq.groups.offsets import OffsetTable
 from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES, Usage
 from drmq.groups.records import GroupDeleted, GroupMetadata, GroupRecord, OffsetCommitted, OffsetDeleted
+from drmq.groups.share import ShareGroupTable
 
 
 @dataclass(slots=True)
@@ -19,6 +20,7 @@ class ReplicatedState:
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     offsets: OffsetTable = field(default_factory=OffsetTable)
+    share: ShareGroupTable = field(default_factory=ShareGroupTable)
     group_count: int = 0
     """Stored and simple groups."""
     member_bytes: int = 0
@@ -37,18 +39,22 @@ class ReplicatedState:
                 self.offsets.put(record)
             case OffsetDeleted():
                 self.offsets.remove(record)
+            case _:
+                self.share.replay(record)
         self.group_count += (record.group_id in self) - existed
 
     @property
     def usage(self) -> Usage:
-        return Usage(self.group_count, self.group_count * GROUP_BYTES + self.member_bytes + self.offsets.size_bytes)
+        groups = self.group_count + len(self.share.groups)
+        size_bytes = groups * GROUP_BYTES + self.member_bytes + self.offsets.size_bytes + self.share.size_bytes
+        return Usage(groups, size_bytes)
 
     def snapshot(self) -> list[GroupRecord]:
         """Records that rebuild this state in an empty one."""
-        return [*(self.groups[group_id] for group_id in sorted(self.groups)), *self.offsets]
+        return [*(self.groups[group_id] for group_id in sorted(self.groups)), *self.offsets, *self.share.snapshot()]
 
     def __contains__(self, group_id: str) -> bool:
-        """Whether a group of this name exists: stored, or "simple", known by its offsets alone."""
+        """Whether a consumer group of this name exists: stored, or "simple", known by its offsets alone."""
         return group_id in self.groups or group_id in self.offsets
 
 

@@ -15,20 +15,26 @@ from drmq.groups.commits import Commits
 from drmq.groups.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
+    DescribeShareGroupsRequest,
     GroupRequest,
     HeartbeatRequest,
     JoinGroupRequest,
+    JoinGroupResponse,
     LeaveGroupRequest,
     ListGroupsRequest,
     OffsetCommitRequest,
+    OffsetCommitResponse,
     OffsetDeleteRequest,
     OffsetFetchRequest,
+    PartitionResult,
+    ShareHeartbeatRequest,
     SyncGroupRequest,
 )
 from drmq.groups.options import GroupOptions
 from drmq.groups.quota import GROUP_BYTES, Quota, Usage
 from drmq.groups.records import GroupRecord
 from drmq.groups.replicated import ReplicatedState
+from drmq.groups.share import PartitionsOf, ShareGroups
 from drmq.groups.step import Step, Turn
 from drmq.model import ErrorCode, TopicId
 
@@ -43,12 +49,20 @@ class _Coordinator:
         new_member_id: Callable[[str], str],
         is_deleted: Callable[[TopicId], bool],
         quota: Quota,
+        partitions_of: PartitionsOf,
     ) -> None:
         self.rounds = Rounds(options)
+        self.share = ShareGroups(
+            replicated.share,
+            lambda group_id: group_id in replicated or group_id in self.rounds.groups,
+            options,
+            partitions_of,
+            quota,
+        )
         self.joins = Joins(self.rounds, options, new_member_id, quota, replicated)
         self.membership = Membership(self.rounds)
         self.commits = Commits(replicated, self.rounds, options, is_deleted, quota)
-        self.administration = Administration(replicated, self.rounds, options)
+        self.administration = Administration(replicated, self.rounds, self.share, options)
 
 
 class GroupShard:
@@ -60,12 +74,14 @@ class GroupShard:
         new_member_id: Callable[[str], str],
         is_deleted: Callable[[TopicId], bool] = lambda topic_id: False,
         quota: Quota | None = None,
+        partitions_of: PartitionsOf = lambda topic: None,
     ) -> None:
         """`is_deleted` says whether a topic with this id existed and was deleted.
 
         `quota` has the limits that this shard shares with others. Without it, they are for this shard alone.
         """
         self._quota = quota or Quota(options, lambda: self.usage, self.recount)
+        self._partitions_of = partitions_of
         self._options = options
         self._new_member_id = new_member_id
         self._is_deleted = is_deleted
@@ -103,7 +119,10 @@ class GroupShard:
 
     def become_leader(self, now_ms: int) -> None:
         """Start to answer requests. The whole log must have been replayed; every member gets a new session."""
-        coordinator = _Coordinator(self.replicated, self._options, self._new_member_id, self._is_deleted, self._quota)
+        coordinator = _Coordinator(
+            self.replicated, self._options, self._new_member_id, self._is_deleted, self._quota, self._partitions_of
+        )
+        coordinator.share.adopt(now_ms)
         for stored in self.replicated.groups.values():
             coordinator.rounds.adopt(stored, now_ms)
         self._coordinator = coordinator
@@ -128,7 +147,14 @@ class GroupShard:
         """Handle a request. Its response, with its ticket, is in this step or in a later one."""
         turn = Turn(now_ms, wall_ms)
         leading = self._leading
+        is_share = getattr(request, "group_id", None) in self.replicated.share.groups
         match request:
+            case JoinGroupRequest() if is_share:
+                turn.answer(ticket, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+            case OffsetCommitRequest() if is_share:
+                refusal = ErrorCode.GROUP_ID_NOT_FOUND
+                results = [PartitionResult(each.topic, each.partition, refusal) for each in request.offsets]
+                turn.answer(ticket, OffsetCommitResponse(tuple(results)))
             case JoinGroupRequest():
                 leading.joins.join(ticket, request, turn)
             case SyncGroupRequest():
@@ -149,6 +175,10 @@ class GroupShard:
                 leading.administration.describe_groups(ticket, request, turn)
             case DeleteGroupsRequest():
                 leading.administration.delete_groups(ticket, request, turn)
+            case ShareHeartbeatRequest():
+                leading.share.heartbeat(ticket, request, turn)
+            case DescribeShareGroupsRequest():
+                leading.share.describe(ticket, request, turn)
         return turn.step()
 
     def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> Step:
@@ -160,12 +190,16 @@ class GroupShard:
 
     def next_deadline(self) -> int | None:
         """When, on the clock of `now_ms`, `on_deadline` has something to do."""
-        return None if self._coordinator is None else self._coordinator.rounds.timers.next_ms()
+        if self._coordinator is None:
+            return None
+        timers = (self._coordinator.rounds.timers.next_ms(), self._coordinator.share.timers.next_ms())
+        return min((each for each in timers if each is not None), default=None)
 
     def on_deadline(self, now_ms: int, wall_ms: int) -> Step:
         """Handle every deadline that is due: sessions, rounds and unused ids. Afterwards nothing is due."""
         turn = Turn(now_ms, wall_ms)
         self._leading.rounds.on_deadline(turn)
+        self._leading.share.on_deadline(turn)
         return turn.step()
 
     def expire_offsets(self, wall_ms: int, count_max: int = 1 << 62) -> Step:

@@ -3,7 +3,7 @@
 That topic is created when it is first needed, because before that there may be fewer nodes than it should have
 replicas.
 
-There are no transactions and no share groups, so these have no coordinators. A transactional producer gets
+There are no transactions, so these have no coordinators. A transactional producer gets
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is the only answer that every client treats as final: after any other,
 librdkafka asks again forever.
 """

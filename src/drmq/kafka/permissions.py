@@ -125,6 +125,10 @@ def _of_key(key_type: int, key: str) -> Permission:
     return Permission(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID if key_type == 1 else ResourceType.GROUP, key)
 
 
+def _share_group(request: Any) -> Iterable[Permission]:
+    return (on_group(Operation.READ, request.group_id or ""),)
+
+
 def _producer(request: Any) -> Iterable[Permission]:
     if request.transactional_id is None:
         return (on_cluster(Operation.IDEMPOTENT_WRITE),)
@@ -178,6 +182,10 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.UNREGISTER_BROKER: _cluster(Operation.ALTER),
     ApiKey.LIST_CONFIG_RESOURCES: _cluster(Operation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _topics(Operation.DESCRIBE),
+    ApiKey.SHARE_GROUP_HEARTBEAT: _group(Operation.READ),
+    ApiKey.SHARE_GROUP_DESCRIBE: _groups(Operation.DESCRIBE, "group_ids"),
+    ApiKey.SHARE_FETCH: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
+    ApiKey.SHARE_ACKNOWLEDGE: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
     ApiKey.ADD_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.DESCRIBE_COUNTERS: _cluster(Operation.DESCRIBE),

@@ -38,6 +38,9 @@ _LISTS: Final[dict[ApiKey, dict[str, str]]] = {
     ApiKey.OFFSET_DELETE: {"topics": "topics"},
     ApiKey.DESCRIBE_PRODUCERS: {"topics": "topics"},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": "topics"},
+    ApiKey.SHARE_GROUP_DESCRIBE: {"group_ids": "groups"},
+    ApiKey.SHARE_FETCH: {"topics": "responses"},
+    ApiKey.SHARE_ACKNOWLEDGE: {"topics": "responses"},
 }
 """For each API that answers by entry: its lists in the request, each with the list in the response that answers it."""
 _PARTITION_LISTS: Final = ("partitions", "partition_indexes")

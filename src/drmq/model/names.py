@@ -14,6 +14,7 @@ INTERNAL_PREFIX = "__"
 """Names that begin so are reserved for topics of the broker's own."""
 CONSUMER_OFFSETS = "__consumer_offsets"
 CLUSTER_METADATA = "__cluster_metadata"
+SHARE_GROUP_STATE = "__share_group_state"
 METADATA_GROUP = GroupId(TopicId(bytes(15) + b"\x01"), 0)
 """The replica group of the metadata log. It is not in the catalog, because the catalog is built from that log."""
 

@@ -77,7 +77,8 @@ def test_there_is_no_way_back(downgrade: bool) -> None:
 
 
 def test_a_new_cluster_begins_with_the_newest_level_that_all_support() -> None:
-    assert newest_levels([NEW, NEW]) == {"metadata.version": FEATURES["metadata.version"].level_max}
+    newest = {"metadata.version": FEATURES["metadata.version"].level_max, "share.version": 1}
+    assert newest_levels([NEW, NEW]) == newest
     assert newest_levels([NEW, OLD]) == {}
     assert newest_levels([NEW, {"metadata.version": (2, 5), "group.version": (1, 3)}]) == {"metadata.version": 2}
 

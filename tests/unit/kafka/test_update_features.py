@@ -33,6 +33,7 @@ def levels(harness: Harness) -> dict[str, int]:
     assert [(each.name, each.min_version, each.max_version) for each in answer.supported_features] == [
         ("metadata.version", 1, 2),
         ("group.version", 1, 1),
+        ("share.version", 0, 1),
     ]
     assert all(each.min_version_level == each.max_version_level for each in answer.finalized_features)
     assert answer.finalized_features_epoch == harness.broker.metadata.applied_offset

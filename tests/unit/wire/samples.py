@@ -39,6 +39,7 @@ _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "error_code": ERROR_CODES,
     "retention_time_ms": st.integers(-1, 2**40),
     "log_append_time_ms": st.integers(-1, 2**40),
+    "session_lifetime_ms": st.integers(0, 2**40),
 }
 
 

@@ -126,6 +126,7 @@ class Request(IntEnum):
     REGISTER_FOR = 9
     APPEND = 10
     READ = 11
+    LEASE = 12
 
 
 class Membership:

@@ -19,6 +19,7 @@ from drmq.broker.coordination.coordinator import Coordinator, RecordCodec
 from drmq.broker.partitions.partition import Partition
 from drmq.groups import (
     DescribeGroupsRequest,
+    DescribeShareGroupsRequest,
     GroupOptions,
     GroupRecord,
     GroupRequest,
@@ -33,6 +34,7 @@ from drmq.groups import (
     record_from_bytes,
     record_to_bytes,
 )
+from drmq.groups.share import PartitionsOf
 from drmq.model import ApiError, ErrorCode, TopicId
 
 log = logging.getLogger("drmq.broker")
@@ -46,7 +48,7 @@ _REFUSALS = {
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 
-_READS = (OffsetFetchRequest, DescribeGroupsRequest, ListGroupsRequest)
+_READS = (OffsetFetchRequest, DescribeGroupsRequest, ListGroupsRequest, DescribeShareGroupsRequest)
 
 Respond = Callable[[GroupResponse | ErrorCode], None]
 """Takes the answer, or the code of a failure to make it durable."""
@@ -161,6 +163,8 @@ class ConsumerGroups:
         """Names of topics that were deleted and not created again."""
         self.deleted_topic_ids: Callable[[], Collection[TopicId]] = lambda: ()
         """Ids of deleted topics, whatever topics have their names now."""
+        self.partitions_of: PartitionsOf = lambda topic: None
+        """The id and the number of partitions of a topic; set by the broker."""
         self._clock = clock
         self._random = random
         self._quota = Quota(options, self._usage, self._recount, _log_refusal)
@@ -177,7 +181,13 @@ class ConsumerGroups:
     def new_coordinator(self) -> GroupShardCoordinator:
         """A coordinator for a partition of `__consumer_offsets` that is about to be opened."""
         return GroupShardCoordinator(
-            lambda: GroupShard(self.options, self._new_member_id, self._is_deleted, self._quota),
+            lambda: GroupShard(
+                self.options,
+                self._new_member_id,
+                self._is_deleted,
+                self._quota,
+                lambda topic: self.partitions_of(topic),
+            ),
             self._clock,
             lambda: self.deleted_topics(),
             lambda: self.deleted_topic_ids(),

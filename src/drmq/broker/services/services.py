@@ -11,6 +11,8 @@ from drmq.broker.services.counters import Counters
 from drmq.broker.services.elections import Elections
 from drmq.broker.services.gate import OPEN, Gate
 from drmq.broker.services.groups import GroupService
+from drmq.broker.services.lease_sessions import LeaseSessions
+from drmq.broker.services.leases import LeaseService
 from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
@@ -36,6 +38,8 @@ class Services:
         self.elections = Elections(self.cluster, broker.host, broker.elect)
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
+        self.leases = LeaseService(broker)
+        self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(
             broker.node_id,

@@ -1,0 +1,95 @@
+"""Lease groups on `__share_group_state`: which partition decides about a queue.
+
+The decisions are all in `drmq.leases`; how they are carried out is in `coordinator`. A queue, one partition of a topic
+as one group works on it, belongs to one partition of the internal topic, by a hash of its key, wherever the data is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from random import Random
+
+from crc32c import crc32c
+
+from drmq.broker.clock import Clock
+from drmq.broker.coordination.coordinator import Coordinator, RecordCodec
+from drmq.broker.partitions.partition import Partition
+from drmq.leases import (
+    DescribeQueues,
+    LeaseOptions,
+    LeaseRecord,
+    LeaseRequest,
+    LeaseResponse,
+    LeaseShard,
+    QueueKey,
+    record_from_bytes,
+    record_to_bytes,
+)
+from drmq.model import TopicId
+
+_OPTIONS = LeaseOptions(writes_dead_letters=False)
+"""All groups have the same settings, and nothing writes dead letters yet."""
+
+CODEC: RecordCodec[LeaseRecord] = RecordCodec(record_to_bytes, record_from_bytes)
+
+
+class LeaseShardCoordinator(Coordinator[LeaseShard, LeaseRequest, LeaseResponse, LeaseRecord]):
+    """The queues of one partition of `__share_group_state`."""
+
+    def __init__(
+        self, new_shard: Callable[[], LeaseShard], clock: Clock, deleted_topic_ids: Callable[[], Collection[TopicId]]
+    ) -> None:
+        super().__init__(new_shard, CODEC, clock)
+        self._deleted_topic_ids = deleted_topic_ids
+
+    def is_read(self, request: LeaseRequest) -> bool:
+        return isinstance(request, DescribeQueues)
+
+    def on_led(self) -> None:
+        # The previous leader may have stopped before it removed the queues of topics that were deleted.
+        self.forget_topics(self._deleted_topic_ids())
+
+    def forget_topics(self, topic_ids: Collection[TopicId]) -> None:
+        """Remove the queues of deleted topics."""
+        if topic_ids:
+            self.run(lambda shard, now_ms, wall_ms: shard.forget_topics(topic_ids, now_ms, wall_ms))
+
+
+class LeaseGroups:
+    """The lease shards on this node, and which queue belongs to which. Implements `internal_topics.CoordinatorSet`."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self.shards: dict[int, LeaseShardCoordinator] = {}
+        """By partition of `__share_group_state`; those led elsewhere are here too, and follow."""
+        self.partition_count = 0
+        """Partitions of `__share_group_state`; 0 while there is none."""
+        self.deleted_topic_ids: Callable[[], Collection[TopicId]] = lambda: ()
+        self.options_of: Callable[[str], LeaseOptions] = lambda group: _OPTIONS
+        """The settings of a group."""
+        self._clock = clock
+        self._random = random
+
+    def new_coordinator(self) -> LeaseShardCoordinator:
+        """A coordinator for a partition of `__share_group_state` that is about to be opened."""
+        return LeaseShardCoordinator(
+            lambda: LeaseShard(lambda group: self.options_of(group), self._random),
+            self._clock,
+            lambda: self.deleted_topic_ids(),
+        )
+
+    def add(self, partition: Partition, coordinator: object) -> None:
+        assert isinstance(coordinator, LeaseShardCoordinator), coordinator
+        self.shards[partition.index] = coordinator
+
+    def remove(self, partition: Partition) -> None:
+        self.shards.pop(partition.index, None)
+
+    def index_of(self, key: QueueKey) -> int:
+        """The partition that a queue belongs to."""
+        data = key.group.encode() + key.topic_id + key.partition.to_bytes(4, "big")
+        return (crc32c(data) >> 16) % max(1, self.partition_count)
+
+    def forget_topics(self, topic_ids: Collection[TopicId]) -> None:
+        """Topics were deleted."""
+        for shard in self.shards.values():
+            shard.forget_topics(topic_ids)

@@ -1,0 +1,273 @@
+"""Share groups: which members there are, and which partitions each of them works on.
+
+Members of a share group lease records, so a partition may be assigned to several of them, and nothing has to be handed
+over when an assignment changes: there are no rounds. An assignment follows from the members, their topics and the
+number of partitions (`assign`), and is not stored. A member learns of it with a heartbeat.
+
+Replicated: the members with their topics, and the epoch of the group, which grows with every change of them. Soft: the
+deadlines of members, and the assignment that each was sent last. A new coordinator sends every assignment again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from drmq.groups.messages import (
+    DescribedShareGroup,
+    DescribedShareMember,
+    DescribeShareGroupsRequest,
+    DescribeShareGroupsResponse,
+    ListedGroup,
+    ShareAssignment,
+    ShareHeartbeatRequest,
+    ShareHeartbeatResponse,
+)
+from drmq.groups.options import GroupOptions
+from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES, Quota
+from drmq.groups.records import ShareGroupDeleted, ShareGroupMetadata, ShareMember, ShareMemberLeft
+from drmq.groups.state import GroupState
+from drmq.groups.step import Turn
+from drmq.model import ErrorCode, Timers, TopicId
+from drmq.model.names import is_group_id
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+_MEMBER_ID_MAX = 36
+
+PartitionsOf = Callable[[str], "tuple[TopicId, int] | None"]
+"""The id of a topic and the number of its partitions; None if there is no such topic."""
+
+
+@dataclass(slots=True)
+class ShareGroup:
+    """A share group as it is stored."""
+
+    epoch: int = 0
+    members: dict[str, ShareMember] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ShareGroupTable:
+    """The stored share groups of a shard. Only `replay` changes it."""
+
+    groups: dict[str, ShareGroup] = field(default_factory=dict)
+    size_bytes: int = 0
+    """The memory of all members."""
+
+    def replay(self, record: ShareGroupMetadata | ShareGroupDeleted | ShareMember | ShareMemberLeft) -> None:
+        if isinstance(record, ShareGroupDeleted):
+            gone = self.groups.pop(record.group_id, None)
+            self.size_bytes -= sum(map(member_bytes, gone.members.values())) if gone is not None else 0
+            return
+        group = self.groups.setdefault(record.group_id, ShareGroup())
+        if isinstance(record, ShareGroupMetadata):
+            group.epoch = record.epoch
+            return
+        before = group.members.pop(record.member_id, None)
+        self.size_bytes -= 0 if before is None else member_bytes(before)
+        if isinstance(record, ShareMember):
+            group.members[record.member_id] = record
+            self.size_bytes += member_bytes(record)
+
+    def snapshot(self) -> Iterable[ShareGroupMetadata | ShareMember]:
+        for group_id in sorted(self.groups):
+            group = self.groups[group_id]
+            yield ShareGroupMetadata(group_id, group.epoch)
+            for member_id in sorted(group.members):
+                yield group.members[member_id]
+
+
+def member_bytes(member: ShareMember) -> int:
+    """The memory of a member."""
+    return MEMBER_BYTES + sum(map(len, member.topics))
+
+
+def assign(members: Mapping[str, ShareMember], partitions_of: PartitionsOf) -> dict[str, ShareAssignment]:
+    """The partitions of each member. Every partition has a member, and members of a topic have about as many each."""
+    readers: dict[str, list[str]] = {}
+    for member_id in sorted(members):
+        for topic in members[member_id].topics:
+            readers.setdefault(topic, []).append(member_id)
+    assigned: dict[str, list[tuple[TopicId, tuple[int, ...]]]] = {member_id: [] for member_id in members}
+    for topic in sorted(readers):
+        found = partitions_of(topic)
+        if found is None:
+            continue
+        topic_id, count = found
+        names = readers[topic]
+        for index, member_id in enumerate(names):
+            mine = tuple(range(index, count, len(names))) if index < count else (index % count,)
+            assigned[member_id].append((topic_id, mine))
+    return {member_id: tuple(parts) for member_id, parts in assigned.items()}
+
+
+class ShareGroups:
+    """The coordinator of share groups. Exists while its shard leads."""
+
+    def __init__(
+        self,
+        table: ShareGroupTable,
+        is_classic: Callable[[str], bool],
+        options: GroupOptions,
+        partitions_of: PartitionsOf,
+        quota: Quota,
+    ) -> None:
+        self._quota = quota
+        self._table = table
+        self._is_classic = is_classic
+        self._options = options
+        self._partitions_of = partitions_of
+        self.timers: Timers[tuple[str, str]] = Timers()
+        self._sent: dict[tuple[str, str], ShareAssignment] = {}
+
+    def adopt(self, now_ms: int) -> None:
+        """Give every stored member its full session."""
+        for group_id, group in self._table.groups.items():
+            for member_id in group.members:
+                self.timers.set((group_id, member_id), now_ms + self._options.share_session_timeout_ms)
+
+    def heartbeat(self, ticket: int, request: ShareHeartbeatRequest, turn: Turn) -> None:
+        error, text = self._refusal(request)
+        if error is not ErrorCode.NONE:
+            turn.answer(ticket, ShareHeartbeatResponse(error, request.member_id, error_message=text))
+            return
+        key = (request.group_id, request.member_id)
+        if request.member_epoch == LEAVE_EPOCH:
+            self._remove(request.group_id, request.member_id, turn)
+            turn.answer(ticket, ShareHeartbeatResponse(ErrorCode.NONE, request.member_id, LEAVE_EPOCH))
+            return
+        group = self._table.groups.get(request.group_id, ShareGroup())
+        known = group.members.get(request.member_id)
+        members, epoch = group.members, group.epoch
+        topics = known.topics if request.topics is None and known is not None else tuple(sorted(request.topics or ()))
+        if known is None or topics != known.topics:
+            epoch += 1
+            member = ShareMember(
+                request.group_id,
+                request.member_id,
+                epoch,
+                topics,
+                request.client_id,
+                request.client_host,
+                request.rack_id,
+            )
+            if not self._has_room(member, known, request.group_id not in self._table.groups, turn.now_ms):
+                text = "the groups of this node have reached a limit; see its log"
+                turn.answer(
+                    ticket,
+                    ShareHeartbeatResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id, error_message=text),
+                )
+                return
+            members = {**members, request.member_id: member}
+            turn.records += [ShareGroupMetadata(request.group_id, epoch), member]
+        self.timers.set(key, turn.now_ms + self._options.share_session_timeout_ms)
+        assignment: ShareAssignment | None = assign(members, self._partitions_of)[request.member_id]
+        is_joining = request.member_epoch == JOIN_EPOCH
+        if assignment == self._sent.get(key) and not is_joining and request.topics is None:
+            assignment = None
+        else:
+            assert assignment is not None
+            self._sent[key] = assignment
+        turn.answer(
+            ticket,
+            ShareHeartbeatResponse(
+                ErrorCode.NONE,
+                request.member_id,
+                max(epoch, 1),
+                self._options.share_heartbeat_interval_ms,
+                assignment,
+            ),
+        )
+
+    def _has_room(self, member: ShareMember, known: ShareMember | None, is_new_group: bool, now_ms: int) -> bool:
+        size_bytes = member_bytes(member) - (0 if known is None else member_bytes(known))
+        if is_new_group:
+            return self._quota.admits(member.client_host, 1, GROUP_BYTES + size_bytes, now_ms)
+        return size_bytes <= 0 or self._quota.has_room(0, size_bytes, now_ms)
+
+    def _refusal(self, request: ShareHeartbeatRequest) -> tuple[ErrorCode, str | None]:
+        if not is_group_id(request.group_id):
+            return ErrorCode.INVALID_GROUP_ID, "the group id is empty or too long"
+        if not request.member_id or len(request.member_id) > _MEMBER_ID_MAX:
+            return ErrorCode.INVALID_REQUEST, f"a member id has 1 to {_MEMBER_ID_MAX} characters"
+        if request.member_epoch < LEAVE_EPOCH:
+            return ErrorCode.INVALID_REQUEST, f"{request.member_epoch} is not a member epoch"
+        if self._is_classic(request.group_id):
+            return ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is a consumer group, not a share group"
+        group = self._table.groups.get(request.group_id)
+        known = None if group is None else group.members.get(request.member_id)
+        if request.member_epoch == JOIN_EPOCH:
+            if request.topics is None:
+                return ErrorCode.INVALID_REQUEST, "a member that joins must name its topics"
+            if known is None and group is not None and len(group.members) >= self._options.group_size_max:
+                return ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {self._options.group_size_max} members"
+            return ErrorCode.NONE, None
+        if known is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {request.member_id}"
+        if group is not None and request.member_epoch > group.epoch:
+            return (
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"epoch {request.member_epoch} is newer than the group's, {group.epoch}",
+            )
+        return ErrorCode.NONE, None
+
+    def on_deadline(self, turn: Turn) -> None:
+        """Remove the members whose session has expired."""
+        while (key := self.timers.take_due(turn.now_ms)) is not None:
+            self._remove(*key, turn)
+
+    def _remove(self, group_id: str, member_id: str, turn: Turn) -> None:
+        self.timers.cancel((group_id, member_id))
+        self._sent.pop((group_id, member_id), None)
+        group = self._table.groups.get(group_id)
+        if group is not None and member_id in group.members:
+            # Several members of one group may expire in one turn, before any of it is replayed.
+            epoch = max(
+                [
+                    group.epoch,
+                    *(r.epoch for r in turn.records if isinstance(r, ShareGroupMetadata) and r.group_id == group_id),
+                ]
+            )
+            turn.records += [ShareGroupMetadata(group_id, epoch + 1), ShareMemberLeft(group_id, member_id)]
+
+    # ---- administration -------------------------------------------------------------------------
+
+    def listed(self) -> list[ListedGroup]:
+        return [
+            ListedGroup(group_id, "share", _state(group).value, "share")
+            for group_id, group in sorted(self._table.groups.items())
+        ]
+
+    def describe(self, ticket: int, request: DescribeShareGroupsRequest, turn: Turn) -> None:
+        turn.answer(ticket, DescribeShareGroupsResponse(tuple(self._describe(each) for each in request.group_ids)))
+
+    def _describe(self, group_id: str) -> DescribedShareGroup:
+        group = self._table.groups.get(group_id)
+        if group is None:
+            return DescribedShareGroup(ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD.value)
+        assigned = assign(group.members, self._partitions_of)
+        members = tuple(
+            DescribedShareMember(
+                member.member_id,
+                member.rack_id,
+                member.epoch,
+                member.client_id,
+                member.client_host,
+                member.topics,
+                assigned[member.member_id],
+            )
+            for member in group.members.values()
+        )
+        return DescribedShareGroup(ErrorCode.NONE, group_id, _state(group).value, group.epoch, members)
+
+    def delete(self, group_id: str, turn: Turn) -> ErrorCode:
+        """Delete a group without members."""
+        if self._table.groups[group_id].members:
+            return ErrorCode.NON_EMPTY_GROUP
+        turn.records.append(ShareGroupDeleted(group_id))
+        return ErrorCode.NONE
+
+
+def _state(group: ShareGroup) -> GroupState:
+    return GroupState.STABLE if group.members else GroupState.EMPTY

@@ -1,0 +1,111 @@
+"""Acknowledgements of leased records, as ShareFetch and ShareAcknowledge carry them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import NamedTuple, Protocol
+
+from drmq.broker.services.leases import LeaseService, Place
+from drmq.leases import Failed, Outcome, Settlement
+from drmq.model import ApiError, ErrorCode, TopicId
+from drmq.wire.messages.share_fetch import ShareAcknowledgementBatch
+
+_MEMBER_ID_MAX = 36
+_OUTCOMES = {
+    0: Outcome.ACCEPT,  # a gap: there is no record at this offset
+    1: Outcome.ACCEPT,
+    2: Outcome.RELEASE,
+    3: Outcome.REJECT,
+    4: Outcome.RENEW,
+}
+_RENEW = 4
+
+
+class Acknowledged(NamedTuple):
+    """What became of the acknowledgements of one partition."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class PartitionOfRequest(Protocol):
+    partition_index: int
+    acknowledgement_batches: list[ShareAcknowledgementBatch]
+
+
+class TopicOfRequest(Protocol):
+    topic_id: bytes
+
+    @property
+    def partitions(self) -> Iterable[PartitionOfRequest]: ...
+
+
+def check_member(service: LeaseService, group: str | None, member: str | None) -> tuple[str, str]:
+    """The ids of a request. Raises `ApiError`."""
+    service.shards.check_enabled()
+    if not group:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    if not member or len(member) > _MEMBER_ID_MAX:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a member id has 1 to {_MEMBER_ID_MAX} characters")
+    return group, member
+
+
+def places_of(topics: Iterable[TopicOfRequest]) -> dict[Place, list[ShareAcknowledgementBatch]]:
+    """The partitions that a request names, with their acknowledgements."""
+    return {
+        Place(TopicId(topic.topic_id), partition.partition_index): partition.acknowledgement_batches
+        for topic in topics
+        for partition in topic.partitions
+    }
+
+
+async def settle(
+    service: LeaseService,
+    group: str,
+    member: str,
+    acknowledged: Mapping[Place, list[ShareAcknowledgementBatch]],
+    *,
+    renews: bool,
+) -> dict[Place, Acknowledged]:
+    """Carry out the acknowledgements of all partitions."""
+    places = [place for place, batches in acknowledged.items() if batches]
+    results = await asyncio.gather(
+        *(_settle_one(service, group, member, place, acknowledged[place], renews) for place in places)
+    )
+    return dict(zip(places, results, strict=True))
+
+
+async def _settle_one(
+    service: LeaseService, group: str, member: str, place: Place, batches: list[ShareAcknowledgementBatch], renews: bool
+) -> Acknowledged:
+    try:
+        settlements = [each for batch in batches for each in _settlements(batch, renews)]
+        answer = await service.settle(group, member, place, settlements)
+    except ApiError as error:
+        return Acknowledged(error.code, error.message)
+    if isinstance(answer, Failed):
+        return Acknowledged(ErrorCode.INVALID_RECORD_STATE, answer.failure.value)
+    if answer.refused:
+        first = answer.refused[0]
+        text = f"offsets {first.first} to {first.last} were not settled: {first.refusal.value}"
+        return Acknowledged(ErrorCode.INVALID_RECORD_STATE, text)
+    return Acknowledged()
+
+
+def _settlements(batch: ShareAcknowledgementBatch, renews: bool) -> Iterable[Settlement]:
+    """The outcome of each run of offsets with the same type."""
+    first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
+    if last < first or first < 0 or len(types) not in (1, last - first + 1):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the acknowledgements of offsets {first} to {last} are malformed")
+    for type_ in set(types):
+        if type_ not in _OUTCOMES or (type_ == _RENEW and not renews):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{type_} is not a type of acknowledgement here")
+    if len(types) == 1:
+        yield Settlement(first, last, _OUTCOMES[types[0]])
+        return
+    for type_, run in groupby(types):
+        end = first + sum(1 for _ in run)
+        yield Settlement(first, end - 1, _OUTCOMES[type_])
+        first = end

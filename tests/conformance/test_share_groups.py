@@ -1,0 +1,154 @@
+"""Share groups with confluent-kafka's `ShareConsumer`: members share the records, and settle each on its own."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+from confluent_kafka import AcknowledgeType, IllegalStateException, Producer, ShareConsumer
+
+from conformance.conftest import MakeTopic
+from support.polling import PATIENCE_S
+
+MARK = b"mark"
+
+
+class Members:
+    """Share consumers of one group, polled in turn."""
+
+    def __init__(self, bootstrap: str, group: str, stack: ExitStack) -> None:
+        self._bootstrap = bootstrap
+        self._group = group
+        self._stack = stack
+        self.consumers: list[Any] = []
+
+    def add(self, topic: str, **config: str) -> Any:
+        consumer = ShareConsumer({"bootstrap.servers": self._bootstrap, "group.id": self._group, **config})
+        self._stack.callback(consumer.close)
+        consumer.subscribe([topic])
+        self.consumers.append(consumer)
+        return consumer
+
+    def poll(self) -> list[tuple[Any, Any]]:
+        """What the members got, each with its consumer."""
+        found = []
+        for consumer in self.consumers:
+            for message in consumer.poll(0.2):
+                assert message.error() is None, message.error()
+                found.append((consumer, message))
+        return found
+
+
+@pytest.fixture
+def members(bootstrap: str, name: str) -> Iterator[Members]:
+    with ExitStack() as stack:
+        yield Members(bootstrap, name, stack)
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes], partition: int = -1) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def begin(members: Members, bootstrap: str, topic: str, partitions: int) -> None:
+    """Return once the group has begun in every partition: by default it begins at the end of the log."""
+    seen: set[int] = set()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(seen) < partitions:
+        assert time.monotonic() < deadline, f"the group works on partitions {seen} only"
+        for partition in range(partitions):
+            produce(bootstrap, topic, [MARK], partition)
+        for consumer, message in members.poll():
+            seen.add(message.partition())
+            accept(consumer, message)
+
+
+def accept(consumer: Any, message: Any) -> None:
+    """Accept a record; in implicit mode the next poll does so."""
+    with suppress(IllegalStateException):
+        consumer.acknowledge(message, AcknowledgeType.ACCEPT)
+
+
+def collect(members: Members, count: int) -> Counter[bytes]:
+    """The values that the members get, until `count` different ones are there; marks do not count."""
+    got: Counter[bytes] = Counter()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(got) < count:
+        assert time.monotonic() < deadline, f"{len(got)} of {count} records came"
+        for consumer, message in members.poll():
+            accept(consumer, message)
+            if message.value() != MARK:
+                got[message.value()] += 1
+    return got
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_members_share_the_records(members: Members, bootstrap: str, make_topic: MakeTopic, mode: str) -> None:
+    """There are more members than partitions, and every record reaches one of them."""
+    topic = make_topic(partitions=2)
+    for _ in range(3):
+        members.add(topic, **{"share.acknowledgement.mode": mode})
+    begin(members, bootstrap, topic, 2)
+    values = [f"{number}".encode() for number in range(300)]
+    produce(bootstrap, topic, values)
+    got = collect(members, len(values))
+    assert got.keys() == set(values)
+    assert set(got.values()) == {1}
+
+
+def test_a_released_record_comes_again_and_a_rejected_one_does_not(
+    members: Members, bootstrap: str, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(partitions=1)
+    members.add(topic, **{"share.acknowledgement.mode": "explicit"})
+    begin(members, bootstrap, topic, 1)
+    values = [b"accept", b"release", b"reject"]
+    produce(bootstrap, topic, values)
+    times: Counter[bytes] = Counter()
+    deadline = time.monotonic() + PATIENCE_S
+    while times[b"release"] < 2 or len(times) < 3:
+        assert time.monotonic() < deadline, times
+        for consumer, message in members.poll():
+            value = message.value()
+            times[value] += value != MARK
+            outcome = AcknowledgeType.ACCEPT
+            if value == b"release" and times[value] == 1:
+                outcome = AcknowledgeType.RELEASE
+            elif value == b"reject":
+                outcome = AcknowledgeType.REJECT
+            consumer.acknowledge(message, outcome)
+    # What comes last shows that nothing else was on its way.
+    produce(bootstrap, topic, [b"last"])
+    last = collect(members, 1)
+    assert last == {b"last": 1}
+    assert times[b"accept"] == times[b"reject"] == 1
+    assert times[b"release"] == 2
+
+
+def test_what_a_member_held_goes_to_others_when_it_closes(
+    members: Members, bootstrap: str, make_topic: MakeTopic
+) -> None:
+    """Closing gives leases back: nobody waits until they run out."""
+    topic = make_topic(partitions=1)
+    first = members.add(topic, **{"share.acknowledgement.mode": "explicit"})
+    begin(members, bootstrap, topic, 1)
+    produce(bootstrap, topic, [b"held"])
+    deadline = time.monotonic() + PATIENCE_S
+    values: set[bytes] = set()
+    while b"held" not in values:
+        assert time.monotonic() < deadline
+        polled = members.poll()
+        values = {message.value() for _, message in polled}
+        for consumer, message in polled:
+            if message.value() != b"held":
+                accept(consumer, message)
+    members.consumers.clear()
+    members.add(topic)
+    first.close()
+    assert collect(members, 1) == {b"held": 1}

@@ -1,0 +1,76 @@
+"""Messages to a shard on another node survive their bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drmq.leases import (
+    Acquire,
+    Acquired,
+    Advance,
+    Bury,
+    Delivery,
+    DescribeQueues,
+    Done,
+    Failed,
+    Failure,
+    LeaseView,
+    Outcome,
+    QueueBegun,
+    QueueList,
+    QueueView,
+    Refusal,
+    Refused,
+    ReleaseMember,
+    RemoveQueues,
+    Settle,
+    Settlement,
+    SettleResult,
+    StartQueue,
+)
+from drmq.leases.transfer import request_from_bytes, response_from_bytes, to_bytes
+from support.lease_harness import KEY, TOPIC
+
+REQUESTS = [
+    StartQueue(KEY, 5, restart=True),
+    Acquire(KEY, "m", 10, 1, 20, 500),
+    Advance(KEY, 1, 20),
+    Settle(KEY, "m", tuple(Settlement(i, i, outcome, 7, 3) for i, outcome in enumerate(Outcome))),
+    Settle(KEY, "m", (Settlement(1, 2, Outcome.RELEASE),)),
+    ReleaseMember(KEY, "m"),
+    Bury(KEY, ((1, 2), (4, 4))),
+    RemoveQueues("g"),
+    RemoveQueues("g", TOPIC),
+    DescribeQueues("g", with_leases=True),
+]
+VIEW = QueueView(KEY, 1, 9, 2, 3, 4, 5, None, True, (LeaseView(1, 2, "m", 1, 7, 900),))
+RESPONSES = [
+    *(Failed(failure) for failure in Failure),
+    QueueBegun(5),
+    Acquired(7, 30_000, (Delivery(1, 2, 1), Delivery(4, 4, 3))),
+    SettleResult(tuple(Refused(1, 2, refusal) for refusal in Refusal)),
+    Done(),
+    QueueList((VIEW,)),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: type(each).__name__)
+def test_requests_survive(request_: Any) -> None:
+    again = request_from_bytes(to_bytes(request_))
+    assert again == request_
+    assert type(again) is type(request_)
+
+
+@pytest.mark.parametrize("response", RESPONSES, ids=lambda each: type(each).__name__)
+def test_responses_survive(response: Any) -> None:
+    again = response_from_bytes(to_bytes(response))
+    assert again == response
+    assert type(again) is type(response)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'["Nothing"]', b'["Settle",["g"],"m",[]]', b'["Acquired",1]', b"[1]"])
+def test_what_is_malformed_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="malformed"):
+        request_from_bytes(data)
