@@ -800,6 +800,138 @@ static PyType_Spec builder_spec = {
     .slots = builder_slots,
 };
 
+/* ---- the framing of records, without columns ------------------------------------------------------ */
+
+#define BATCH_HEADER_SIZE 61
+#define LAST_OFFSET_DELTA_AT 23
+#define BASE_TIMESTAMP_AT 27
+#define RECORD_COUNT_AT 57
+
+static uint64_t big_endian(const uint8_t *bytes, int size)
+{
+    uint64_t number = 0;
+    for (int index = 0; index < size; index++) {
+        number = number << 8 | bytes[index];
+    }
+    return number;
+}
+
+/* One record of a producer, with the checks of `add_record` and in their order, but nothing is kept of it. */
+static enum outcome walk_record(const uint8_t **at, const uint8_t *body_end, int64_t *last_delta,
+                                int64_t last_offset_delta, int64_t base_timestamp, Detail *detail)
+{
+    const uint8_t *next = *at;
+    int64_t size = 0, time_delta = 0, offset_delta = 0, timestamp = 0, header_count = 0;
+    enum outcome outcome = read_number(&next, body_end, &size);
+    if (outcome != FINISHED) {
+        return outcome;
+    }
+    if (size < 0 || size > body_end - next) {
+        *detail = (Detail){size, body_end - next};
+        return RECORD_SIZE;
+    }
+    if (size == 0) {
+        return NUMBER_CUT_OFF;
+    }
+    const uint8_t *end = next + size;
+    next++; /* the attributes, which are unused */
+    outcome = read_number(&next, end, &time_delta);
+    if (outcome == FINISHED) {
+        outcome = read_number(&next, end, &offset_delta);
+    }
+    if (outcome != FINISHED) {
+        return outcome;
+    }
+    if (offset_delta <= *last_delta || offset_delta > last_offset_delta) {
+        *detail = (Detail){offset_delta, *last_delta};
+        return OFFSET_DELTA;
+    }
+    if (__builtin_add_overflow(base_timestamp, time_delta, &timestamp)) {
+        *detail = (Detail){time_delta, 0};
+        return TIMESTAMP;
+    }
+    Field field;
+    outcome = read_field(&next, end, &field, detail);
+    if (outcome == FINISHED) {
+        outcome = read_field(&next, end, &field, detail);
+    }
+    if (outcome == FINISHED) {
+        outcome = read_number(&next, end, &header_count);
+    }
+    if (outcome != FINISHED) {
+        return outcome;
+    }
+    if (header_count < 0) {
+        *detail = (Detail){header_count, 0};
+        return HEADER_COUNT;
+    }
+    /* Each pass consumes two bytes or ends, so a false count costs nothing. */
+    for (; header_count > 0; header_count--) {
+        outcome = read_field(&next, end, &field, detail);
+        if (outcome == FINISHED && field.start == NULL) {
+            outcome = HEADER_KEY_NULL;
+        }
+        if (outcome == FINISHED) {
+            outcome = read_field(&next, end, &field, detail);
+        }
+        if (outcome != FINISHED) {
+            return outcome;
+        }
+    }
+    if (next != end) {
+        *detail = (Detail){end - next, 0};
+        return RECORD_NOT_USED_UP;
+    }
+    *at = end;
+    *last_delta = offset_delta;
+    return FINISHED;
+}
+
+/* The GIL is kept: a batch takes microseconds, and to get the lock back from a busy thread takes longer. */
+static PyObject *records_fault(PyObject *module, PyObject *batch)
+{
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE) != 0) {
+        return NULL;
+    }
+    if (view.len < BATCH_HEADER_SIZE) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "a batch that is shorter than its header");
+        return NULL;
+    }
+    const uint8_t *bytes = (const uint8_t *)view.buf;
+    int64_t record_count = (int32_t)big_endian(bytes + RECORD_COUNT_AT, 4);
+    int64_t last_offset_delta = (int32_t)big_endian(bytes + LAST_OFFSET_DELTA_AT, 4);
+    int64_t base_timestamp = (int64_t)big_endian(bytes + BASE_TIMESTAMP_AT, 8);
+    const uint8_t *start = bytes + BATCH_HEADER_SIZE, *at = start, *end = bytes + view.len;
+    enum outcome outcome = FINISHED;
+    Detail detail = {0, 0};
+    int64_t done_count = 0, last_delta = -1;
+    while (outcome == FINISHED && done_count < record_count) {
+        outcome = walk_record(&at, end, &last_delta, last_offset_delta, base_timestamp, &detail);
+        if (outcome == FINISHED) {
+            done_count++;
+        }
+    }
+    if (outcome == FINISHED && at != end) {
+        detail = (Detail){end - at, 0};
+        outcome = BYTES_FOLLOW;
+    }
+    PyBuffer_Release(&view);
+    if (outcome == FINISHED) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(inLLLL)", (int)outcome, (Py_ssize_t)(at - start), (long long)done_count,
+                         (long long)last_delta, (long long)detail.first, (long long)detail.second);
+}
+
+static PyMethodDef module_methods[] = {
+    {"records_fault", records_fault, METH_O,
+     "What is wrong with the plain records of a whole batch, as `Builder.add` says it, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
 static int module_exec(PyObject *module)
 {
     State *state = PyModule_GetState(module);
@@ -840,6 +972,7 @@ static struct PyModuleDef module_definition = {
     .m_name = "drmq.columnar._decoder",
     .m_doc = "The compiled builder of drmq.columnar.",
     .m_size = sizeof(State),
+    .m_methods = module_methods,
     .m_slots = module_slots,
     .m_traverse = module_traverse,
     .m_clear = module_clear,

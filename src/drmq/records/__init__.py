@@ -8,6 +8,7 @@ they decompress.
 
 from drmq.records.compression import compress, decompress
 from drmq.records.header import (
+    CODEC_MASK,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
@@ -27,6 +28,7 @@ from drmq.records.header import (
 from drmq.records.record import Record, decode_batch, encode_batch, find_timestamp, iter_records
 
 __all__ = [
+    "CODEC_MASK",
     "HEADER_SIZE",
     "LENGTH_OVERHEAD",
     "MAGIC",

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from drmq.model import DrmqError, ErrorCode, LeaderEpoch, Offset, ProducerId
+from drmq.model import NO_PRODUCER_ID, DrmqError, ErrorCode, LeaderEpoch, Offset, ProducerId
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -38,6 +38,17 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+
+_RATIO_MAX = {1: 1_032, 2: 22, 3: 255, 4: 32_768}
+"""By codec: how many times larger the decompressed data can be at most.
+
+Deflate: a match of 258 bytes takes two bits at least. Snappy: 64 bytes take three. LZ4: a byte of a length counts 255.
+Zstandard: a block of 128 KiB that repeats one byte takes four.
+"""
+
+_RECORDS_SIZE_MAX = 256 << 20
+"""The records of a compressed batch have at most this size: about 38 million records. No producer has so many in memory
+for one batch. Zstandard alone would allow a thousand times as many in a megabyte."""
 
 _PREFIX = Struct(">qi")
 _BASE_OFFSET = Struct(">q")
@@ -156,22 +167,30 @@ def check_batch(batch: Buffer) -> BatchHeader:
         )
     if header.codec > Codec.ZSTD:
         raise InvalidBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
-    if header.codec == Codec.NONE and header.record_count * RECORD_SIZE_MIN > len(batch) - HEADER_SIZE:
-        # The count decides how many offsets the batch takes, so a false count would leave a gap in the log. In a
-        # compressed batch it cannot be checked without decompression.
+    if header.record_count * RECORD_SIZE_MIN > _records_size_max(header.codec, len(batch) - HEADER_SIZE):
+        # The count decides how many offsets the batch takes, so a false count would leave a gap in the log. The exact
+        # count in a compressed batch is not known without decompression.
         raise InvalidBatch(
-            ErrorCode.INVALID_RECORD, f"{header.record_count} records do not fit into {len(batch)} bytes"
+            ErrorCode.INVALID_RECORD,
+            f"{header.record_count} records do not fit into {len(batch)} bytes with codec {header.codec}",
         )
     if header.attributes & CONTROL_BIT:
         raise InvalidBatch(ErrorCode.INVALID_RECORD, "only brokers write control batches")
     if header.attributes & LOG_APPEND_TIME_BIT:
         raise InvalidBatch(ErrorCode.INVALID_TIMESTAMP, "only brokers set the log-append time")
-    if header.producer_id >= 0 and header.base_sequence < 0:
+    if header.producer_id != NO_PRODUCER_ID and min(header[9:12]) < 0:
+        # Without a producer id, the other two have no meaning. Some clients send 0 there.
         raise InvalidBatch(
             ErrorCode.INVALID_RECORD,
-            f"sequence {header.base_sequence} in a batch of producer {header.producer_id}",
+            f"producer id {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}: "
+            "none of them may be negative, except that the id is -1 for a producer without one",
         )
     return header
+
+
+def _records_size_max(codec: int, size: int) -> int:
+    """The most bytes that the records in `size` bytes can have."""
+    return size if codec == Codec.NONE else min(size * _RATIO_MAX[codec], _RECORDS_SIZE_MAX)
 
 
 def stamp(batch: bytearray | memoryview, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:

@@ -155,6 +155,46 @@ def test_a_count_that_cannot_fit() -> None:
         assert refusal(batch) is ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_a_compressed_batch_claims_no_more_than_its_bytes_can_hold(codec: Codec) -> None:
+    """Records that are as small and as alike as possible pass. A count of 2^31 - 1 would use up as many offsets."""
+    dense = encode_batch([Record(Offset(index), 0, None, None) for index in range(100_000)], codec=codec)
+    assert check_batch(dense).record_count == 100_000
+    small = encode_batch(RECORDS, codec=codec)
+    for batch, count in ((dense, 2**31 - 1), (small, 2**31 - 1), (small, 40_000_000)):
+        HEADER.pack_into(batch, 0, *read_header(batch)._replace(record_count=count, last_offset_delta=count - 1))
+        stamp_crc(batch)
+        assert refusal(batch) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    ("producer", "is_taken"),
+    [
+        ((-1, -1, -1), True),
+        ((-1, 0, 0), True),
+        ((5, 0, 0), True),
+        ((0, 0, 2**31 - 1), True),
+        ((5, -1, 0), False),
+        ((5, 0, -1), False),
+        ((5, -1, -1), False),
+        ((-2, -1, -1), False),
+    ],
+)
+def test_the_fields_of_a_producer_belong_together(producer: tuple[int, int, int], is_taken: bool) -> None:
+    """kafkajs and Sarama send no producer id with epoch or sequence 0, and Kafka takes that."""
+    batch = encode_batch(RECORDS)
+    producer_id, producer_epoch, base_sequence = producer
+    header = read_header(batch)._replace(
+        producer_id=ProducerId(producer_id), producer_epoch=producer_epoch, base_sequence=base_sequence
+    )
+    HEADER.pack_into(batch, 0, *header)
+    stamp_crc(batch)
+    if is_taken:
+        assert check_batch(batch).producer_id == producer_id
+    else:
+        assert refusal(batch) is ErrorCode.INVALID_RECORD
+
+
 def test_unused_attribute_bits_pass() -> None:
     """Bits 6 to 14 belong to later versions of Kafka, which define them so that brokers may ignore them."""
     assert check_batch(batch_with("attributes", 0x7FC0)).attributes == 0x7FC0

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drmq.broker.notify import notify_all
+from drmq.broker.partitions.produced_batch import check_produced
 from drmq.broker.partitions.producer_table import ProducerTable, WrittenBatch
 from drmq.broker.replication.entry_log import decode_offset, encode_trim
 from drmq.catalog import TimestampType, TopicConfig
@@ -39,7 +40,7 @@ from drmq.raft import (
     SnapshotMeta,
     TransferInProgress,
 )
-from drmq.records import HEADER_SIZE, BatchHeader, InvalidBatch, check_batch, read_header, stamp, stamp_append_time
+from drmq.records import HEADER_SIZE, BatchHeader, read_header, stamp, stamp_append_time
 from drmq.storage import Log
 from drmq.transport.peers import PeerOptions
 
@@ -272,10 +273,7 @@ class Partition:
         self._check_leads()
         if self.is_internal:
             check_not_internal(self.topic)
-        try:
-            header = check_batch(batch)
-        except InvalidBatch as error:
-            raise ApiError(error.code, str(error)) from error
+        header = check_produced(batch)
         config = self.config
         if len(batch) > config.max_message_bytes:
             raise ApiError(

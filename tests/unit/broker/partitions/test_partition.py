@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from drmq.broker.partitions.partition import OWN_BATCH_BYTES_MAX, Partition
+from drmq.columnar.framing import COMPILED
 from drmq.model import ApiError, ErrorCode, MemberId, NodeId, Offset
 from drmq.raft import AppendRequest, Entry, EntryKind, LogIndex, Term
-from drmq.records import encode_batch, iter_batches, read_header
+from drmq.records import HEADER_SIZE, encode_batch, iter_batches, read_header
+from drmq.records.header import stamp_crc
 from drmq.records.record import Record
 from drmq.testing.files import FakeFiles
 from drmq.transport.peers import PeerOptions
@@ -145,6 +147,17 @@ def test_a_repeat_gets_the_offset_of_the_original_also_while_that_is_on_its_way(
     assert desk.heard == [("repeat", ErrorCode.NONE)]
     assert desk.log.end_offset == 1
     assert refusal(desk, a_batch(producer_id=1, epoch=0, sequence=5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.skipif(COMPILED is None, reason="the compiled decoder was not built")
+def test_uncompressed_bytes_that_are_no_records_are_refused() -> None:
+    """They were acknowledged, and stopped every consumer."""
+    desk = ReplicaHarness()
+    batch = a_batch([b"a value", b"another"])
+    batch[HEADER_SIZE:] = b"x" * (len(batch) - HEADER_SIZE)
+    stamp_crc(batch)
+    assert refusal(desk, batch) is ErrorCode.INVALID_RECORD
+    assert desk.partition.append(a_batch([b"a value", b"another"]), 5_000).next_offset == 2
 
 
 def test_what_follows_a_batch_that_was_refused_is_not_called_out_of_order() -> None:
