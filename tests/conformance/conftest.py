@@ -20,6 +20,8 @@ from support.wire import RawConnection, list_offsets
 BOOTSTRAP_VARIABLE = "DRMQ_TEST_BOOTSTRAP"
 NODES_VARIABLE = "DRMQ_TEST_NODES"
 """How many nodes the broker of our own has."""
+ENVIRONMENT = {"DRMQ_RETENTION_CHECK_INTERVAL_MS": "3600000"}
+"""Some tests write records with old timestamps, which must not expire while the test runs."""
 NOT_LEADER = 6
 
 EARLIEST = -2
@@ -48,10 +50,10 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     nodes = int(os.environ.get(NODES_VARIABLE) or 1)
     if nodes > 1:
-        with ClusterProcesses(tmp_path_factory.mktemp("cluster"), nodes) as cluster:
+        with ClusterProcesses(tmp_path_factory.mktemp("cluster"), nodes, env=ENVIRONMENT) as cluster:
             yield cluster[1].bootstrap
         return
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", env=ENVIRONMENT) as broker:
         yield broker.bootstrap
 
 

@@ -39,7 +39,6 @@ def shown(admin: AdminClient, topic: str, expected: dict[str, str]) -> dict[str,
     return eventually(
         lambda: describe(admin, topic),
         lambda described: {key: described[key].value for key in expected} == expected,
-        timeout_s=5,
         what=f"settings {expected}",
     )
 

@@ -17,7 +17,7 @@ from support.clients import CLIENTS, Client, KcatClient, Member, Record
 from support.clients.kcat import KcatMember
 from support.confluent_admin import NewPartitions
 from support.member_process import MemberProcess
-from support.polling import PATIENCE_S, eventually
+from support.polling import eventually
 
 PARTITIONS = 6
 CLIENT_ASSIGNORS = [(name, assignor) for name, client in CLIENTS.items() for assignor in client.assignors]
@@ -242,4 +242,4 @@ def bereaved(bootstrap: str, admin: AdminClient) -> Iterator[dict[str, Member]]:
 def test_killed_member_is_replaced(client: Client, bereaved: dict[str, Member]) -> None:
     """A member that dies without leaving loses its partitions once its session times out."""
     survivor = bereaved[client.name]
-    eventually(survivor.assigned, lambda owned: len(owned) == 4, timeout_s=PATIENCE_S)
+    eventually(survivor.assigned, lambda owned: len(owned) == 4)

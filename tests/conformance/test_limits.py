@@ -67,7 +67,7 @@ def test_connection_lives_on_after_oversize_with_kafka_python(bootstrap: str, to
             producer.send(topic, b"x" * 1_200_000).get(PATIENCE_S)
         assert producer.send(topic, b"b").get(PATIENCE_S).offset == 1
     finally:
-        producer.close(timeout=5)
+        producer.close(timeout=PATIENCE_S)
 
 
 def test_producing_creates_the_topic(client: Client, name: str) -> None:
@@ -125,7 +125,7 @@ def test_invalid_names_are_not_created(bootstrap: str, admin: AdminClient, bad: 
     codes: list[int | None] = []
 
     def queued() -> Producer | None:
-        producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 5_000})
+        producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000})
         try:
             producer.produce(bad, b"v", on_delivery=lambda error, _: codes.append(error.code() if error else None))
         except KafkaException as refused:
@@ -146,7 +146,7 @@ def test_invalid_names_are_not_created(bootstrap: str, admin: AdminClient, bad: 
 def test_partition_that_does_not_exist(bootstrap: str, topic: str) -> None:
     """Producing to a partition beyond the last fails at the producer and the topic does not grow."""
     codes: list[int | None] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 3_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000})
     producer.produce(
         topic, b"v", partition=0, on_delivery=lambda error, _: codes.append(error.code() if error else None)
     )

@@ -109,7 +109,7 @@ def test_out_of_range_is_an_error_if_asked(consumer: Consumer, kafka_consumer: K
     kafka_consumer.assign([partition])
     kafka_consumer.seek(partition, 1_000)
     with pytest.raises(OffsetOutOfRangeError):
-        eventually(lambda: kafka_consumer.poll(timeout_ms=200), timeout_s=10)
+        eventually(lambda: kafka_consumer.poll(timeout_ms=200))
 
 
 def test_latest_sees_only_what_comes_after(consumer: Consumer, bootstrap: str, filled: str) -> None:

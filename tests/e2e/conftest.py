@@ -11,7 +11,9 @@ from support.processes import BrokerProcess
 
 @pytest.fixture(scope="module")
 def cli_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+    # Some tests write old records, which must not expire while the test runs.
+    environment = {"DRMQ_RETENTION_CHECK_INTERVAL_MS": "3600000"}
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", env=environment) as process:
         yield process
 
 

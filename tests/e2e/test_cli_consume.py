@@ -24,7 +24,7 @@ def test_group_with_members_is_not_moved(cli: Cli, topic: str) -> None:
         assert "NON_EMPTY_GROUP" in cli.refused(1, "group", "reset", group, "--to", "begin", "--yes", "-t", topic)
         assert "NON_EMPTY_GROUP" in cli.refused(1, "group", "delete", group, "--yes")
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(90) == 130
     assert cli.data("group", "lag", group)[0]["lag"] == 0
 
 
@@ -75,7 +75,7 @@ def test_following_sees_what_comes_later(cli: Cli, topic: str) -> None:
         assert process.stdout.readline() == b"one\n"
         cli.ok("produce", topic, stdin="two\n")
         assert process.stdout.readline() == b"two\n"
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
 
 
 def test_closed_pipe_is_no_failure(cli: Cli, topic: str) -> None:
@@ -87,5 +87,5 @@ def test_closed_pipe_is_no_failure(cli: Cli, topic: str) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
         assert process.stderr.read() == b""

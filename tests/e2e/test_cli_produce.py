@@ -74,7 +74,7 @@ def test_properties_reach_the_client(cli: Cli, topic: str) -> None:
 
 def test_partition_that_is_not_there(cli: Cli, topic: str) -> None:
     """Sent nowhere, and said at once."""
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in cli.refused(1, "produce", topic, "-p", "77", "-v", "x", "--timeout", "5")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in cli.refused(1, "produce", topic, "-p", "77", "-v", "x", "--timeout", "30")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in cli.refused(1, "consume", topic, "-p", "77")
 
 

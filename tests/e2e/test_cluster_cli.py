@@ -125,7 +125,7 @@ def test_three_nodes_are_a_cluster(three: Cluster) -> None:
         assert (info["brokers"], info["voters"], info["observers"]) == ([1, 2, 3], [1, 2, 3], [])
     rows = three.data("cluster", "members")
     assert [row["metadata"] for row in rows].count("leader") == 1
-    assert three.health()[0] == 0, three.health()
+    assert eventually(three.is_healthy)
 
 
 def test_counters_and_log_tell_what_happened(three: Cluster) -> None:
@@ -142,14 +142,19 @@ def test_counters_and_log_tell_what_happened(three: Cluster) -> None:
     assert produced["count"] == sum(produced["buckets"]) > 0
     won = total("drmq_leaderships_won_total")
     assert won >= 3
-    leader = three.partitions("orders")[0]["leader"]
+    leader = eventually(lambda: three.partitions("orders")[0]["leader"])
     three.local("node", "kill", str(leader))
     assert eventually(lambda: three.partitions("orders")[0]["leader"] not in (leader, None))
-    said = "".join(
-        (three.directory / node["log"]).read_text() for number, node in three.nodes.items() if number != leader
-    )
-    assert re.search(rf"orders-0: this node is the leader now, in term \d+; before: node {leader}\n", said)
-    assert re.search(rf"node {leader} at \S+ is down: ", said)
+
+    def said() -> str:
+        logs = [three.directory / node["log"] for number, node in three.nodes.items() if number != leader]
+        return "".join(log.read_text() for log in logs)
+
+    for line in (
+        rf"orders-0: this node is the leader now, in term \d+; before: node {leader}\n",
+        rf"node {leader} at \S+ is down: ",
+    ):
+        eventually(said, lambda text, line=line: re.search(line, text) is not None, what=line)  # type: ignore[misc]
 
 
 def test_topic_has_three_replicas_unless_told(three: Cluster) -> None:
@@ -160,8 +165,11 @@ def test_topic_has_three_replicas_unless_told(three: Cluster) -> None:
     found = three.partitions("orders")
     assert [sorted(row["replicas"]) for row in found] == [[1, 2, 3]] * 3
     assert [sorted(row["in_sync"]) for row in found] == [[1, 2, 3]] * 3
-    assert sorted(row["leader"] for row in found) == [1, 2, 3]
     assert all(row["leader_epoch"] >= 1 for row in found)
+    # On a busy machine another replica may have been quicker; then the controller moves the leadership later.
+    eventually(
+        lambda: sorted(row["leader"] or 0 for row in three.partitions("orders")), lambda found: found == [1, 2, 3]
+    )
     assert [len(row["replicas"]) for row in three.partitions("single")] == [1]
     done = three.run("topic", "create", "wide", "-r", "4", "-b", three.bootstrap)
     assert done.returncode == 1
@@ -174,10 +182,13 @@ def test_killed_node_is_missed_and_comes_back(three: Cluster) -> None:
     before = three.nodes
     assert "was killed" in three.local("node", "kill", "2")
     assert three.nodes[2]["pid"] is None
-    code, found = three.health()
+    code, found = eventually(three.health, lambda seen: seen[1]["missing"] == [2] and seen[1]["under_replicated"] != [])
     assert code == 1, found
-    assert eventually(lambda: three.health()[1]["missing"] == [2], timeout_s=30)
-    assert {tuple(sorted(row["in_sync"])) for row in three.health()[1]["under_replicated"]} == {(1, 3)}
+
+    def in_sync() -> set[tuple[int, ...]]:
+        return {tuple(sorted(row["in_sync"])) for row in three.health()[1]["under_replicated"]}
+
+    eventually(in_sync, lambda found: found == {(1, 3)}, what="two replicas of each partition")
     assert three.records("orders") == list(range(RECORDS))
     done = three.run("node", "kill", "2", "--data-dir", str(three.directory))
     assert done.returncode == 1
@@ -186,8 +197,7 @@ def test_killed_node_is_missed_and_comes_back(three: Cluster) -> None:
     assert [node["started"] for node in outcome] == [False, True, False]
     assert [three.nodes[number]["pid"] for number in (1, 3)] == [before[number]["pid"] for number in (1, 3)]
     assert three.nodes[2]["kafka"] == before[2]["kafka"]
-    code, found = three.health()
-    assert code == 0, found
+    assert eventually(three.is_healthy)
     assert three.records("orders") == list(range(RECORDS))
 
 
@@ -197,14 +207,14 @@ def test_paused_node_is_noticed_and_goes_on(three: Cluster) -> None:
     three.local("node", "pause", "3")
     assert three.states() == {1: "running", 2: "running", 3: "paused"}
     assert "was already paused" in three.local("node", "pause", "3")
-    assert eventually(lambda: all(row["leader"] in (1, 2) for row in three.partitions("orders")), timeout_s=30)
+    assert eventually(lambda: all(row["leader"] in (1, 2) for row in three.partitions("orders")))
     three.ask("produce", "orders", "-v", str(RECORDS))
     assert "is paused and stays paused" in three.local("up")
     done = three.run("node", "start", "3", "--data-dir", str(three.directory))
     assert done.returncode == 1
     assert "drmq node resume 3" in done.stderr
     assert "was resumed" in three.local("node", "resume", "3")
-    assert eventually(three.is_healthy, timeout_s=30)
+    assert eventually(three.is_healthy)
     assert three.records("orders") == list(range(RECORDS + 1))
 
 
@@ -218,7 +228,7 @@ def test_node_is_stopped_and_started(three: Cluster) -> None:
     assert three.records("orders") == list(range(RECORDS))
     assert f"Node 1 serves at {kafka}" in three.local("node", "start", "1")
     assert "was already running" in three.local("node", "start", "1")
-    assert eventually(three.is_healthy, timeout_s=30)
+    assert eventually(three.is_healthy)
 
 
 def test_without_most_nodes_it_is_down(three: Cluster) -> None:
@@ -226,9 +236,9 @@ def test_without_most_nodes_it_is_down(three: Cluster) -> None:
     three.fill("orders")
     three.local("node", "kill", "1")
     three.local("node", "kill", "2")
-    assert eventually(lambda: three.health()[0] == 2, timeout_s=30)
+    assert eventually(lambda: three.health()[0] == 2)
     assert "serves" in three.local("node", "start", "2")
-    assert eventually(lambda: three.health()[0] == 1, timeout_s=30)
+    assert eventually(lambda: three.health()[0] == 1)
     assert three.records("orders") == list(range(RECORDS))
 
 
@@ -242,8 +252,7 @@ def test_down_and_up_again(three: Cluster) -> None:
     # The founders are remembered, so that no number has to be.
     assert three.local("up").count("serves at") == 3
     # When `up` returns, who leads is settled, and everyone has everything.
-    code, found = three.health()
-    assert code == 0, found
+    assert eventually(three.is_healthy)
     assert three.records("orders") == list(range(RECORDS))
 
 
@@ -253,7 +262,7 @@ def test_one_of_three_started_alone_waits(three: Cluster) -> None:
     assert "waits for other nodes" in three.local("node", "start", "1")
     assert three.states() == {1: "running", 2: "stopped", 3: "stopped"}
     assert "Node 3 serves" in three.local("node", "start", "3")
-    assert eventually(lambda: three.health()[1]["brokers"] == [1, 3], timeout_s=30)
+    assert eventually(lambda: three.health()[1]["brokers"] == [1, 3])
 
 
 def test_raft_shows_groups_and_moves_leaders(three: Cluster) -> None:
@@ -262,14 +271,21 @@ def test_raft_shows_groups_and_moves_leaders(three: Cluster) -> None:
     assert eventually(three.is_healthy)
     rows = {(row["topic"], row["partition"]): row for row in three.data("raft", "ls")}
     assert rows["__cluster_metadata", 0]["voters"] == [1, 2, 3]
-    assert sum(row["high_watermark"] for (topic, _), row in rows.items() if topic == "orders") == RECORDS
+
+    def records() -> int:
+        return sum(row["high_watermark"] or 0 for row in three.data("raft", "ls") if row["topic"] == "orders")
+
+    eventually(records, lambda count: count == RECORDS, what="all records are committed")
     before = three.data("raft", "describe", "orders", "0")
     assert [row["role"] for row in before["replicas"]].count("leader") == 1
     target = before["leader"] % 3 + 1
     moved = three.data("raft", "transfer", "orders", "0", "--to", str(target))
     assert (moved["leader"], moved["moved"]) == (target, True)
-    after = three.data("raft", "describe", "orders", "0")
-    assert (after["leader"], after["preferred_leader"]) == (target, target)
+    after = eventually(
+        lambda: three.data("raft", "describe", "orders", "0"),
+        lambda found: (found["leader"], found["preferred_leader"]) == (target, target),
+        what=f"node {target} leads",
+    )
     assert after["term"] > before["term"]
     assert three.records("orders") == list(range(RECORDS))
 
@@ -278,21 +294,25 @@ def test_cluster_grows_and_shrinks(three: Cluster) -> None:
     """A node joins, gets its share and a vote, and is drained and removed again; nothing is lost on the way."""
     three.fill("orders", 4)
     assert "Node 4 serves" in three.local("up", "--nodes", "4")
-    assert three.data("cluster", "info")["observers"] == [4]
+    eventually(lambda: three.data("cluster", "info")["observers"], lambda found: found == [4])
     assert [row["replicas"] for row in three.data("cluster", "members")][3] == 0
     planned = three.data("cluster", "rebalance", "--dry-run")["moves"]
     assert {node for move in planned for node in move["adding"]} == {4}
     assert [row["replicas"] for row in three.data("cluster", "members")][3] == 0
     assert three.data("cluster", "rebalance", "--yes")["done"] is True
-    kept = [row["replicas"] for row in three.data("cluster", "members")]
-    assert max(kept) - min(kept) <= 1
+    eventually(
+        lambda: [row["replicas"] for row in three.data("cluster", "members")],
+        lambda kept: max(kept) - min(kept) <= 1,
+        what="a share of the replicas for each",
+    )
     assert three.records("orders") == list(range(RECORDS))
     assert three.data("cluster", "add", "4")["voters"] == [1, 2, 3, 4]
     assert three.data("cluster", "remove", "4", "--yes")["removed"] is True
-    assert [row["node"] for row in three.data("cluster", "members")] == [1, 2, 3]
-    assert all(4 not in row["replicas"] for row in three.partitions("orders"))
-    assert eventually(lambda: not three.is_running(4), timeout_s=30)
-    assert eventually(three.is_healthy, timeout_s=30)
+    assert eventually(lambda: not three.is_running(4))
+    # Any node may be asked, and some hear of it later than others.
+    eventually(lambda: [row["node"] for row in three.data("cluster", "members")], lambda found: found == [1, 2, 3])
+    assert eventually(lambda: all(4 not in row["replicas"] for row in three.partitions("orders")))
+    assert eventually(three.is_healthy)
     assert three.records("orders") == list(range(RECORDS))
     # With its old data it is told why it is not wanted; without, it joins as a new one.
     done = three.run("up", "--data-dir", str(three.directory))
@@ -330,7 +350,9 @@ def test_cluster_that_grew_from_one_node(empty: Cluster) -> None:
         empty.data("cluster", "add", node_id)
     assert [row["replicas"] for row in empty.partitions("orders")] == [[1]] * 3
     assert len(empty.data("topic", "alter", "orders", "--replicas", "3", "--yes")["moves"]) == 3
-    assert all(sorted(row["in_sync"]) == [1, 2, 3] for row in empty.partitions("orders"))
+    eventually(
+        lambda: [sorted(row["in_sync"]) for row in empty.partitions("orders")], lambda found: found == [[1, 2, 3]] * 3
+    )
     for node_id in ("1", "2"):
         empty.local("node", "kill", node_id)
     assert "Node 2 serves" in empty.local("node", "start", "2")
@@ -394,7 +416,7 @@ def test_nodes_started_by_hand(tmp_path: Path) -> None:
             rows[:] = json.loads(found.stdout) if found.returncode == 0 else []
             return [row["state"] for row in rows] == ["up"] * 3
 
-        assert eventually(all_there, timeout_s=30)
+        assert eventually(all_there)
         assert [row["rack"] for row in rows] == ["r1", "r2", "r3"]
     finally:
         for process in processes:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_demo_loses_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=540, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing that was acknowledged was lost." in done.stdout

@@ -138,7 +138,7 @@ from confluent_kafka import Consumer, Producer
 def test_first(drmq_broker):
     producer = Producer({"bootstrap.servers": drmq_broker.bootstrap_servers})
     producer.produce("topic", b"one")
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
     consumer = Consumer(
         {"bootstrap.servers": drmq_broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
     )
@@ -155,7 +155,7 @@ def test_second_is_fresh(drmq_broker):
     offsets = []
     producer = Producer({"bootstrap.servers": drmq_broker.bootstrap_servers})
     producer.produce("topic", b"two", on_delivery=lambda error, message: offsets.append(message.offset()))
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
     assert offsets == [0]
 '''
 
@@ -304,7 +304,7 @@ for storage in ("memory", "disk"):
     with Broker(storage=storage) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("topic", b"value")
-        assert producer.flush(20) == 0
+        assert producer.flush(90) == 0
         del producer
     gc.collect()
 assert threading.active_count() == 1, threading.enumerate()
@@ -324,7 +324,7 @@ def test_no_warning_in_development_mode() -> None:
         [sys.executable, "-X", "dev", "-W", "error", "-c", QUIET_PROGRAM],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

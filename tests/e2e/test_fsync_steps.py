@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from support.polling import Deadline, eventually
+from support.polling import PATIENCE_S, Deadline, eventually
 from support.ports import lasting_port
 from support.processes import BrokerProcess
 from support.raw_client import EARLIEST, KAFKA_STORAGE_ERROR, RawClient, RequestFailed, read_produced
@@ -124,7 +124,7 @@ def _allowed(code: int) -> Iterator[None]:
 
 def connect(brokers: StepBrokers, port: int) -> RawClient | None:
     """A connection to a broker that is starting, or None if it dies first."""
-    deadline = Deadline(20)
+    deadline = Deadline()
     while not deadline.passed():
         try:
             return RawClient(f"127.0.0.1:{port}")
@@ -315,7 +315,7 @@ def injected(program: str, broker: BrokerProcess, paths: list[Path], inject: str
         yield
     finally:
         tracer.terminate()
-        tracer.wait(10)
+        tracer.wait(PATIENCE_S)
 
 
 def only_log(broker: BrokerProcess, topic: str, partition: int) -> Path:

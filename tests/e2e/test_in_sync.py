@@ -27,12 +27,12 @@ FAULTS: dict[str, tuple[Callable[[Cluster, int], None], Callable[[Cluster, int],
 def test_a_follower_that_cannot_be_reached_leaves_and_comes_back(fault: str) -> None:
     break_it, mend_it = FAULTS[fault]
     with cluster(nodes=3, options=PATIENT) as c:
-        with Admin(c.bootstrap_servers) as admin:
+        with Admin(c.bootstrap_servers, timeout_s=30.0) as admin:
             admin.topics.create(NewTopic("orders", 1, 3))
         leader = c.leader("orders")
         away = next(node_id for node_id in c.node_ids if node_id != leader)
         asked = c.node(leader).config
-        with Admin(f"127.0.0.1:{asked.port}") as admin:
+        with Admin(f"127.0.0.1:{asked.port}", timeout_s=30.0) as admin:
 
             def in_sync() -> set[int]:
                 return set(admin.topics.describe("orders").partitions[0].in_sync)

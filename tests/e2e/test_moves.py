@@ -87,7 +87,7 @@ def test_a_node_that_gets_a_partition_back_has_no_say_under_its_old_name() -> No
     cut off together with node 3 as soon as it has the beginning of the log, where 1, 2 and 3 are the members. Were it
     the member that it was, 2 and 3 would be a majority, and elect a leader without that record.
     """
-    with cluster(nodes=4, options=SLOW_COPIES) as c, Admin(c.bootstrap_servers) as admin:
+    with cluster(nodes=4, options=SLOW_COPIES) as c, Admin(c.bootstrap_servers, timeout_s=30.0) as admin:
         create(c, "orders", [1, 2, 3])
         produce(c, [BIG] * 25)
         eventually(lambda: ask(c, 3, lambda each: each.high_watermark) == 25, what="node 3 has the first records")
@@ -114,7 +114,7 @@ def test_a_node_that_gets_a_partition_back_has_no_say_under_its_old_name() -> No
 def test_a_move_to_a_node_that_dies_does_not_hold_up_the_others() -> None:
     options = BrokerOptions(broker_session_timeout_ms=1_000)
     invoices = TopicPartition("invoices", 0)
-    with cluster(nodes=4, options=options) as c, Admin(c.bootstrap_servers) as admin:
+    with cluster(nodes=4, options=options) as c, Admin(c.bootstrap_servers, timeout_s=30.0) as admin:
         create(c, "orders", [1, 2])
         create(c, "invoices", [1, 2])
         produce(c, [b"a", b"b"])

@@ -15,7 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from support.polling import eventually
+from support.polling import PATIENCE_S, eventually
 from support.processes import BrokerProcess
 from support.wire import RawConnection, batch, list_offsets, produce
 
@@ -37,7 +37,7 @@ def admin(broker: BrokerProcess) -> AdminClient:
 
 def create(admin: AdminClient, name: str, **config: str) -> None:
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(PATIENCE_S)
 
 
 def fill(broker: BrokerProcess, topic: str, count: int, timestamp_ms: int | None = None) -> None:
@@ -51,7 +51,7 @@ def fill(broker: BrokerProcess, topic: str, count: int, timestamp_ms: int | None
             timestamp=timestamp_ms if timestamp_ms is not None else int(time.time() * 1000),
             on_delivery=lambda error, _: failures.append(error) if error else None,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert failures == []
 
 
@@ -108,7 +108,7 @@ def test_a_deleted_topic_gives_its_space_back(broker: BrokerProcess, admin: Admi
     create(admin, "doomed")
     fill(broker, "doomed", 100)
     assert disk_bytes(broker, "doomed") > 100_000
-    admin.delete_topics(["doomed"])["doomed"].result(30)
+    admin.delete_topics(["doomed"])["doomed"].result(PATIENCE_S)
     eventually(lambda: list(Path(broker.data_dir).glob("topics/doomed.*")), lambda left: not left, what="files gone")
 
 

@@ -25,7 +25,7 @@ from support.raw_client import RawClient, RequestFailed
 
 OLDER_COMMIT = "2fdfadc588f36e7e2f89230d2228cee549028bf5"
 """The last one whose nodes know of no feature levels."""
-HEALTHY_S = 90.0
+HEALTHY_S = 150.0
 ROOT = Path(__file__).parents[2]
 TRIMMED = "trimmed"
 
@@ -55,7 +55,7 @@ def run_with(node: NodeProcess, code: Path | None) -> None:
 def change_release(cluster: ClusterProcesses, load: Load, node_id: int, code: Path | None) -> None:
     """Stop a node in order, and start it with the other release; then everybody must be served again."""
     node = cluster[node_id]
-    assert node.terminate(60.0) == 0, node.log_text()[-2_000:]
+    assert node.terminate() == 0, node.log_text()[-2_000:]
     run_with(node, code)
     node.start().wait_ready(HEALTHY_S)
     cluster.wait_healthy(HEALTHY_S)
@@ -127,10 +127,10 @@ def test_a_cluster_is_upgraded_under_load_and_can_go_back_until_that_is_finalize
 def check_finalized(cluster: ClusterProcesses, capsys: pytest.CaptureFixture[str]) -> None:
     """Every node says so, any Kafka client can ask for it, and there is no way back."""
     for node in cluster.nodes.values():
-        with Admin(node.bootstrap) as admin:
+        with Admin(node.bootstrap, timeout_s=60.0) as admin:
             eventually(
                 lambda admin=admin, node=node: [  # type: ignore[misc]
-                    admin.features.of(broker, 10.0) for broker in admin.brokers.all() if broker.node_id == node.node_id
+                    admin.features.of(broker, 60.0) for broker in admin.brokers.all() if broker.node_id == node.node_id
                 ],
                 lambda found: [each.finalized["metadata.version"] for each in found if each is not None] == [2],
                 what=f"the level on node {node.node_id}",
@@ -165,7 +165,7 @@ def check_the_older_release_does_not_start(cluster: ClusterProcesses, older: Pat
         node.start()
         try:
             eventually(
-                node.exit_status, lambda status: status is not None, timeout_s=30.0, what="the refused node ends"
+                node.exit_status, lambda status: status is not None, timeout_s=HEALTHY_S, what="the refused node ends"
             )
         finally:
             if node.running:

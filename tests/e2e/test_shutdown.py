@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,14 +19,14 @@ from support.checked import History, Place
 from support.checked_clients import QUIET, IdempotentProducer
 from support.cluster import ClusterProcesses
 from support.journal import empty_journal
-from support.polling import eventually
+from support.polling import PATIENCE_S, eventually
 from support.ports import lasting_port
 from support.processes import BrokerProcess
 from support.raw_client import KAFKA_STORAGE_ERROR, RawClient, RequestFailed, read_produced
 from support.wire import batch, fetch, frame, produce
 
-STOP_S = 12.0
-"""The listener waits up to 5 s for clients that do not take their answers; the rest is a slow machine."""
+GAVE_UP = "connections closed without all their answers"
+"""In the log if the listener has waited in vain for clients to take their answers."""
 
 
 @pytest.fixture
@@ -88,9 +87,9 @@ def test_ends_in_order_under_load(broker: BrokerProcess, number: signal.Signals)
         pipeline.start()
     eventually(lambda: min(len(one.acked) for one in pipelines), lambda count: count > 200, what="load")
     os.kill(broker.pid, number)
-    eventually(lambda: broker.exit_status(), lambda status: status is not None, timeout_s=STOP_S, what="the end")
+    eventually(lambda: broker.exit_status(), lambda status: status is not None, what="the end")
     for pipeline in pipelines:
-        pipeline.join(10)
+        pipeline.join(PATIENCE_S)
         assert not pipeline.is_alive()
         assert pipeline.codes == []
     text = broker.log_text()
@@ -113,9 +112,8 @@ def test_ends_at_once_with_parked_requests(broker: BrokerProcess) -> None:
         number = client.next_id()
         client.connection.send(fetch("parked", 0, number, wait_ms_max=600_000))
         assert client.connection.is_silent(0.2)
-        before = time.monotonic()
-        assert broker.terminate(STOP_S) == 0
-        assert time.monotonic() - before < 4.0, "the drain time-out was waited for"
+        assert broker.terminate() == 0
+        assert GAVE_UP not in broker.log_text()
         assert client.connection.receive().int32() == number
 
 
@@ -138,14 +136,13 @@ def test_ends_with_a_rebalance_under_way(tmp_path: Path) -> None:
                     capture_output=True,
                     text=True,
                     check=False,
-                    timeout=30,
+                    timeout=PATIENCE_S,
                 )
                 return "PreparingRebalance" in done.stdout or "preparing" in done.stdout.lower()
 
             eventually(joins, what="the group is preparing a rebalance")
-            before = time.monotonic()
-            assert broker.terminate(STOP_S) == 0
-            assert time.monotonic() - before < 4.0, "the drain time-out was waited for"
+            assert broker.terminate() == 0
+            assert GAVE_UP not in broker.log_text()
         finally:
             consumer.close()
 
@@ -170,7 +167,8 @@ def unread_answers(broker: BrokerProcess) -> socket.socket:
 def test_ends_in_spite_of_a_client_that_does_not_read(broker: BrokerProcess) -> None:
     """The broker waits a few seconds for a slow reader, and then goes without it."""
     with unread_answers(broker):
-        assert broker.terminate(STOP_S) == 0
+        assert broker.terminate() == 0
+    assert GAVE_UP in broker.log_text()
     assert "stopped cleanly" in broker.log_text()
 
 
@@ -179,7 +177,7 @@ def test_second_signal_ends_at_once(broker: BrokerProcess) -> None:
     with unread_answers(broker):
         os.kill(broker.pid, signal.SIGTERM)
         eventually(lambda: "stopping: " in broker.log_text(), what="the first signal is seen")
-        assert broker.terminate(5.0) == -signal.SIGTERM
+        assert broker.terminate() == -signal.SIGTERM
     assert "again: exiting at once" in broker.log_text()
     broker.start().wait_ready()
     with RawClient(broker.bootstrap) as client:
@@ -420,9 +418,8 @@ def test_half_a_request_does_not_delay_the_end(broker: BrokerProcess) -> None:
     """A client in the middle of a request has no claim to be waited for."""
     with socket.create_connection(("127.0.0.1", broker.port)) as half:
         half.sendall(frame(bytes(100_000))[:5_000])
-        before = time.monotonic()
-        assert broker.terminate(STOP_S) == 0
-        assert time.monotonic() - before < 4.0
+        assert broker.terminate() == 0
+        assert GAVE_UP not in broker.log_text()
 
 
 PARTITIONS = 8

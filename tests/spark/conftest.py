@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from drmq.broker import BrokerOptions
 from drmq.client import Admin, NewTopic
 from drmq.spark.session import spark_session
 from drmq.testing import Broker
+from support.polling import PATIENCE_S
 
-QUERY_TIMEOUT_S = 90
+QUERY_TIMEOUT_S = 240
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,7 +57,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    with Broker() as started:
+    # Some tests write records with old timestamps, which must not expire while the test runs.
+    with Broker(options=BrokerOptions(retention_check_interval_ms=3_600_000)) as started:
         yield started
 
 
@@ -85,7 +88,7 @@ class Topics:
         for number in range(start, start + count):
             producer.produce(topic, str(number).encode(), partition=number % partitions)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def read(self, topic: str, **options: Any) -> Any:
         """The topic as a batch DataFrame."""
@@ -97,7 +100,7 @@ class Topics:
 
     def _load(self, reader: Any, topic: str, options: dict[str, Any]) -> Any:
         selects = {"subscribe", "subscribePattern", "assign"} & options.keys()
-        chosen = {"kafka.bootstrap.servers": self.bootstrap, "timeoutMs": 20000}
+        chosen = {"kafka.bootstrap.servers": self.bootstrap, "timeoutMs": 60000}
         chosen |= {} if selects else {"subscribe": topic}
         return reader.format("drmq").options(**{**chosen, **options}).load()
 

@@ -38,7 +38,7 @@ def test_every_record_as_it_was_sent(topics: Topics) -> None:
             timestamp = 1_700_000_000_000 + len(sent)
             producer.produce(topic, value, key, 0, timestamp=timestamp, headers=headers)
             sent.append((key, value, headers, timestamp))
-        assert producer.flush(30) == 0
+        assert producer.flush(90) == 0
     rows = topics.read(topic, includeHeaders=True).orderBy("offset").collect()
     assert [row.offset for row in rows] == list(range(len(sent)))
     for row, (key, value, headers, timestamp) in zip(rows, sent, strict=True):

@@ -30,7 +30,7 @@ def drmq(topics: Topics, *words: str, path: str | None = None, stdin: str = "") 
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
         env=environment,
         check=False,
     )
@@ -92,7 +92,7 @@ def test_a_query_in_a_terminal(topics: Topics, orders: str) -> None:
             stdout=subprocess.PIPE,
             stderr=terminal,
             text=True,
-            timeout=180,
+            timeout=400,
             env={**os.environ, "TERM": "xterm"},
             check=False,
         )
@@ -171,7 +171,7 @@ def test_the_doctor_finds_what_is_wrong(topics: Topics, monkeypatch: pytest.Monk
         capture_output=True,
         text=True,
         env=environment,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 1

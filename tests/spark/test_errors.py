@@ -117,13 +117,17 @@ HEADERS = "array(named_struct('key', cast(null AS string), 'value', cast('x' AS 
         (["'a' AS value", HEADERS], {}, "A row has a header without a name"),
         (["repeat('a', 2000000) AS value"], {}, "`kafka.message.max.bytes` (1000000 if it is not set)"),
         (["'a' AS value"], {"topic": "a b"}, "Topic names consist of letters, digits"),
-        (["'a' AS value"], NOWHERE, "Is there a broker at 127.0.0.1:1, and does the topic exist?"),
+        (
+            ["'a' AS value"],
+            {**NOWHERE, "timeoutMs": "3000"},
+            "Is there a broker at 127.0.0.1:1, and does the topic exist?",
+        ),
         (["1 AS n"], {}, "The DataFrame has no column `value`, only n."),
     ],
 )
 def test_a_write_that_fails(topics: Topics, columns: list[str], options: dict[str, str], words: str) -> None:
     topic = topics.create()
-    chosen = {"kafka.bootstrap.servers": topics.bootstrap, "topic": topic, "timeoutMs": "3000", **options}
+    chosen = {"kafka.bootstrap.servers": topics.bootstrap, "topic": topic, "timeoutMs": "20000", **options}
     writer = topics.spark.range(1).selectExpr(*columns).write.format("drmq").options(**chosen).mode("append")
     assert words.replace("TOPIC", topic) in failure(writer.save)
     assert topics.read(topic).count() == 0

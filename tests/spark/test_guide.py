@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from drmq.client import Admin
 from drmq.spark.filters import parse_filter
 from drmq.spark.shell import names
+from support.polling import PATIENCE_S
 
 from .conftest import QUERY_TIMEOUT_S, Collected, Topics
 from .test_command_line import drmq
@@ -51,7 +52,7 @@ def send(topics: Topics, topic: str, records: list[tuple[str | None, str]], **mo
     producer = Producer({"bootstrap.servers": topics.bootstrap})
     for key, value in records:
         producer.produce(topic, value, key, **more)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
@@ -168,7 +169,7 @@ class Terminal:
     def run(self, line: str) -> str:
         words = ["sh", "-c", f'drmq() {{ "$PYTHON" -m drmq "$@"; }}; {line}']
         done = subprocess.run(
-            words, cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+            words, cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=400, check=False
         )
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         return done.stdout

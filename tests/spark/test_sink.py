@@ -152,7 +152,7 @@ def test_complete_mode_writes_the_whole_result(topics: Topics, tmp_path: Path) -
 def test_a_write_that_cannot_be_right(topics: Topics, columns: str, options: dict[str, str], words: str) -> None:
     """Named before anything is sent, or by the broker's client, with the remedy."""
     if options.get("topic") == "EXISTS":
-        options = {**options, "topic": topics.create(), "timeoutMs": "3000"}
+        options = {**options, "topic": topics.create(), "timeoutMs": "20000"}
     frame = topics.spark.range(1).selectExpr(*columns.split(", "))
     with pytest.raises(PySparkException, match=f"(?s){words}"):
         save(frame, topics, **options)

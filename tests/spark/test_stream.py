@@ -70,7 +70,7 @@ def test_the_limit_of_bytes_holds_where_records_become_larger(topics: Topics, co
     for number in range(300, 360):
         producer.produce(topic, str(number).rjust(20_000).encode())
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
     found = collect(values(topics.stream(topic, maxBytesPerTrigger=limit))).finish()
     assert found.numbers == list(range(360))
     batches = [sum(len(row.value) for row in rows) for rows in found.batches.values()]
@@ -117,7 +117,7 @@ def test_a_stream_begins_at_a_time(topics: Topics, collect: Collect) -> None:
     producer = Producer({"bootstrap.servers": topics.bootstrap})
     for number in range(20):
         producer.produce(topic, str(number), partition=number % 2, timestamp=1_700_000_000_000 + number * 1000)
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
     since = topics.stream(topic, startingTimestamp="2023-11-14T22:13:35Z")
     assert collect(values(since), checkpoint="since").finish().numbers == list(range(15, 20))
     times = json.dumps({topic: {"0": 1_700_000_016_000, "1": 1_800_000_000_000}})
@@ -183,7 +183,8 @@ def test_a_wait_for_more(topics: Topics, collect: Collect) -> None:
     topics.fill(topic, 10, start=20)
     time.sleep(2)
     assert found.sizes == [20]
-    topics.fill(topic, 10, start=30)
+    # In one batch: fifteen of the twenty would be enough.
+    topics.fill(topic, 10, start=30, **{"linger.ms": 5000})
     found.wait_until(lambda: found.sizes == [20, 20])
 
 

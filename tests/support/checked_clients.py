@@ -18,7 +18,7 @@ from typing import cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from support.checked import Headers, History, Place, Send, Stamp, payload
-from support.polling import Deadline
+from support.polling import PATIENCE_S, Deadline
 from support.raw_client import RawClient
 
 QUIET = logging.getLogger("checked-clients")
@@ -354,7 +354,7 @@ class GroupMember(CheckedClient):
         self.commit_count += len(commits)
 
 
-def read_everything(bootstrap: str, history: History, places: Sequence[Place], timeout_s: float = 60.0) -> None:
+def read_everything(bootstrap: str, history: History, places: Sequence[Place], timeout_s: float = PATIENCE_S) -> None:
     """The final pass: every record of every partition, from the first to the high watermark."""
     consumer = Consumer(_consumer_settings(bootstrap, group="final-unused", reset="error"))
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from support.fault_tools import Tool
 from support.networks import Unavailable
+from support.polling import PATIENCE_S
 
 _SOURCE = Path(__file__).with_name("clock_shift.c")
 _SHIFT_BYTES = 8
@@ -80,7 +81,7 @@ def try_clock() -> Tool:
         assert process.stdout is not None
         process.stdout.readline()
         clock.set(-3_600)
-        said, _ = process.communicate("\n", timeout=30)
+        said, _ = process.communicate("\n", timeout=PATIENCE_S)
     try:
         monotonic_s, wall_s = map(float, said.split())
     except ValueError:

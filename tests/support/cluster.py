@@ -27,10 +27,14 @@ from drmq.model import TopicPartition
 from drmq.server.ports import free_ports
 from support.polling import eventually
 from support.ports import HOST
-from support.processes import READY_PROBE, BrokerProcess
+from support.processes import PROBE_TIMEOUT_S, READY_PROBE, BrokerProcess
 
 PEER_PORT_DISTANCE = 1000
-HEALTHY_WITHIN_S = 40.0
+HEALTHY_WITHIN_S = 120.0
+ADMIN_TIMEOUT_S = 30.0
+"""Longer would not help: an attempt at a node that stands still takes half of it."""
+ASK_TIMEOUT_S = 10.0
+"""For one question of many: a node that does not answer must not use up the time to wait for the cluster."""
 LOG_TAIL_LINES = 60
 
 
@@ -131,7 +135,7 @@ class NodeProcess(BrokerProcess):
     def _answers(self) -> bool:
         host, _, port = self.bootstrap.rpartition(":")
         try:
-            with socket.create_connection((host, int(port)), timeout=1.0) as connection:
+            with socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S) as connection:
                 connection.sendall(READY_PROBE)
                 return len(connection.recv(4)) > 0
         except OSError:
@@ -222,9 +226,9 @@ class ClusterProcesses:
         self.wait_healthy()
         return node_id
 
-    def remove(self, node_id: int, timeout_s: float = 2 * HEALTHY_WITHIN_S) -> None:
+    def remove(self, node_id: int, timeout_s: float = HEALTHY_WITHIN_S) -> None:
         """Remove a node cleanly: its partitions are moved away, it ends on its own, and is no longer managed here."""
-        with self.admin(20.0) as admin:
+        with self.admin() as admin:
             admin.brokers.unregister(node_id)
         node = self.nodes[node_id]
         eventually(
@@ -277,7 +281,7 @@ class ClusterProcesses:
 
     # ---- asking ---------------------------------------------------------------------------------
 
-    def admin(self, timeout_s: float = 10.0) -> Admin:
+    def admin(self, timeout_s: float = ADMIN_TIMEOUT_S) -> Admin:
         """A client for calls about the cluster; asks the nodes that run."""
         return Admin(",".join(self.nodes[node_id].bootstrap for node_id in self.running), timeout_s=timeout_s)
 
@@ -292,7 +296,7 @@ class ClusterProcesses:
         """The node that leads, as the nodes that run see it; waits until there is one among them."""
 
         def look() -> int | None:
-            with contextlib.suppress(ClientError), self.admin(5.0) as admin:
+            with contextlib.suppress(ClientError), self.admin(ASK_TIMEOUT_S) as admin:
                 leader = admin.topics.describe(topic).partitions[partition].leader
                 return leader if leader in self.running else None
             return None
@@ -305,7 +309,7 @@ class ClusterProcesses:
         """The node that keeps the metadata."""
 
         def look() -> int | None:
-            with contextlib.suppress(ClientError), self.admin(5.0) as admin:
+            with contextlib.suppress(ClientError), self.admin(ASK_TIMEOUT_S) as admin:
                 found = admin.brokers.quorum().leader_id
                 return found if found in self.running else None
             return None
@@ -319,10 +323,10 @@ class ClusterProcesses:
         found = []
         try:
             for node_id in self.running:
-                with Admin(self.nodes[node_id].bootstrap, timeout_s=5.0) as admin:
+                with Admin(self.nodes[node_id].bootstrap, timeout_s=ASK_TIMEOUT_S) as admin:
                     there = admin.describe_cluster().brokers
                     found += [f"node {node_id} does not see {other}" for other in self.nodes if other not in there]
-            with self.admin(5.0) as admin:
+            with self.admin(ASK_TIMEOUT_S) as admin:
                 topics = admin.topics.all()
         except ClientError as error:
             return [str(error)]
@@ -346,7 +350,7 @@ class ClusterProcesses:
 
     def _places(self, node_id: int) -> list[TopicPartition]:
         """All partitions that a node knows of."""
-        with Admin(self.nodes[node_id].bootstrap, timeout_s=5.0) as admin:
+        with Admin(self.nodes[node_id].bootstrap, timeout_s=ASK_TIMEOUT_S) as admin:
             return [
                 TopicPartition(topic.name, partition.index)
                 for topic in admin.topics.all()
@@ -360,7 +364,7 @@ class ClusterProcesses:
             try:
                 # Of each node: one that has not heard of a topic yet knows nobody who lags.
                 places = list(dict.fromkeys(place for node_id in self.running for place in self._places(node_id)))
-                with self.admin(5.0) as admin:
+                with self.admin(ASK_TIMEOUT_S) as admin:
                     quorums = admin.replicas.quorums(places)
             except ClientError as error:
                 return [str(error)]

@@ -31,7 +31,7 @@ from support.checked_clients import (
     TailReader,
     read_everything,
 )
-from support.cluster import ClusterProcesses
+from support.cluster import HEALTHY_WITHIN_S, ClusterProcesses
 from support.polling import eventually
 from support.raw_client import RawClient, RequestFailed
 from support.replicas import differences
@@ -214,7 +214,7 @@ class Load:
 
     # ---- watching -------------------------------------------------------------------------------
 
-    def wait_loaded(self, count: int = ACKS_EACH_MIN, timeout_s: float = 60.0) -> int:
+    def wait_loaded(self, count: int = ACKS_EACH_MIN, timeout_s: float = HEALTHY_WITHIN_S) -> int:
         """Until every producer has had `count` more acknowledgements; how many there were in all."""
         before = Counter(self.history.acked_by)
         names = [producer.name for producer in self.producers]
@@ -230,7 +230,7 @@ class Load:
             raise AssertionError(f"{error}; problems: {self.client_problems()}") from error
         return self.history.acked_by.total() - before.total()
 
-    def wait_all_served(self, timeout_s: float = 60.0) -> None:
+    def wait_all_served(self, timeout_s: float = HEALTHY_WITHIN_S) -> None:
         """Until every client, also readers and the group, has got something done once more."""
         self.wait_loaded(timeout_s=timeout_s)
         reads = len(self.history.reads)
@@ -243,7 +243,7 @@ class Load:
             what="a commit of the group",
         )
 
-    def wait_ack_after(self, moment: float, place: Place | None = None, timeout_s: float = 60.0) -> float:
+    def wait_ack_after(self, moment: float, place: Place | None = None, timeout_s: float = HEALTHY_WITHIN_S) -> float:
         """Seconds from `moment` to the next acknowledgement of one partition, or of any."""
         found = eventually(
             lambda: self.history.first_ack_after(moment, place),

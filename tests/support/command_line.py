@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import Any
 
+from support.polling import PATIENCE_S
+
 
 class Cli:
     """Runs `drmq` with a broker in the environment."""
@@ -20,7 +22,7 @@ class Cli:
             input=data,
             capture_output=True,
             env=self.environment,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from support.link_rules import CLIENTS, LinkRule
 from support.networks import FaultyNetwork, ProxyNetwork, SwitchNetwork, Unavailable
+from support.polling import PATIENCE_S
 
 _SILENCE_S = 0.4
 _ECHO = (
@@ -72,7 +73,7 @@ def echo_server(network: FaultyNetwork, node_id: int, *, peers: bool = False) ->
         process.stdout.close()
 
 
-def echo_seconds(network: FaultyNetwork, node_id: int, timeout_s: float = 5.0) -> float | None:
+def echo_seconds(network: FaultyNetwork, node_id: int, timeout_s: float = PATIENCE_S) -> float | None:
     """How long it takes to connect, send some bytes and get them back; None if that does not happen in time."""
     host, _, port = network.bootstrap(node_id).rpartition(":")  # type: ignore[attr-defined]
     started = time.monotonic()

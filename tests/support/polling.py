@@ -10,8 +10,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
-"""How long a test waits for what normally takes milliseconds. Generous, because it is paid only on failure."""
+PATIENCE_S = 90.0
+"""How long a test waits for what normally takes milliseconds. Generous, because it is paid only on failure, and because
+on a machine without time to spare a process may take half a minute just to start."""
 
 
 def eventually(

@@ -16,10 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from support.polling import PATIENCE_S
 from support.ports import HOST, lasting_port
 
 # ApiVersions v0 with correlation id 0 and no client id: the smallest request that proves that the broker serves.
 READY_PROBE = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+PROBE_TIMEOUT_S = 10.0
 
 
 class BrokerProcess:
@@ -78,7 +80,7 @@ class BrokerProcess:
             )
         return self
 
-    def wait_ready(self, timeout_s: float = 20.0) -> "BrokerProcess":
+    def wait_ready(self, timeout_s: float = PATIENCE_S) -> "BrokerProcess":
         """Return once the broker has answered a request; raise with its output if it ends or stays silent."""
         deadline = time.monotonic() + timeout_s
         while not self._answers():
@@ -91,7 +93,7 @@ class BrokerProcess:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection((HOST, self.port), timeout=1.0) as connection:
+            with socket.create_connection((HOST, self.port), timeout=PROBE_TIMEOUT_S) as connection:
                 connection.sendall(READY_PROBE)
                 return len(connection.recv(4)) > 0
         except OSError:
@@ -99,9 +101,9 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """End it with SIGKILL, as a crash would."""
-        self._end(signal.SIGKILL, 10.0)
+        self._end(signal.SIGKILL, PATIENCE_S)
 
-    def terminate(self, timeout_s: float = 20.0) -> int:
+    def terminate(self, timeout_s: float = PATIENCE_S) -> int:
         """Stop it cleanly with SIGTERM, and return the exit status."""
         return self._end(signal.SIGTERM, timeout_s)
 

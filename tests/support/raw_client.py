@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from support.polling import PATIENCE_S
 from support.wire import (
     INIT_PRODUCER_ID,
     RawConnection,
@@ -56,7 +57,7 @@ class Fetched(NamedTuple):
 class RawClient:
     """One connection; every method sends one request and raises `RequestFailed` or `OSError`."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float = PATIENCE_S) -> None:
         self.connection = RawConnection(bootstrap, timeout_s)
         self._correlation_id = 0
 

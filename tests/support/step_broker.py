@@ -51,7 +51,7 @@ class StepBrokers:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(90)
         self._process.stdout.close()
         self._log.close()
 

@@ -11,6 +11,8 @@ from types import TracebackType
 
 from crc32c import crc32c
 
+from support.polling import PATIENCE_S
+
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
 
 
@@ -187,7 +189,7 @@ class Reader:
 class RawConnection:
     """A socket to the broker that speaks in frames, or in whatever bytes the test makes."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float = PATIENCE_S) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
 

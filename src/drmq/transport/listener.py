@@ -83,6 +83,11 @@ class Listener:
         # There is no event for "the socket has sent everything", hence the polling.
         while any(c.is_busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+        busy_count = sum(connection.is_busy for connection in self.connections)
+        if busy_count and drain_timeout_s:
+            log.warning(
+                "connections closed without all their answers: %d; waited for %g s", busy_count, drain_timeout_s
+            )
         for connection in list(self.connections):
             connection.close()
         if self._sweeper is not None:

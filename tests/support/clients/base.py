@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from support.polling import PATIENCE_S
+
 Acks = Literal["0", "1", "all"]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -130,7 +132,7 @@ class Client(ABC):
         partition_fetch_bytes_max: int = 1024 * 1024,
         fetch_bytes_min: int = 1,
         fetch_wait_ms_max: int = 500,
-        timeout_s: float = 20.0,
+        timeout_s: float = PATIENCE_S,
     ) -> list[Received]:
         """Read from assigned partitions, without a group, until `count` records are there or the time is over."""
 

@@ -120,7 +120,7 @@ class ConfluentClient(Client):
         partition_fetch_bytes_max: int = 1024 * 1024,
         fetch_bytes_min: int = 1,
         fetch_wait_ms_max: int = 500,
-        timeout_s: float = 20.0,
+        timeout_s: float = PATIENCE_S,
     ) -> list[Received]:
         consumer = Consumer(
             {

@@ -87,7 +87,7 @@ class KafkaPythonClient(Client):
         except BrokerResponseError as error:
             raise KafkaFailure(error.errno, str(error)) from error
         finally:
-            producer.close(timeout=5)
+            producer.close(timeout=PATIENCE_S)
         return [
             Delivery(answer.partition, answer.offset if acks != "0" and answer.offset >= 0 else None)
             for answer in answers
@@ -105,7 +105,7 @@ class KafkaPythonClient(Client):
         partition_fetch_bytes_max: int = 1024 * 1024,
         fetch_bytes_min: int = 1,
         fetch_wait_ms_max: int = 500,
-        timeout_s: float = 20.0,
+        timeout_s: float = PATIENCE_S,
     ) -> list[Received]:
         consumer = KafkaConsumer(
             bootstrap_servers=self.bootstrap,
@@ -186,7 +186,7 @@ class KafkaPythonMember(ThreadedMember):
         except BrokerResponseError as error:
             raise KafkaFailure(error.errno, str(error)) from error
         finally:
-            consumer.close(timeout_ms=5_000)
+            consumer.close(timeout_ms=30_000)
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -107,7 +107,7 @@ class KcatClient(Client):
         partition_fetch_bytes_max: int = 1024 * 1024,
         fetch_bytes_min: int = 1,
         fetch_wait_ms_max: int = 500,
-        timeout_s: float = 20.0,
+        timeout_s: float = PATIENCE_S,
     ) -> list[Received]:
         command = ["kcat", "-b", self.bootstrap, "-C", "-q", "-u", "-t", topic, "-c", str(count), "-f", _FORMAT]
         command += ["-o", {"earliest": "beginning", "latest": "end"}.get(str(offset), str(offset))]

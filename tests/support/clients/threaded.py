@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 
 from support.clients.base import KafkaFailure, Member, Partition, Received
+from support.polling import PATIENCE_S
 
 
 class ThreadedMember(Member):
@@ -80,7 +81,7 @@ class ThreadedMember(Member):
 
     def leave(self) -> None:
         self._stopping.set()
-        self._thread.join(30.0)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), f"{self._thread.name} does not end"
         if self._crash is not None:
             raise self._crash
