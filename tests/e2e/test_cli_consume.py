@@ -16,6 +16,7 @@ def test_group_with_members_is_not_moved(cli: Cli, topic: str) -> None:
     group = f"group-{uuid.uuid4().hex[:8]}"
     cli.ok("produce", topic, "-p", "0", "-v", "first")
     command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "--follow"]
+    command += ["-X", "session.timeout.ms=300000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"first\n"
@@ -39,7 +40,7 @@ def test_signal_ends_a_member_and_not_only_its_process(cli: Cli, topic: str, num
         assert process.stdout is not None
         assert process.stdout.readline() == b"first\n"
         process.send_signal(number)
-        assert process.wait(60) == 128 + number
+        assert process.wait(90) == 128 + number
     assert cli.data("group", "describe", group)["members"] == []
     assert cli.data("group", "lag", group)[0]["lag"] == 0
 
@@ -53,7 +54,7 @@ def test_closed_pipe_ends_a_member_that_waits(cli: Cli, topic: str) -> None:
         cli.ok("produce", topic, "-p", "0", "-v", "first")
         assert process.stdout.readline() == b"first\n"
         process.stdout.close()
-        assert process.wait(60) == 0
+        assert process.wait(90) == 0
     assert cli.data("group", "describe", group)["members"] == []
     # A reader that is gone before the first record.
     group = f"group-{uuid.uuid4().hex[:8]}"
@@ -62,7 +63,7 @@ def test_closed_pipe_ends_a_member_that_waits(cli: Cli, topic: str) -> None:
     command[command.index("-g") + 1] = group
     process = subprocess.Popen(command, stdout=writer, env=cli.environment)
     os.close(writer)
-    assert process.wait(60) == 0
+    assert process.wait(90) == 0
     assert cli.data("group", "lag", group) == []
 
 

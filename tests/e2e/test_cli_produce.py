@@ -64,12 +64,13 @@ def test_properties_reach_the_client(cli: Cli, topic: str) -> None:
     error = cli.refused(64, "produce", topic, "-X", "acks=1", "-X", "enable.idempotence=true", stdin="x\n")
     assert "`acks` must be set to `all`" in error
     command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "--follow", "-X", "client.id=me"]
+    command += ["-X", "session.timeout.ms=300000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"x\n"
         assert [member["client_id"] for member in cli.data("group", "describe", group)["members"]] == ["me"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(90) == 130
 
 
 def test_partition_that_is_not_there(cli: Cli, topic: str) -> None:

@@ -237,7 +237,8 @@ def test_without_most_nodes_it_is_down(three: Cluster) -> None:
     three.local("node", "kill", "1")
     three.local("node", "kill", "2")
     assert eventually(lambda: three.health()[0] == 2)
-    assert "serves" in three.local("node", "start", "2")
+    # What it prints depends on how quickly the two elect a controller.
+    three.local("node", "start", "2")
     assert eventually(lambda: three.health()[0] == 1)
     assert three.records("orders") == list(range(RECORDS))
 
@@ -261,7 +262,7 @@ def test_one_of_three_started_alone_waits(three: Cluster) -> None:
     three.local("down")
     assert "waits for other nodes" in three.local("node", "start", "1")
     assert three.states() == {1: "running", 2: "stopped", 3: "stopped"}
-    assert "Node 3 serves" in three.local("node", "start", "3")
+    three.local("node", "start", "3")
     assert eventually(lambda: three.health()[1]["brokers"] == [1, 3])
 
 
@@ -355,7 +356,9 @@ def test_cluster_that_grew_from_one_node(empty: Cluster) -> None:
     )
     for node_id in ("1", "2"):
         empty.local("node", "kill", node_id)
-    assert "Node 2 serves" in empty.local("node", "start", "2")
+    # What it prints depends on how quickly the two elect a controller.
+    empty.local("node", "start", "2")
+    assert eventually(lambda: empty.health()[0] == 1)
     assert empty.records("orders") == list(range(RECORDS))
     again = empty.local("up", "--nodes", "3", "--host", "127.0.0.7")
     assert "Existing nodes keep their addresses." in again
