@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import AcknowledgeType, IllegalStateException, Producer, ShareConsumer
+from confluent_kafka import AcknowledgeType, Consumer, IllegalStateException, Producer, ShareConsumer
 
 from conformance.conftest import MakeTopic
 from support.polling import PATIENCE_S
@@ -129,6 +129,56 @@ def test_a_released_record_comes_again_and_a_rejected_one_does_not(
     assert last == {b"last": 1}
     assert times[b"accept"] == times[b"reject"] == 1
     assert times[b"release"] == 2
+
+
+def test_records_that_are_given_up_are_in_the_dead_letter_topic(
+    members: Members, bootstrap: str, make_topic: MakeTopic, name: str
+) -> None:
+    """A rejected record, and one that failed as often as the group allows; their neighbours are not held up."""
+    topic = make_topic(partitions=1)
+    members.add(topic, **{"share.acknowledgement.mode": "explicit"})
+    begin(members, bootstrap, topic, 1)
+    produce(bootstrap, topic, [b"poison", b"fine", b"wrong"])
+    times: Counter[bytes] = Counter()
+    outcomes = {b"poison": AcknowledgeType.RELEASE, b"wrong": AcknowledgeType.REJECT}
+    deadline = time.monotonic() + PATIENCE_S
+    while times[b"poison"] < 5 or len(times) < 3:
+        assert time.monotonic() < deadline, times
+        for consumer, message in members.poll():
+            times[message.value()] += message.value() != MARK
+            consumer.acknowledge(message, outcomes.get(message.value(), AcknowledgeType.ACCEPT))
+        members.consumers[0].commit_sync(PATIENCE_S)
+    letters = read_all(bootstrap, f"dlq.{name}", 2)
+    assert {value: (headers["delivery.count"], headers["message"]) for value, headers in letters.items()} == {
+        b"poison": (b"5", b"it failed as often as the group allows"),
+        b"wrong": (b"1", b"it was rejected"),
+    }
+    assert times == {b"poison": 5, b"fine": 1, b"wrong": 1}
+    assert all(headers["topic"] == topic.encode() for headers in letters.values())
+
+
+def read_all(bootstrap: str, topic: str, count: int) -> dict[bytes, dict[str, bytes]]:
+    """The records of a topic, with the headers of dead letters."""
+    found: dict[bytes, dict[str, bytes]] = {}
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"reads-{topic}",
+        "auto.offset.reset": "earliest",
+        "topic.metadata.refresh.interval.ms": "500",
+    }
+    consumer = Consumer(config)
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + PATIENCE_S
+        while len(found) < count:
+            assert time.monotonic() < deadline, found
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                headers: Any = message.headers() or []
+                found[message.value() or b""] = {key.removeprefix("__dlq.errors."): value for key, value in headers}
+    finally:
+        consumer.close()
+    return found
 
 
 def test_what_a_member_held_goes_to_others_when_it_closes(

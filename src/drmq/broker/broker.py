@@ -169,6 +169,7 @@ class Broker:
         self.groups.deleted_topic_ids = lambda: self.metadata.committed_catalog.deleted
         self.groups.partitions_of = self._partitions_of
         self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
+        self.leases.on_changed = self.services.dead_letters.look_at
         self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
         self.topics.stopped = self._why_stopped
@@ -463,6 +464,7 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.assignments.stop()
         await self.maintenance.stop()
+        self.services.dead_letters.stop()
         self.internal_topics.stop()
         # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()

@@ -6,7 +6,7 @@ as one group works on it, belongs to one partition of the internal topic, by a h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 from crc32c import crc32c
@@ -27,8 +27,8 @@ from drmq.leases import (
 )
 from drmq.model import TopicId
 
-_OPTIONS = LeaseOptions(writes_dead_letters=False)
-"""All groups have the same settings, and nothing writes dead letters yet."""
+_OPTIONS = LeaseOptions()
+"""All groups have the same settings."""
 
 CODEC: RecordCodec[LeaseRecord] = RecordCodec(record_to_bytes, record_from_bytes)
 
@@ -37,15 +37,24 @@ class LeaseShardCoordinator(Coordinator[LeaseShard, LeaseRequest, LeaseResponse,
     """The queues of one partition of `__share_group_state`."""
 
     def __init__(
-        self, new_shard: Callable[[], LeaseShard], clock: Clock, deleted_topic_ids: Callable[[], Collection[TopicId]]
+        self,
+        new_shard: Callable[[], LeaseShard],
+        clock: Clock,
+        deleted_topic_ids: Callable[[], Collection[TopicId]],
+        on_changed: Callable[[LeaseShardCoordinator], None],
     ) -> None:
         super().__init__(new_shard, CODEC, clock)
         self._deleted_topic_ids = deleted_topic_ids
+        self._on_changed = on_changed
 
     def is_read(self, request: LeaseRequest) -> bool:
         return isinstance(request, DescribeQueues)
 
+    def on_records_committed(self, records: Sequence[LeaseRecord], token: object) -> None:
+        self._on_changed(self)
+
     def on_led(self) -> None:
+        self._on_changed(self)
         # The previous leader may have stopped before it removed the queues of topics that were deleted.
         self.forget_topics(self._deleted_topic_ids())
 
@@ -66,6 +75,8 @@ class LeaseGroups:
         self.deleted_topic_ids: Callable[[], Collection[TopicId]] = lambda: ()
         self.options_of: Callable[[str], LeaseOptions] = lambda group: _OPTIONS
         """The settings of a group."""
+        self.on_changed: Callable[[LeaseShardCoordinator], None] = lambda shard: None
+        """Called when a shard leads, and when it has changed; set by the broker."""
         self._clock = clock
         self._random = random
 
@@ -75,6 +86,7 @@ class LeaseGroups:
             lambda: LeaseShard(lambda group: self.options_of(group), self._random),
             self._clock,
             lambda: self.deleted_topic_ids(),
+            lambda shard: self.on_changed(shard),
         )
 
     def add(self, partition: Partition, coordinator: object) -> None:

@@ -8,6 +8,7 @@ from drmq.broker.cluster.membership import Request
 from drmq.broker.services.appends import Appends
 from drmq.broker.services.cluster_view import ClusterView
 from drmq.broker.services.counters import Counters
+from drmq.broker.services.dead_letters import DeadLetters
 from drmq.broker.services.elections import Elections
 from drmq.broker.services.gate import OPEN, Gate
 from drmq.broker.services.groups import GroupService
@@ -39,6 +40,7 @@ class Services:
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
         self.leases = LeaseService(broker)
+        self.dead_letters = DeadLetters(broker)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(
