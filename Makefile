@@ -20,7 +20,7 @@ OTHER_TESTS := $(addprefix tests/unit/,records wire raft catalog groups columnar
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run test test-steps flaky check unit conformance e2e spark-test other-pythons soak chaos simulate \
-  bench spark-bench fuzz lint types format docs lock clean tools
+  bench spark-bench fuzz lint types format docs lock clean tools package
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -124,6 +124,10 @@ spark-bench: $(SPARK_READY) ## Spark over topics compared with prepared batches 
 
 docs: $(READY) ## regenerate the generated parts of docs/reference
 	@$(BIN)/python -m drmq.server.docs
+
+# The wheel is built from the source distribution, so the clone stays as it is. hatch_build.py chooses its tag.
+package: $(READY) ## the source distribution and a manylinux wheel in dist
+	@DRMQ_COLUMNAR=compiled $(BIN)/python -m build --no-isolation
 
 lock: $(READY) ## pin the dependencies in requirements again
 	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header --no-emit-options \

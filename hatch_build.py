@@ -1,15 +1,24 @@
-"""Builds the compiled decoder of `drmq.columnar` into the wheel, or in place for an editable install.
+"""What hatchling does for DRMQ beside copying files: the compiled decoder, the tag of the wheel, the text for an index.
 
-It is optional: without a C compiler or Python's headers the wheel holds Python only, and everything works,
-reading columns more slowly. `DRMQ_COLUMNAR=pure` leaves it out, `DRMQ_COLUMNAR=compiled` fails rather
-than going without. Only the limited API is used, so one build serves Python 3.11 and every later version.
+**The decoder** of `drmq.columnar` is built into the wheel, or in place for an editable install. It is optional: without
+a C compiler or Python's headers the wheel holds Python only, and everything works, reading columns more slowly.
+`DRMQ_COLUMNAR=pure` leaves it out, `DRMQ_COLUMNAR=compiled` fails rather than going without. Only the limited API is
+used, so one build serves Python 3.11 and every later version.
 
-`python hatch_build.py` builds it in place.
+**The tag** of a wheel with the decoder says which systems can load it. An index accepts `manylinux_X_Y` only: Linux
+with glibc X.Y or later. X.Y is read from the decoder itself (`objdump`); a library that needs more than glibc keeps the
+tag of this machine.
+
+**The text** that an index shows is the README. Its links are relative to the repository, where an index has no files:
+they become links into the public repository, or plain text while there is none (`repository` in `pyproject.toml`).
+
+`python hatch_build.py` builds the decoder in place.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -19,15 +28,19 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCE = "src/drmq/columnar/_decoder.c"
 TARGET = "src/drmq/columnar/_decoder.abi3.so"
 FLAGS = ["-O2", "-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden"]
 LINK = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
 
+OLDEST_GLIBC = (2, 17)
+"""The oldest version that current indexes and tools have a name for (manylinux2014)."""
+
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """What hatchling calls."""
+    """What hatchling calls to build."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         wanted = os.environ.get("DRMQ_COLUMNAR", "")
@@ -37,14 +50,75 @@ class CustomBuildHook(BuildHookInterface[Any]):
             return
         reason = compile_decoder(Path(self.root))
         if reason is None:
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
-            build_data["tag"] = f"cp311-abi3-{platform}"
+            build_data["tag"] = f"cp311-abi3-{platform_tag(target)}"
             build_data["artifacts"].append(TARGET)
         elif wanted == "compiled":
             raise RuntimeError(f"DRMQ_COLUMNAR=compiled, but the decoder was not built: {reason}")
         else:
             self.app.display_warning(f"The compiled decoder was not built, reading columns will be slower: {reason}")
+
+
+class CustomMetadataHook(MetadataHookInterface):
+    """What hatchling calls for the fields that `pyproject.toml` calls dynamic."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        repository = self.config.get("repository", "").rstrip("/")
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": index_text(text, repository, metadata["version"]),
+        }
+        metadata["urls"] = project_urls(repository)
+
+
+def project_urls(repository: str) -> dict[str, str]:
+    """The addresses that an index shows; none while there is no public repository."""
+    if not repository:
+        return {}
+    return {
+        "Homepage": repository,
+        "Documentation": f"{repository}/blob/main/docs/README.md",
+        "Changelog": f"{repository}/blob/main/CHANGELOG.md",
+        "Source": repository,
+        "Issues": f"{repository}/issues",
+    }
+
+
+def index_text(text: str, repository: str, version: str) -> str:
+    """A page of the repository as an index can show it: its relative links lead to this version, or are no links."""
+
+    def replaced(link: re.Match[str]) -> str:
+        shown, target = link["shown"], link["target"]
+        if "://" in target:
+            return link[0]
+        path = f"README.md{target}" if target.startswith("#") else target
+        return f"[{shown}]({repository}/blob/v{version}/{path})" if repository else shown
+
+    return re.sub(r"\[(?P<shown>[^\]]*)\]\((?P<target>[^)\s]+)\)", replaced, text)
+
+
+def platform_tag(library: Path) -> str:
+    """The platform of a wheel with this library, as general as the library allows."""
+    here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    system, _, machine = here.partition("_")
+    needed = glibc_needed(library) if system == "linux" else None
+    if needed is None:
+        return here
+    major, minor = max(needed, OLDEST_GLIBC)
+    tag = f"manylinux_{major}_{minor}_{machine}"
+    return f"{tag}.manylinux2014_{machine}" if (major, minor) == OLDEST_GLIBC else tag
+
+
+def glibc_needed(library: Path) -> tuple[int, int] | None:
+    """The version of glibc that a library needs; None if it needs other libraries, or that cannot be found out."""
+    try:
+        found = subprocess.run(["objdump", "-p", str(library)], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    libraries = set(re.findall(r"^\s+NEEDED\s+(\S+)", found, re.MULTILINE))
+    versions = [(int(major), int(minor)) for major, minor in re.findall(r"\bGLIBC_(\d+)\.(\d+)", found)]
+    return max(versions) if libraries <= {"libc.so.6", "libm.so.6"} and versions else None
 
 
 def compile_decoder(root: Path) -> str | None:

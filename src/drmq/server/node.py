@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -30,6 +31,8 @@ from drmq.transport.limits import ListenerOptions
 
 log = logging.getLogger("drmq.server")
 
+_NEEDED = ("fdatasync", "RWF_NOWAIT", "pwritev")
+"""What storage uses of the system, and other systems than Linux do not have."""
 _SWITCH_INTERVAL_S = 0.0005
 _GC_THRESHOLDS = (50_000, 20, 20)
 
@@ -90,9 +93,16 @@ class Node:
 
 
 def open_store(config: ServerConfig, *, memory: bool = False) -> LogStore:
-    """The node's logs: in its locked data directory, or in memory."""
+    """The node's logs: in its locked data directory, or in memory. Raises `DrmqError`."""
     if memory:
         return MemoryLogs()
+    missing = [name for name in _NEEDED if not hasattr(os, name)]
+    if missing:
+        raise DrmqError(
+            f"A node can store its data on Linux only: this system ({sys.platform}) has no {' and no '.join(missing)}, "
+            "without which it cannot promise that acknowledged records are on the disk. Use a Linux machine, virtual "
+            "machine or container."
+        )
     files_max = file_limits().logs
     return DiskLogs(DataDirectory(str(config.data_dir), NodeId(config.node_id)), open_files_max=files_max)
 
