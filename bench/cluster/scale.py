@@ -36,7 +36,8 @@ ASK_SHARE = 0.2
 ASK_TIMEOUT_SECONDS = 10.0
 PROGRAM_SECONDS_MAX = 60.0
 METADATA_COUNT = 5
-METADATA_COUNTER = "drmq_request_duration_us"
+METADATA_COUNTER = "drmq_request_duration_us[METADATA]"
+CPU_COUNTER = "drmq_process_cpu_us_total"
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ class Scale:
     rss_bytes: list[int] = field(default_factory=list)
     metadata_ms: list[float] = field(default_factory=list)
     """Of each request for all partitions: from its arrival to its response, as the node counts it."""
+    metadata_cpu_ms: list[float] = field(default_factory=list)
+    """The CPU time of the node for each of them: its time on the event loop, whatever else the machine does."""
     errors: list[str] = field(default_factory=list)
 
     def event(self, name: str) -> Event | None:
@@ -366,15 +369,17 @@ class _Cell:
         self._out.replica_bytes = [(now - then) / self._count for then, now in pairs]
 
     def _ask_metadata(self) -> None:
-        """Each request alone: what the counters of the node grow by is its own time."""
+        """Each request alone: its time is what the counters of the node grow by, beyond what reading them costs."""
         for node in self._system.nodes:
             for _ in range(METADATA_COUNT):
                 try:
-                    before = kafka_counters.ask(node.port, METADATA_COUNTER)
+                    first = kafka_counters.ask(node.port)
+                    before = kafka_counters.ask(node.port)
                     kafka_metadata.ask(node.port, self._system.topic, ASK_TIMEOUT_SECONDS)
-                    after = kafka_counters.ask(node.port, METADATA_COUNTER)
+                    after = kafka_counters.ask(node.port)
                 except OSError as failed:
                     raise BenchError(f"node {node.number} does not answer while it idles: {failed}") from failed
-                name = f"{METADATA_COUNTER}[METADATA]"
-                spent = after[name].since(before.get(name))
+                spent = after[METADATA_COUNTER].since(before.get(METADATA_COUNTER))
                 self._out.metadata_ms.append(spent.value / max(1, spent.count) / 1000)
+                cpu_us = [counters[CPU_COUNTER].value for counters in (first, before, after)]
+                self._out.metadata_cpu_ms.append(max(0, cpu_us[2] - 2 * cpu_us[1] + cpu_us[0]) / 1000)

@@ -64,11 +64,10 @@ def _idle_verdicts(scale: Scale) -> list[Verdict]:
         each = ", ".join(f"{size / 1e3:.1f} KB" for size in scale.replica_bytes)
         out.append(Verdict(name, each, is_met if scale.partition_count >= AIM_PARTITION_COUNT else None))
     if scale.metadata_ms:
-        name = f"{_where(scale)}: Metadata of all of them in under {METADATA_MS_MAX:.0f} ms"
-        middle, worst = median(scale.metadata_ms), max(scale.metadata_ms)
-        # The worst one may have waited for a processor; the broker's part of it is not to be told apart.
+        name = f"{_where(scale)}: Metadata of all of them in under {METADATA_MS_MAX:.0f} ms of CPU"
+        middle, worst = median(scale.metadata_cpu_ms), max(scale.metadata_cpu_ms)
         is_met = middle < METADATA_MS_MAX
-        words = f"median {middle:.1f} ms, worst {worst:.1f} ms"
+        words = f"median {middle:.1f} ms, worst {worst:.1f} ms; with waiting {median(scale.metadata_ms):.1f} ms"
         out.append(Verdict(name, words, is_met if is_large or not is_met else None))
     return out
 
@@ -166,7 +165,13 @@ def idle_table(scales: list[Scale]) -> Table:
     table = new_table(
         "Many idle partitions",
         ("partitions",),
-        ("CPU per node\n% of a core", "RSS MB\nper node", "KB per replica", "Metadata of all\nmedian ms", "worst ms"),
+        (
+            "CPU per node\n% of a core",
+            "RSS MB\nper node",
+            "KB per replica",
+            "Metadata of all\nCPU ms",
+            "with waiting\nms",
+        ),
     )
     for scale in scales:
         if scale.core_shares:
@@ -175,7 +180,7 @@ def idle_table(scales: list[Scale]) -> Table:
                 " ".join(f"{share * 100:.1f}" for share in scale.core_shares),
                 " ".join(f"{size / 1e6:.0f}" for size in scale.rss_bytes),
                 " ".join(f"{size / 1e3:.1f}" for size in scale.replica_bytes),
+                f"{median(scale.metadata_cpu_ms):.1f}" if scale.metadata_cpu_ms else "–",
                 f"{median(scale.metadata_ms):.1f}" if scale.metadata_ms else "–",
-                f"{max(scale.metadata_ms):.1f}" if scale.metadata_ms else "–",
             )
     return table
