@@ -816,12 +816,20 @@ static uint64_t big_endian(const uint8_t *bytes, int size)
     return number;
 }
 
-/* One record of a producer, with the checks of `add_record` and in their order, but nothing is kept of it. */
-static enum outcome walk_record(const uint8_t **at, const uint8_t *body_end, int64_t *last_delta,
-                                int64_t last_offset_delta, int64_t base_timestamp, Detail *detail)
+/* Where a record is, with its offset and its time. */
+typedef struct {
+    const uint8_t *fields;
+    const uint8_t *end;
+    int64_t offset_delta;
+    int64_t timestamp;
+} Frame;
+
+/* The numbers at the start of a record, with the checks of `add_record` and in their order. */
+static inline enum outcome read_frame(const uint8_t *next, const uint8_t *body_end, int64_t last_delta,
+                                      int64_t last_offset_delta, int64_t base_timestamp, Frame *frame,
+                                      Detail *detail)
 {
-    const uint8_t *next = *at;
-    int64_t size = 0, time_delta = 0, offset_delta = 0, timestamp = 0, header_count = 0;
+    int64_t size = 0, time_delta = 0;
     enum outcome outcome = read_number(&next, body_end, &size);
     if (outcome != FINISHED) {
         return outcome;
@@ -837,19 +845,36 @@ static enum outcome walk_record(const uint8_t **at, const uint8_t *body_end, int
     next++; /* the attributes, which are unused */
     outcome = read_number(&next, end, &time_delta);
     if (outcome == FINISHED) {
-        outcome = read_number(&next, end, &offset_delta);
+        outcome = read_number(&next, end, &frame->offset_delta);
     }
     if (outcome != FINISHED) {
         return outcome;
     }
-    if (offset_delta <= *last_delta || offset_delta > last_offset_delta) {
-        *detail = (Detail){offset_delta, *last_delta};
+    if (frame->offset_delta <= last_delta || frame->offset_delta > last_offset_delta) {
+        *detail = (Detail){frame->offset_delta, last_delta};
         return OFFSET_DELTA;
     }
-    if (__builtin_add_overflow(base_timestamp, time_delta, &timestamp)) {
+    if (__builtin_add_overflow(base_timestamp, time_delta, &frame->timestamp)) {
         *detail = (Detail){time_delta, 0};
         return TIMESTAMP;
     }
+    frame->fields = next;
+    frame->end = end;
+    return FINISHED;
+}
+
+/* One record of a producer, as `add_record`, but nothing is kept of it. */
+static enum outcome walk_record(const uint8_t **at, const uint8_t *body_end, int64_t *last_delta,
+                                int64_t last_offset_delta, int64_t base_timestamp, Detail *detail)
+{
+    Frame frame;
+    enum outcome outcome
+        = read_frame(*at, body_end, *last_delta, last_offset_delta, base_timestamp, &frame, detail);
+    if (outcome != FINISHED) {
+        return outcome;
+    }
+    const uint8_t *next = frame.fields, *end = frame.end;
+    int64_t header_count = 0;
     Field field;
     outcome = read_field(&next, end, &field, detail);
     if (outcome == FINISHED) {
@@ -883,7 +908,7 @@ static enum outcome walk_record(const uint8_t **at, const uint8_t *body_end, int
         return RECORD_NOT_USED_UP;
     }
     *at = end;
-    *last_delta = offset_delta;
+    *last_delta = frame.offset_delta;
     return FINISHED;
 }
 
@@ -926,7 +951,52 @@ static PyObject *records_fault(PyObject *module, PyObject *batch)
                          (long long)last_delta, (long long)detail.first, (long long)detail.second);
 }
 
+/* The first record with a time of `wanted` or later: (0, offset delta, time), or None, or the outcome of a fault. */
+static PyObject *first_at_time(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer body;
+    long long record_count, last_offset_delta, base_timestamp, wanted;
+    if (!PyArg_ParseTuple(args, "y*LLLL:first_at_time", &body, &record_count, &last_offset_delta, &base_timestamp,
+                          &wanted)) {
+        return NULL;
+    }
+    static const uint8_t nothing[1] = {0};
+    const uint8_t *at = body.len > 0 ? (const uint8_t *)body.buf : nothing;
+    const uint8_t *end = at + body.len;
+    enum outcome outcome = FINISHED;
+    Detail detail = {0, 0};
+    Frame frame = {NULL, NULL, -1, 0};
+    bool is_found = false;
+    int64_t last_delta = -1, left = record_count;
+    Py_BEGIN_ALLOW_THREADS
+    for (; left > 0 && !is_found; left--) {
+        outcome = read_frame(at, end, last_delta, last_offset_delta, base_timestamp, &frame, &detail);
+        if (outcome != FINISHED) {
+            break;
+        }
+        is_found = frame.timestamp >= wanted;
+        at = frame.end;
+        last_delta = frame.offset_delta;
+    }
+    if (outcome == FINISHED && !is_found && at != end) {
+        detail = (Detail){end - at, 0};
+        outcome = BYTES_FOLLOW;
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&body);
+    if (outcome != FINISHED) {
+        return Py_BuildValue("(iLL)", (int)outcome, (long long)(record_count - left), (long long)detail.first);
+    }
+    if (!is_found) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(iLL)", (int)FINISHED, (long long)frame.offset_delta, (long long)frame.timestamp);
+}
+
 static PyMethodDef module_methods[] = {
+    {"first_at_time", first_at_time, METH_VARARGS,
+     "The first of the plain records with a time of `wanted` or later: (0, offset delta, time), or None if none has."},
     {"records_fault", records_fault, METH_O,
      "What is wrong with the plain records of a whole batch, as `Builder.add` says it, or None."},
     {NULL, NULL, 0, NULL},

@@ -7,7 +7,6 @@ is local. The end is the high watermark: records above it are not visible to any
 
 from __future__ import annotations
 
-from drmq.broker.services.lookups import Lookups
 from drmq.kafka.context import Context
 from drmq.kafka.topics import each_once
 from drmq.model import ApiError, ErrorCode
@@ -29,15 +28,17 @@ async def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsRe
     )
     topics = []
     for name, entries in asked.items():
-        answered = [await _answer(context.services.lookups, name, entry) for entry in entries]
+        answered = [await _answer(context, name, entry) for entry in entries]
         topics.append(ListOffsetsResponseTopic(name, answered))
     return ListOffsetsResponse(topics=topics)
 
 
-async def _answer(lookups: Lookups, topic: str, entry: ListOffsetsRequestPartition) -> ListOffsetsResponsePartition:
+async def _answer(context: Context, topic: str, entry: ListOffsetsRequestPartition) -> ListOffsetsResponsePartition:
     index = entry.partition_index
     try:
-        offset, timestamp, epoch = await lookups.find_offset(topic, index, entry.timestamp, entry.current_leader_epoch)
+        offset, timestamp, epoch = await context.services.lookups.find_offset(
+            topic, index, entry.timestamp, entry.current_leader_epoch, context.caller.address
+        )
     except ApiError as error:
         return ListOffsetsResponsePartition(index, error.code)
     except (StorageError, InvalidBatch, OSError):

@@ -6,6 +6,7 @@ clients.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
@@ -13,9 +14,11 @@ from drmq.broker.durability import durable
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable
 from drmq.broker.partitions.producer_table import Producer
+from drmq.broker.services.fair_queue import FairQueue
+from drmq.columnar.timestamps import find_timestamp
 from drmq.model import NO_LEADER_EPOCH, ApiError, ErrorCode, LeaderEpoch, Offset
 from drmq.model.names import check_not_internal
-from drmq.records import find_timestamp
+from drmq.records import Buffer, Codec, read_header
 
 T = TypeVar("T")
 
@@ -24,6 +27,9 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 the end of the data in remote storage."""
 HIGH_WATERMARK = Offset(-1)
 """As the offset of `move_start`: remove all records."""
+_SEARCHES_MAX = 3
+"""Searches by time at once. They share the threads with reads that wait for the disk, and leave one for these."""
+_SEARCHES_PER_CALLER_MAX = 2
 _NOTHING = (Offset(-1), -1)
 _NO_END = (NO_LEADER_EPOCH, Offset(-1))
 
@@ -56,13 +62,18 @@ class Lookups:
         self._partitions = partitions
         self._blocking = blocking
         self._decompressed_bytes_max = decompressed_bytes_max
+        self._searches = FairQueue(_SEARCHES_MAX, _SEARCHES_PER_CALLER_MAX)
+        self._decompressing = asyncio.Lock()
+        """Held while a batch is decompressed: `decompressed_bytes_max` is the limit of the node, not of each search."""
 
     # ---- offsets by time ------------------------------------------------------------------------
 
     async def find_offset(
-        self, topic: str, index: int, timestamp: int, current_leader_epoch: int = NO_LEADER_EPOCH
+        self, topic: str, index: int, timestamp: int, current_leader_epoch: int = NO_LEADER_EPOCH, caller: str = ""
     ) -> tuple[Offset, int, LeaderEpoch]:
         """Find the offset for a timestamp or special timestamp; returns offset, time and epoch, each -1 for nothing.
+
+        Callers, by their addresses, take turns.
 
         The epoch is that of the leader that wrote the batch at the offset, not that of the current leader. A reader
         that starts at the offset has this epoch checked after every change of the leader (KIP-320). With a larger one
@@ -73,10 +84,10 @@ class Lookups:
         partition = self._partitions.by_name(topic, index)
         check_leader_epoch(partition, current_leader_epoch)
         partition.check_readable()
-        offset, found_ms = await self._find(partition, timestamp)
+        offset, found_ms = await self._find(partition, timestamp, caller)
         return offset, found_ms, await self._epoch_at(partition, timestamp, offset)
 
-    async def _find(self, partition: Partition, timestamp: int) -> tuple[Offset, int]:
+    async def _find(self, partition: Partition, timestamp: int, caller: str) -> tuple[Offset, int]:
         if timestamp == LATEST:
             # Ensures that every record that was acknowledged before this request is below the returned offset.
             await durable(partition.confirm_leadership, "the end of the log")
@@ -86,12 +97,12 @@ class Lookups:
         if timestamp == LATEST_TIERED:
             return _NOTHING
         if timestamp == MAX_TIMESTAMP:
-            return await self.max_time(partition) or _NOTHING
+            return await self._searches.run(caller, lambda: self.max_time(partition)) or _NOTHING
         if timestamp < 0:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} is neither a time nor a known special timestamp"
             )
-        return await self.offset_at_time(partition, timestamp) or _NOTHING
+        return await self._searches.run(caller, lambda: self.offset_at_time(partition, timestamp)) or _NOTHING
 
     async def _epoch_at(self, partition: Partition, timestamp: int, offset: Offset) -> LeaderEpoch:
         """The epoch of the leader that wrote the batch at `offset`; -1 if no offset was found."""
@@ -107,32 +118,36 @@ class Lookups:
     async def offset_at_time(self, partition: Partition, timestamp: int) -> tuple[Offset, int] | None:
         """Offset and time of the first visible record at or after `timestamp`."""
         searched, up_to, start = partition.log, partition.high_watermark, partition.start_offset
+        batch = await self._blocking(lambda: searched.batch_at_time(timestamp, up_to))
+        found = None if batch is None else await self._find_in(batch.data, timestamp)
+        if found is None or found[0] >= start:
+            return found
+        return start, found[1]
 
-        def search() -> tuple[Offset, int] | None:
-            batch = searched.batch_at_time(timestamp, up_to)
-            if batch is None:
-                return None
-            found = find_timestamp(batch.data, timestamp, self._decompressed_bytes_max)
-            if found is None or found[0] >= start:
-                return found
-            return start, found[1]
+    async def _find_in(self, batch: Buffer, timestamp: int) -> tuple[Offset, int] | None:
+        """The first record of a batch at or after `timestamp`."""
 
-        return await self._blocking(search)
+        def find() -> tuple[Offset, int] | None:
+            return find_timestamp(batch, timestamp, self._decompressed_bytes_max)
+
+        if read_header(batch).codec == Codec.NONE:
+            return await self._blocking(find)
+        async with self._decompressing:
+            return await self._blocking(find)
 
     async def max_time(self, partition: Partition) -> tuple[Offset, int] | None:
         """Offset and time of the record with the largest timestamp."""
         searched, up_to = partition.log, partition.high_watermark
 
-        def search() -> tuple[Offset, int] | None:
+        def search() -> tuple[Buffer, int] | None:
             latest = searched.latest_time(up_to)
             if latest.base_offset < 0:
                 return None
             batch = searched.batch_at_time(latest.timestamp, up_to)
-            if batch is None:
-                return None
-            return find_timestamp(batch.data, latest.timestamp, self._decompressed_bytes_max)
+            return None if batch is None else (batch.data, latest.timestamp)
 
-        return await self._blocking(search)
+        found = await self._blocking(search)
+        return None if found is None else await self._find_in(*found)
 
     # ---- epochs ---------------------------------------------------------------------------------
 
