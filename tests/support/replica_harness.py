@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from drmq.broker import DiskLogs, LogStore, MemoryLogs, Partition
 from drmq.broker.partitions.derived_state import Machine
 from drmq.broker.partitions.partition_table import PartitionTable
+from drmq.broker.partitions.role_events import RoleEvents
 from drmq.broker.replication.group_host import GroupHost
 from drmq.broker.replication.learner_catch_up import LearnerCatchUp
 from drmq.broker.replication.outgoing_snapshot import SnapshotCache
@@ -129,6 +130,8 @@ class ReplicaHarness:
             OneMachine(machine),
         )
         self.table.member = SELF
+        # Nothing but what replicas wait for is in `later`.
+        self.table.events = RoleEvents(lambda delay_s, function: None)
         config = a_config(configs)
         has_files = self.store.has_log(TOPIC.name, TOPIC.topic_id, 0)
         if is_old and has_files and self.table.was_used(TOPIC, 0):
@@ -197,6 +200,9 @@ class ReplicaHarness:
             self._dirty.append(replica)
 
     def wake_others(self, replica: Replica) -> None:
+        return
+
+    def on_woken(self, replica: Replica) -> None:
         return
 
     def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:

@@ -102,7 +102,6 @@ class Broker:
             Random(self._random.getrandbits(64)),
             raft_options_of(self.options),
             self.options.tick_ms / 1000,
-            peer_options_of(self.options).peer_timeout_ms / 1000,
             self.options.reassignment_bytes_per_s,
         )
         self.metadata = Metadata(self.clock)

@@ -24,14 +24,16 @@ The interface, for a driver
 
     node = Node(node_id, reader, random, options, hard_state, commit, applied)
 
-    node.tick()                                  at a steady pace
+    node.tick(patience, may_campaign)            at a steady pace
     node.receive(message)                        from a peer; raises ProtocolError: close that connection
     node.propose(payloads) -> first index        these four raise a Refusal, and then nothing has changed
     node.propose_configuration(voters, learners) -> index
     node.read_index(context)
     node.transfer_leadership(target)
     node.campaign()                              when there is no reason to wait for a timeout
-    node.on_leader_lost()                        the leader's process is gone: do not wait for it
+    node.on_leader_lost(rank)                    the leader's process is gone: do not wait for it
+    node.on_member_lost(member, ticks)           a member's node is gone
+    node.on_voter_returned(rank)                 a voter's node is back: do not wait after failed campaigns
     node.on_member_restarted(member)             a member has a new process: verify again what it holds
     node.take_ready() -> Ready                   when node.has_ready
 

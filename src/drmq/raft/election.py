@@ -31,18 +31,20 @@ class Election:
         self._state = state
         self._votes: dict[NodeId, bool] = {}
         self._transfer = False
+        self._ask_at_tick = 0
+        """When to repeat the request. The interval doubles: those who do not answer may be busy with many of them."""
 
-    def tick(self) -> None:
-        """Advance time by one tick on a node that is not the leader."""
+    def tick(self, patience: int, may_campaign: bool) -> None:
+        """Advance time by one tick on a node that is not the leader. See `Node.tick`."""
         state = self._state
         state.elapsed_ticks += 1
-        if state.elapsed_ticks >= state.timeout_ticks:
-            if state.may_campaign:
-                self.campaign()
-            else:
+        if state.elapsed_ticks >= state.timeout_ticks * (1 if state.leader_id is None else patience):
+            if not state.may_campaign:
                 state.leader_id = None
                 state.reset_election_timer()
-        elif state.role is not Role.FOLLOWER and state.elapsed_ticks % state.options.heartbeat_ticks == 0:
+            elif may_campaign:
+                self.campaign()
+        elif state.role is not Role.FOLLOWER and state.elapsed_ticks >= self._ask_at_tick:
             self._ask()
 
     def campaign(self, transfer: bool = False) -> None:
@@ -129,6 +131,7 @@ class Election:
     def _ask(self) -> None:
         """Ask the voters that have not answered. Repeated during the election, because messages can be lost."""
         state, log = self._state, self._state.log
+        self._ask_at_tick = max(state.options.heartbeat_ticks, 2 * state.elapsed_ticks)
         configuration = state.configuration
         for voter in sorted(configuration.voters | configuration.voters_before):
             if voter in self._votes or voter == state.node_id:

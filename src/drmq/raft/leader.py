@@ -86,11 +86,11 @@ class Leader:
 
     # Time
 
-    def tick(self) -> None:
-        """Advance time by one tick."""
+    def tick(self, patience: int) -> None:
+        """Advance time by one tick. See `Node.tick`."""
         state = self._state
         self._tick_count += 1
-        if self._tick_count >= self._quorum_deadline_tick and not self._hears_quorum():
+        if self._tick_count >= self._quorum_deadline_tick and not self._hears_quorum(patience):
             # The nodes on the other side of a partition may have elected a leader. Clients that wait for this one would
             # wait in vain, so it steps down (Raft thesis, section 6.2).
             state.become_follower(state.term, None)
@@ -105,12 +105,13 @@ class Leader:
         elif self._commit_unsent:
             self._send_commit()
 
-    def _hears_quorum(self) -> bool:
-        """Whether a quorum was heard within an election timeout. Also sets the next time to check."""
+    def _hears_quorum(self, patience: int) -> bool:
+        """Whether a quorum was heard within so many election timeouts. Also sets the next time to check."""
         state = self._state
         heard = {node_id: progress.heard_tick for node_id, progress in self.progress.items()}
         heard[state.node_id] = self._tick_count
-        self._quorum_deadline_tick = quorum_reached(state.configuration, heard) + state.options.election_timeout_ticks
+        timeout_ticks = state.options.election_timeout_ticks * patience
+        self._quorum_deadline_tick = quorum_reached(state.configuration, heard) + timeout_ticks
         return self._tick_count < self._quorum_deadline_tick
 
     def _send_heartbeats(self) -> None:

@@ -220,13 +220,24 @@ class Node:
 
     # In
 
-    def tick(self) -> None:
-        """Advance time by one tick."""
+    def tick(self, patience: int = 1, may_campaign: bool = True) -> None:
+        """Advance time by one tick.
+
+        A driver that knows by other means which nodes work need not rely on the messages of each group. With
+        `patience`, this replica waits for its leader, or for its quorum, that many times longer than usual. The driver
+        reports what it knows by `on_leader_lost` and `on_member_lost`. Without `may_campaign`, a campaign that is due
+        waits for a later tick.
+        """
         if self._leader is not None:
-            self._leader.tick()
+            self._leader.tick(patience)
         else:
-            self._election.tick()
+            self._election.tick(patience, may_campaign)
         self._follow_role()
+
+    @property
+    def is_campaigning(self) -> bool:
+        """Whether this node asks for votes or pre-votes."""
+        return self._state.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)
 
     def receive(self, message: Message) -> None:
         """Handle a peer's message. Raises `ProtocolError` if it is invalid by itself."""
@@ -241,15 +252,21 @@ class Node:
             self._election.campaign()
             self._follow_role()
 
-    def on_leader_lost(self) -> None:
+    def on_leader_lost(self, rank: int = 0) -> None:
         """The driver has reason to believe that the leader's process is gone: start an election soon.
 
-        A mistake does no harm: no promise depends on it, and nodes that still hear the leader do not grant pre-votes.
+        Drivers that give different ranks to the members, from 0, make them campaign one after the other. A mistake does
+        no harm: no promise depends on it, and nodes that still hear the leader do not grant pre-votes.
         """
         state = self._state
         if state.role is Role.FOLLOWER and state.leader_id is not None:
             state.leader_id = None
-            state.hasten_election()
+            state.hasten_election(rank)
+
+    def on_voter_returned(self, rank: int = 0) -> None:
+        """The driver knows that a voter can be reached again: if campaigns have failed, the next one follows soon."""
+        if self._leader is None and self._state.leader_id is None and self._state.campaigns:
+            self._state.hasten_election(rank)
 
     def on_member_lost(self, node_id: NodeId, ticks: int) -> None:
         """The driver knows that a member is gone, or that none of its groups heard it for `ticks` ticks.

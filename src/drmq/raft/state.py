@@ -20,6 +20,9 @@ from drmq.raft.types import Entry, HardState, LogIndex, Role, Term
 if TYPE_CHECKING:
     from random import Random
 
+_DOUBLINGS_MAX = 3
+"""How often the election timeout doubles, at most."""
+
 
 class ReplicaState:
     """The state of one replica. Owned by its `Node`; the role modules work on it."""
@@ -45,6 +48,8 @@ class ReplicaState:
         self.elapsed_ticks = 0
         """Since the leader was last heard, a vote was granted, or an election began."""
         self.timeout_ticks = 0
+        self.campaigns = 0
+        """How often this node has campaigned since it last had a leader or reason to expect success."""
         self.messages: list[Message] = []
         self.messages_after_persist: list[Message] = []
         self._random = random
@@ -118,6 +123,8 @@ class ReplicaState:
         if term > self.term:
             self.term = term
             self.vote = None
+        if leader_id is not None:
+            self.campaigns = 0
         if self.role is not Role.FOLLOWER or leader_id is not None:
             self.reset_election_timer()
         self.role = Role.FOLLOWER
@@ -128,6 +135,7 @@ class ReplicaState:
         assert self.role is not Role.LEADER
         self.role = Role.PRE_CANDIDATE
         self.leader_id = None
+        self.campaigns += 1
         self.reset_election_timer()
 
     def become_candidate(self) -> None:
@@ -144,17 +152,25 @@ class ReplicaState:
         assert self.role is Role.CANDIDATE, self.role
         self.role = Role.LEADER
         self.leader_id = self.node_id
+        self.campaigns = 0
 
     def reset_election_timer(self) -> None:
-        """Start a new election timeout. It is random, so that nodes rarely campaign at once and split the vote."""
+        """Start a new election timeout. It is random, so that nodes rarely campaign at once and split the vote.
+
+        From the third campaign on it doubles each time, up to a limit: a group that cannot elect a leader, because
+        nodes are missing or too busy to answer, must not add to what keeps them busy.
+        """
         self.elapsed_ticks = 0
-        timeout = self.options.election_timeout_ticks
+        doublings = min(max(self.campaigns - 2, 0), _DOUBLINGS_MAX)
+        timeout = self.options.election_timeout_ticks << doublings
         self.timeout_ticks = timeout + int(self._random.random() * timeout)
 
-    def hasten_election(self) -> None:
-        """Shorten the election timeout to a few ticks, still random."""
+    def hasten_election(self, rank: int) -> None:
+        """Shorten the election timeout to a few ticks, still random. Nodes of different ranks take turns."""
         spread = max(1, self.options.election_timeout_ticks // 3)
-        self.timeout_ticks = min(self.timeout_ticks, self.elapsed_ticks + 1 + int(self._random.random() * spread))
+        ticks = 1 + rank * spread + int(self._random.random() * spread)
+        self.campaigns = 0
+        self.timeout_ticks = min(self.timeout_ticks, self.elapsed_ticks + ticks)
 
     # Log and configurations, which change together
 

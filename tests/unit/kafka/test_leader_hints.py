@@ -119,4 +119,4 @@ def test_a_refusal_waits_a_moment_for_the_leader_that_is_being_elected(harness: 
             heard(harness).discard(NodeId(2))
         else:
             heard(harness).add(NodeId(2))
-    assert not harness.broker.host._news_waiters
+    assert not harness.broker.host._news._waiters

@@ -1,16 +1,24 @@
 """All replicas of this node: their ticks, their messages, and quiescing idle groups.
 
 One timer ticks every replica that is awake. A replica that has something to do is marked, and pumped once at the end of
-the event loop's turn, so that many proposals result in one `Ready`.
+the event loop's turn, so that many proposals result in one `Ready`. Both are done in slices, between which the network
+is read. If a pass over all replicas takes longer than a tick, the next one begins later: on a node that is short of
+processor time, the time of its groups passes more slowly, and never in leaps.
+
+**The heartbeats between nodes decide** which leaders and followers are gone, not the timers of thousands of groups. As
+long as the leader's node is up, a follower waits several election timeouts before it campaigns, and a leader as long
+before it gives up; when a node is down, its groups are told. Campaigns in progress are limited, others wait, and the
+members of a group take turns. See decision 0019.
 
 **Sleep (quiescing).** An idle group costs nothing. When everything is committed on all members and there was no request
-for a while, the leader notifies the others, and all of them stop ticking. From then on the heartbeats between the nodes
-replace those of the group: when a node becomes silent, or returns with a new process, every group that it is a member
-of wakes up and uses its own timers again. Any message or request wakes a group too. Sleeping only saves cost. If a
-notification is lost, the replica that missed it stays awake, campaigns, and thereby wakes the others.
+for a while, the leader notifies the others, and all of them stop ticking. Members on nodes that are down are left out:
+when their node returns, the leader wakes up. From then on the heartbeats between the nodes replace those of the group:
+when the leader's node becomes silent, or too few nodes are left, or a node returns with a new process, the group wakes
+up and uses its own timers again. Any message or request wakes a group too. Sleeping only saves cost. If a notification
+is lost, the replica that missed it stays awake, campaigns, and thereby wakes the others.
 
-**Leader announcements** go to all nodes, also to those without a replica: a leader announces itself together with the
-replicas that are in sync. An announcement is a hint with a term in it, so an older one never replaces a newer one.
+**Leader announcements** (`leader_news`) go to all nodes, also to those without a replica: a leader announces itself
+together with the replicas that are in sync.
 """
 
 from __future__ import annotations
@@ -18,16 +26,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from random import Random
 
 from drmq.broker.partitions.partition import Partition
+from drmq.broker.replication.leader_news import LeaderNews
 from drmq.broker.replication.learner_catch_up import LearnerCatchUp
 from drmq.broker.replication.recent_entries import RecentMemory
 from drmq.broker.replication.replica import Replica
+from drmq.broker.replication.sliced_work import SLICE_S, SlicedWork
 from drmq.model import GroupId, MemberId, NodeId, TopicId, UnknownFormat, node_of
 from drmq.model.counters import Histogram
+from drmq.model.names import METADATA_GROUP
 from drmq.raft import Message, Node, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
@@ -36,7 +47,16 @@ log = logging.getLogger("drmq.broker")
 
 _UNCLAIMED_MAX = 4_096
 """The maximum number of messages kept for groups that this node does not know yet."""
-_TICKS_CAUGHT_UP_MAX = 64
+_PATIENCE = 5
+"""How many election timeouts a follower waits for its leader while the leader's node is up, and a leader for followers
+that nobody has reported as lost. Something is wrong with one group then, not with a node."""
+_CAMPAIGNS_MAX = 128
+"""Campaigns that this node has in progress at a time; further ones wait. An election costs each node a millisecond of
+its processor: with this many, a node can still be heard in time."""
+_CAMPAIGNS_CHECKED_EVERY = 64
+"""Replicas that are ticked between two checks of which campaigns are over."""
+_PUMPED_AT_ONCE = 32
+_NOTICES_AT_ONCE = 256
 
 
 class GroupHost:
@@ -50,7 +70,6 @@ class GroupHost:
         random: Random,
         raft_options: RaftOptions,
         tick_s: float,
-        peer_timeout_s: float,
         copy_bytes_per_s: int,
     ) -> None:
         self.node_id = node_id
@@ -61,7 +80,8 @@ class GroupHost:
         self.recent_memory = RecentMemory()
         self.catch_up = LearnerCatchUp(copy_bytes_per_s, lambda: self._loop.time(), self.call_later)
         self.network: Network | None = None
-        self.leaders: dict[GroupId, LeaderNotice] = {}
+        self._news = LeaderNews(lambda group: self.on_first_leader(group))
+        self.leaders = self._news.leaders
         """The leader of each partition, as far as this node knows, including those on this node."""
         self.on_first_leader: Callable[[GroupId], None] = lambda group: None
         """Called when this node learns of a leader of a partition for which it knew none."""
@@ -69,19 +89,27 @@ class GroupHost:
         self.loop_delays_us = Histogram()
         """How late each tick was."""
         self._tick_s = tick_s
-        self._silent_ticks = round(peer_timeout_s / tick_s)
-        """How many ticks a node has been silent, at most, when it is considered down."""
+        self._lost_ticks = raft_options.election_timeout_ticks * _PATIENCE
+        """For this long a member on a node that is down was not heard, as far as its leader is concerned."""
         self._partitions: dict[GroupId, Partition] = {}
         self._awake: dict[GroupId, Replica] = {}
         self._dirty: list[Replica] = []
         self._unclaimed: OrderedDict[tuple[GroupId, type], tuple[NodeId, PeerMessage]] = OrderedDict()
         self._boots: dict[NodeId, bytes] = {}
-        self._news_waiters: dict[asyncio.Future[None], None] = {}
+        self._unannounced: dict[GroupId, Partition] = {}
+        """What this node leads, and has not announced to the others yet."""
+        self._pass = SlicedWork()
+        """The present pass over the replicas that are awake."""
+        self._peer_events = SlicedWork()
+        """Nodes that went down or came up: what that means for each partition, in the order of the events."""
+        self._campaigns: dict[Replica, int] = {}
+        """Replicas whose campaign may be in progress, and the tick at which it began."""
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._next_tick = 0.0
         self._tick_count = 0
+        self._was_late = False
 
     def start(self) -> None:
         """Start ticking."""
@@ -92,6 +120,8 @@ class GroupHost:
     def stop(self) -> None:
         """Stop ticking and ignore other nodes: the groups continue without this one."""
         self._is_stopped = True
+        self._pass.clear()
+        self._peer_events.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -128,15 +158,23 @@ class GroupHost:
             if not self._dirty:
                 self._loop.call_soon(self._pump)
             self._dirty.append(replica)
-        if not replica.asleep:
-            self._awake[replica.group] = replica
+
+    def on_woken(self, replica: Replica) -> None:
+        self._awake[replica.group] = replica
 
     def _pump(self) -> None:
         dirty, self._dirty = self._dirty, []
+        end = self._loop.time() + SLICE_S
         self.writer.hold()
         try:
-            for replica in dirty:
+            for count, replica in enumerate(dirty, 1):
                 self.guard(replica, replica.pump)
+                if not count % _PUMPED_AT_ONCE and self._loop.time() >= end and count < len(dirty):
+                    # The network is read before the rest.
+                    if not self._dirty:
+                        self._loop.call_soon(self._pump)
+                    self._dirty = dirty[count:] + self._dirty
+                    break
             # Before the writer wakes up and competes for the interpreter lock: the followers need longer to reach a
             # disk.
             if self.network is not None:
@@ -179,25 +217,76 @@ class GroupHost:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        self.loop_delays_us.add(max(0, int((now - self._next_tick) * 1_000_000)))
-        # A process that was suspended has missed ticks: a leader must notice that it may no longer be the leader.
-        missed = 1 + min(int((now - self._next_tick) / self._tick_s), _TICKS_CAUGHT_UP_MAX)
-        if missed < self.raft_options.election_timeout_ticks:
-            missed = 1
-        self._next_tick = max(self._next_tick + self._tick_s, now)
+        late_s = max(0.0, now - self._next_tick)
+        self.loop_delays_us.add(int(late_s * 1_000_000))
+        is_late = late_s >= self._tick_s
+        # Ticks that were missed are not made up for: time in which this loop did not run is no silence of others.
+        self._next_tick = now + self._tick_s if is_late else self._next_tick + self._tick_s
         self._timer = self._loop.call_at(self._next_tick, self._tick)
-        self._tick_count += 1
+        if self._pass.is_busy:
+            return
+        # After a stall, what the others sent meanwhile is read first. On a loop that is always late, time must pass.
+        self._was_late = is_late and not self._was_late
+        if not self._was_late:
+            self._tick_count += 1
+            self._pass.add(self._tick_all(list(self._awake.items())))
+
+    def _tick_all(self, awake: list[tuple[GroupId, Replica]]) -> Iterator[None]:
         looks_at_followers = self._tick_count % self.raft_options.heartbeat_ticks == 0
-        for group, replica in list(self._awake.items()):
+        if len(awake) > _CAMPAIGNS_MAX:
+            # Not in the same order on all nodes: they would all campaign in the same groups first.
+            start = self.random.randrange(len(awake))
+            awake = awake[start:] + awake[:start]
+        for count, (group, replica) in enumerate(awake):
+            partition = self._partitions.get(group)
+            if partition is None or partition.replica is not replica:
+                if self._awake.get(group) is replica:
+                    del self._awake[group]
+                continue
             if looks_at_followers:
                 # Before the tick: a heartbeat of the same tick, sent after the `Sleep` message, would wake the group
                 # again.
-                self.guard(replica, self.look_at, self._partitions[group])
+                self.guard(replica, self.look_at, partition)
             if replica.asleep:
-                del self._awake[group]
+                self._awake.pop(group, None)
                 continue
-            for _ in range(missed):
-                self.guard(replica, replica.tick)
+            if count % _CAMPAIGNS_CHECKED_EVERY == 0:
+                self._forget_campaigns()
+            self.guard(replica, self._tick_one, replica)
+            yield
+
+    def _tick_one(self, replica: Replica) -> None:
+        node = replica.node
+        if node is None:
+            return
+        leader = node.leader_id
+        patience = _PATIENCE if leader is not None and self._reaches(node_of(leader)) else 1
+        may_campaign = len(self._campaigns) < _CAMPAIGNS_MAX or replica.group == METADATA_GROUP
+        replica.tick(patience, may_campaign)
+        # Without a quorum of nodes a campaign costs nothing, because its messages are not sent.
+        if node.is_campaigning and replica not in self._campaigns and self._has_quorum(node):
+            self._campaigns[replica] = self._tick_count
+
+    def _forget_campaigns(self) -> None:
+        """Forget the campaigns that are decided, or have had their time."""
+        since = self._tick_count - self.raft_options.election_timeout_ticks
+        self._campaigns = {
+            replica: begun
+            for replica, begun in self._campaigns.items()
+            if begun > since and replica.node is not None and replica.node.is_campaigning
+        }
+
+    def _has_quorum(self, node: Node) -> bool:
+        """Whether the nodes of a majority of a replica's group are up, counting its own."""
+        voters = node.configuration.voters
+        return 2 * sum(voter == node.node_id or self._reaches(node_of(voter)) for voter in voters) > len(voters)
+
+    def _rank(self, replica: Replica, node: Node) -> int:
+        """The place of a replica in the order in which the members of its group campaign after a loss."""
+        present = [voter for voter in sorted(node.configuration.voters) if self._reaches(node_of(voter))]
+        if node.node_id not in present:
+            return len(present)
+        return (present.index(node.node_id) - replica.group.partition) % len(present)
 
     def look_at(self, partition: Partition) -> None:
         """On a leader: update the replicas that are in sync, and quiesce the group if it is idle."""
@@ -220,21 +309,26 @@ class GroupHost:
             self.announce(partition)
         if partition.config.min_insync_replicas > 1:
             partition.update_acked()
+        if replica.asleep:
+            return
         last = node.last_index
-        # Not while a member is missing: when its node returns, nothing would check again, and it would stay out of
-        # sync.
         idle = (
             partition.is_serving
-            and len(in_sync) == len(node.configuration.voters)
+            and self._has_quorum(node)
             and node.commit_index == node.applied_index == last
             and not replica.is_busy
             and not node.change_in_progress
             and node.transfer_target is None
             and all(
-                peer.match == last
-                and peer.state is ProgressState.REPLICATE
-                and peer.ticks_since_heard <= self.raft_options.heartbeat_ticks * 2
-                for peer in progress.values()
+                # A member on a node that is down is left out. When the node returns, the group wakes up.
+                (
+                    (member in in_sync or not peer.votes)
+                    and peer.match == last
+                    and peer.state is ProgressState.REPLICATE
+                    and peer.ticks_since_heard <= self.raft_options.heartbeat_ticks * 2
+                )
+                or not self._reaches(node_of(member))
+                for member, peer in progress.items()
             )
         )
         if not idle:
@@ -249,7 +343,7 @@ class GroupHost:
 
     def _reaches(self, node_id: NodeId) -> bool:
         """Whether a node is up. A node that is down is not in sync, whatever its replicas reported last."""
-        return self.network is None or self.network.is_up(node_id)
+        return self.network is None or node_id == self.node_id or self.network.is_up(node_id)
 
     # ---- peers ----------------------------------------------------------------------------------
 
@@ -268,7 +362,7 @@ class GroupHost:
             self._on_sleep(replica, message)
         elif isinstance(message, Wake):
             if message.target == replica.member:
-                self._wake(replica)
+                self._on_wake(replica, message)
         else:
             try:
                 replica.receive(message)
@@ -298,72 +392,99 @@ class GroupHost:
             self.network.send(node_of(message.sender), replica.group, Wake(replica.member, message.sender, node.term))
 
     def wake_others(self, replica: Replica) -> None:
-        """Wake the other members of a replica that ends: while its node is up, a sleeping group would not notice."""
+        """Wake the other members of a replica that ends: while its node is up, they would not notice."""
         node = replica.node
         if node is not None and self.network is not None:
             for member in node.configuration.members - {replica.member}:
                 self.network.send(node_of(member), replica.group, Wake(replica.member, MemberId(member), node.term))
 
-    def _wake(self, replica: Replica) -> None:
+    def _on_wake(self, replica: Replica, message: Wake) -> None:
         replica.wake()
-        self._awake[replica.group] = replica
-
-    def wake_members(self, node_id: NodeId) -> None:
-        """Wake all groups that a node is a member of, because it went down or returned with a new process."""
-        for replica, _, _ in self._members_on(node_id):
-            self._wake(replica)
-
-    def _members_on(self, node_id: NodeId) -> Iterator[tuple[Replica, Node, MemberId]]:
-        """The local replicas of all groups that a node is a member of, with its member id in each."""
-        for partition in self._partitions.values():
-            node = partition.replica.node
-            if node is not None:
-                for member in node.configuration.members:
-                    if node_of(member) == node_id:
-                        yield partition.replica, node, MemberId(member)
+        node = replica.node
+        if node is not None and node.leader_id == message.sender:
+            # A leader wakes others only when it ends.
+            self.guard(replica, node.on_leader_lost, self._rank(replica, node))
 
     def on_peer_up(self, hello: Hello) -> None:
         before, self._boots[hello.node_id] = self._boots.get(hello.node_id), hello.boot_id
-        if before is not None and before != hello.boot_id:
-            self.wake_members(hello.node_id)
-            self._tell_of_restart(hello.node_id)
-        if self.network is not None:
-            own = [self._notice(partition) for partition in self if partition.is_serving]
-            if own:
-                self.network.notify(hello.node_id, own)
+        is_restarted = before is not None and before != hello.boot_id
+        self._peer_events.add(self._after_up(hello.node_id, is_restarted))
 
-    def _tell_of_restart(self, node_id: NodeId) -> None:
-        """Make the groups that are led here verify again what their members on a node hold."""
-        for replica, node, member in list(self._members_on(node_id)):
-            if node.role is Role.LEADER:
-                self.guard(replica, node.on_member_restarted, member)
-                self.mark_dirty(replica)
+    def _after_up(self, node_id: NodeId, is_restarted: bool) -> Iterator[None]:
+        notices: list[LeaderNotice] = []
+        for partition in self:
+            if partition.is_serving:
+                notices.append(self._notice(partition))
+            if len(notices) >= _NOTICES_AT_ONCE:
+                self._notify(node_id, notices)
+                notices = []
+            member = _member_on(partition, node_id)
+            if member is not None:
+                self.guard(partition.replica, self._on_member_up, partition, member, is_restarted)
+            yield
+        self._notify(node_id, notices)
+
+    def _on_member_up(self, partition: Partition, member: MemberId, is_restarted: bool) -> None:
+        """The node of a member is up. With a new process, what it holds must be verified again."""
+        replica, node = partition.replica, partition.replica.node
+        assert node is not None
+        leads = node.role is Role.LEADER
+        if is_restarted or (leads and member not in partition.members_in_sync):
+            replica.wake()
+        if is_restarted and leads:
+            node.on_member_restarted(member)
+            self.mark_dirty(replica)
+        elif is_restarted and node.leader_id == member:
+            node.on_leader_lost(self._rank(replica, node))
+            self.mark_dirty(replica)
+        elif node.leader_id is None:
+            node.on_voter_returned(self._rank(replica, node))
 
     def on_peer_down(self, node_id: NodeId) -> None:
-        for replica, consensus, member in list(self._members_on(node_id)):
-            # The ticks of a sleeping group stood still, so without this it would wait for a whole timeout again.
-            self.guard(replica, consensus.on_member_lost, member, self._silent_ticks)
-            self._wake(replica)
-        # When it returns, it announces again what it leads, which may be less.
-        self.leaders = {group: notice for group, notice in self.leaders.items() if notice.leader != node_id}
-        for partition in self._partitions.values():
-            node = partition.replica.node
-            if node is not None and node.leader_id is not None and node_of(node.leader_id) == node_id:
-                self.guard(partition.replica, node.on_leader_lost)
-                self.mark_dirty(partition.replica)
-            elif partition.is_serving and node_id in partition.in_sync:
-                self.guard(partition.replica, self.look_at, partition)
+        self._news.forget_node(node_id)
+        self._peer_events.add(self._after_down(node_id))
+
+    def _after_down(self, node_id: NodeId) -> Iterator[None]:
+        for partition in self:
+            member = _member_on(partition, node_id)
+            if member is not None:
+                self.guard(partition.replica, self._on_member_down, partition, member)
+            yield
+
+    def _on_member_down(self, partition: Partition, member: MemberId) -> None:
+        """The node of a member is down. A group that sleeps needs to wake up only if it lost its leader or quorum."""
+        replica, node = partition.replica, partition.replica.node
+        assert node is not None
+        node.on_member_lost(member, self._lost_ticks)
+        if node.leader_id == member:
+            replica.wake()
+            node.on_leader_lost(self._rank(replica, node))
+            self.mark_dirty(replica)
+        elif not self._has_quorum(node):
+            replica.wake()
+        if partition.is_serving and node_of(member) in partition.in_sync:
+            self.look_at(partition)
 
     # ---- leader announcements -------------------------------------------------------------------
 
     def announce(self, partition: Partition) -> None:
         """Announce to all nodes that this node leads a partition, and which replicas are in sync."""
         partition.notice_version += 1
-        notice = self._notice(partition)
-        self.note_leader(notice)
+        self._news.note((self._notice(partition),))
+        if not self._unannounced:
+            self._loop.call_soon(self._announce_all)
+        self._unannounced[partition.group] = partition
+
+    def _announce_all(self) -> None:
+        partitions, self._unannounced = self._unannounced, {}
+        notices = [self._notice(partition) for partition in partitions.values() if partition.is_serving]
         if self.network is not None:
             for node_id in self.network.peers:
-                self.network.notify(node_id, (notice,))
+                self._notify(node_id, notices)
+
+    def _notify(self, node_id: NodeId, notices: Sequence[LeaderNotice]) -> None:
+        if notices and self.network is not None:
+            self.network.notify(node_id, notices)
 
     def _notice(self, partition: Partition) -> LeaderNotice:
         return LeaderNotice(
@@ -371,19 +492,7 @@ class GroupHost:
         )
 
     def on_notices(self, notices: Iterable[LeaderNotice]) -> None:
-        for notice in notices:
-            self.note_leader(notice)
-
-    def note_leader(self, notice: LeaderNotice) -> None:
-        known = self.leaders.get(notice.group)
-        if known is None or (notice.term, notice.version) > (known.term, known.version):
-            self.leaders[notice.group] = notice
-            if known is None:
-                self.on_first_leader(notice.group)
-            waiting, self._news_waiters = self._news_waiters, {}
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+        self._news.note(notices)
 
     async def next_leader_news(self, timeout_s: float) -> None:
         """Wait for the next announcement of any leader, or until the time is up."""
@@ -393,24 +502,20 @@ class GroupHost:
 
     def call_at_news(self, timeout_s: float, function: Callable[[], object]) -> None:
         """Call a function once at the next announcement of any leader, or when the time is up."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._news_waiters[future] = None
-
-        def give_up() -> None:
-            if self._news_waiters.pop(future, future) is None:
-                future.set_result(None)
-
-        timer = self._loop.call_later(timeout_s, give_up)
-
-        def on_done(done: asyncio.Future[None]) -> None:
-            timer.cancel()
-            if not done.cancelled():
-                function()
-
-        future.add_done_callback(on_done)
+        self._news.call_at_next(timeout_s, function)
 
     def forget_topics(self, topics: Iterable[TopicId]) -> None:
         """Forget the leaders of deleted topics."""
-        gone = set(topics)
-        if gone:
-            self.leaders = {group: notice for group, notice in self.leaders.items() if group.topic_id not in gone}
+        self._news.forget_topics(topics)
+
+
+def _member_on(partition: Partition, node_id: NodeId) -> MemberId | None:
+    """The member of a partition's group on a node, if there is one: a present one, or else its last leader."""
+    node = partition.replica.node
+    if node is None:
+        return None
+    for member in node.configuration.members:
+        if node_of(member) == node_id:
+            return MemberId(member)
+    leader = node.leader_id
+    return MemberId(leader) if leader is not None and node_of(leader) == node_id else None

@@ -186,6 +186,7 @@ class Replica:
         """Make the replica tick again."""
         self.asleep = False
         self.idle_ticks = 0
+        self._host.on_woken(self)
 
     def campaign(self) -> None:
         """Campaign without waiting for an election timeout. Does nothing if it is the leader or a candidate."""
@@ -267,9 +268,10 @@ class Replica:
             self.node.give_turn(learner)
             self._host.mark_dirty(self)
 
-    def tick(self) -> None:
+    def tick(self, patience: int = 1, may_campaign: bool = True) -> None:
+        """Advance time by one tick. See `raft.Node.tick`."""
         if self.node is not None and not self._backoff.is_on:
-            self.node.tick()
+            self.node.tick(patience, may_campaign)
             if self.node.has_ready:
                 self._host.mark_dirty(self)
 
@@ -692,6 +694,7 @@ class Replica:
             old.log, self._ledger.base, self._ledger.entries, replaced or old.snapshot, self._host.recent_memory
         )
         self._owner.on_replica_restarted(done.result())
+        self.wake()
         if not self.failed_alone:
             self._backoff.begin(self._host.call_later)
         self.start()

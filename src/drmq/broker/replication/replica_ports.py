@@ -79,6 +79,9 @@ class ReplicaHost(Protocol):
     def mark_dirty(self, replica: Replica) -> None:
         """Schedule one call of `replica.pump`, however many times this is called."""
 
+    def on_woken(self, replica: Replica) -> None:
+        """A replica that may have been asleep is to be ticked again."""
+
     def guard(self, replica: Replica, work: Callable[..., object], *arguments: object) -> None:
         """Call a function that works for a replica. An exception ends that replica and does not reach the caller."""
 

@@ -41,6 +41,9 @@ from drmq.transport.peers import PeerMessage
 
 FORMING_US = 60 * SECOND
 """The time limit for a new cluster to serve its first topics."""
+RECOVERING_US = 30 * SECOND
+"""The time limit for a cluster that is short of processor time, after a stall, until all partitions are led and in
+sync."""
 HEALING_US = 120 * SECOND
 """The time limit for a healed cluster until everything works again and all replicas are identical."""
 
@@ -135,9 +138,24 @@ class Cluster:
                 self.world.run_until(min(end_us, before_us + SECOND))
                 on_progress(self.world.now_us - before_us)
             self.faults.end()
+            if self.profile.unit_us:
+                self._recover()
             self._heal()
             self._check_end()
         self.world.mark(repr(sorted((str(place), len(final)) for place, final in self.history.final.items())))
+
+    def _recover(self) -> None:
+        """No node is paused any more, but all are as short of processor time as before: the cluster becomes whole."""
+        for node in self.nodes:
+            node.resume()
+        deadline = self.world.now_us + RECOVERING_US
+        while not self.invariants.is_whole():
+            if self.world.now_us >= deadline:
+                self.world.break_rule("whole-again", f"it is not after a stall; {self.invariants.describe()}")
+            self.world.run_until(self.world.now_us + 50 * MS)
+            if self.world.broken is not None:
+                raise self.world.broken
+        self.world.say("world", "the cluster is whole again")
 
     def _form(self) -> None:
         for node in self.nodes:
@@ -164,6 +182,8 @@ class Cluster:
         self.history.short_lived.add("short")
         for name, count, _, _ in topics:
             self.places += [Place(name, index) for index in range(count)]
+        if self.profile.idle_partitions:
+            topics.append(("idle", self.profile.idle_partitions, replicas, {}))
         return topics
 
     async def _make_topics(self, topics: list[tuple[str, int, int, dict[str, str]]]) -> None:

@@ -96,6 +96,7 @@ class Faults:
         node.on_dead = self._on_dead
         if self._is_on:
             node.disk_us_max = self._cluster.profile.disk_us_max
+            node.starve(self._cluster.profile.unit_us)
 
     def end(self) -> None:
         self._is_on = False
@@ -147,11 +148,11 @@ class Faults:
     def repair(self, node: SimulatedNode) -> None:
         """Repair everything on a node."""
         node.disk_us_max = 600
+        node.starve(0)
         node.free_disk()
         node.files.forget_faults()
         node.files.crash_at = None
-        if node.is_running and node.loop.is_paused:
-            node.resume()
+        node.resume()
         if node.is_running and (node.disk_is_bad or self._has_failed(node)):
             node.kill()
         if not node.is_running:

@@ -495,6 +495,17 @@ class Invariants:
                     found.setdefault(partition.group, []).append((node, partition))
         return found
 
+    def is_whole(self) -> bool:
+        """Whether every group has one serving leader, and the leader counts all voters as in sync."""
+        if not all(node.is_serving for node in self._live_nodes):
+            return False
+        for members in self._replicas().values():
+            leading = [partition for _, partition in members if partition.is_serving]
+            raft = leading[0].replica.node if len(leading) == 1 else None
+            if raft is None or frozenset(leading[0].members_in_sync) != raft.configuration.voters:
+                return False
+        return True
+
     def is_settled(self) -> bool:
         """Whether every group has one serving leader, all of its replicas are up to date, and the leader counts them
         so.

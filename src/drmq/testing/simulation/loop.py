@@ -3,6 +3,9 @@
 Each simulated process has one. A *turn* runs all ready callbacks, as in any event loop, and is one event of the world;
 between two turns anything may happen elsewhere. The loop of a paused process has no turns, and that of a dead process
 never has any again, whatever is still scheduled on it.
+
+Usually no time passes within a turn. On a machine that is short of processor time each unit of work costs some
+(`charge`): the loop's clock advances during the turn, and the next turn begins when the work is done.
 """
 
 from __future__ import annotations
@@ -44,6 +47,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._timer_count = 0
         self._armed_us: int | None = None
         self._turn_is_due = False
+        self._busy_until_us = 0
+        self.busy_us = 0
+        """What the present turn has cost so far."""
+        self.unit_us = 0
+        """What a unit of work costs."""
         self.is_paused = False
         self.is_dead = False
         self.halts: Callable[[], bool] = lambda: False
@@ -54,7 +62,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # ---- time -----------------------------------------------------------------------------------
 
     def time(self) -> float:
-        return self._world.now_us / SECOND
+        return (self._world.now_us + self.busy_us) / SECOND
+
+    def charge(self) -> None:
+        """A unit of work is done in this turn: a message is handled or sent, or something is done for a replica."""
+        self.busy_us += self.unit_us
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         handle = asyncio.Handle(callback, args, self, context)
@@ -106,6 +118,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             return
         self._turn_is_due = True
         ready, timers, now_us = self._ready, self._timers, self._world.now_us
+        if now_us < self._busy_until_us:
+            self._world.later(self._busy_until_us - now_us, self._turn_event, self.turn)
+            return
         while timers and timers[0][0] <= now_us:
             handle: asyncio.Handle = heappop(timers)[2]
             if not handle._cancelled:
@@ -120,6 +135,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                         break
         finally:
             events._set_running_loop(None)
+            self._busy_until_us, self.busy_us = now_us + self.busy_us, 0
         self._turn_is_due = False
         self._after_turn()
         if self._has_ended():

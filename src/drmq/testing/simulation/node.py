@@ -18,6 +18,7 @@ from random import Random
 from drmq.broker import Broker, BrokerOptions, ClusterOptions, DiskLogs, PeerAddress
 from drmq.broker.environment import Environment, Pools
 from drmq.broker.partitions.derived_state import INSTALL_SNAPSHOT
+from drmq.broker.replication.replica import Replica
 from drmq.kafka import KafkaServer
 from drmq.model import DrmqError, NodeId
 from drmq.storage import DataDirectory, WriterEvents
@@ -97,6 +98,7 @@ class SimulatedNode:
         """Whether its next process run greets and registers like a release before feature levels."""
         self.disk_us_max = 600
         """The maximum time of a write or a sync."""
+        self._unit_us = 0
         self.disk_is_bad = False
         """A sync has failed: earlier writes may look durable without being so."""
         self.streams: dict[Stream, None] = {}
@@ -143,6 +145,7 @@ class SimulatedNode:
         self.loop = SimulatedLoop(self.world, self.name, self._after_turn)  # type: ignore[abstract]
         self.loop.halts = lambda: self.files.is_off
         self.loop.listen = self._listen
+        self.loop.unit_us = self._unit_us
         pool = SimulatedPool(self)
         self.loop.executor = pool
         self.listener = None
@@ -187,6 +190,7 @@ class SimulatedNode:
                     snapshot_chunk_bytes_max=self._chunk_bytes,
                     promotion_lag_max=_PROMOTION_LAG_MAX,
                 )
+                self._charge_for_replicas(self.broker)
                 self.broker.on_fatal = self._on_fatal
                 self.has_broker = True
                 self.server = KafkaServer(self.broker)
@@ -201,6 +205,16 @@ class SimulatedNode:
             self.world.say(self.name, "serves")
 
         self.loop.create_task(live())
+
+    def _charge_for_replicas(self, broker: Broker) -> None:
+        """Let everything that is done for a replica cost a unit of work."""
+        guard = broker.host.guard
+
+        def charging(replica: Replica, work: Callable[..., object], *arguments: object) -> None:
+            self.loop.charge()
+            guard(replica, work, *arguments)
+
+        broker.host.guard = charging  # type: ignore[method-assign]
 
     def _on_fatal(self, error: BaseException) -> None:
         if self.files.is_off or not self.is_running:
@@ -293,6 +307,12 @@ class SimulatedNode:
         self.on_dead(self, Ending.STOPPED)
 
     # ---- faults ---------------------------------------------------------------------------------
+
+    def starve(self, unit_us: int) -> None:
+        """From now on each unit of work costs that much time."""
+        self._unit_us = unit_us
+        if self.is_running:
+            self.loop.unit_us = unit_us
 
     def pause(self) -> None:
         self.loop.pause()

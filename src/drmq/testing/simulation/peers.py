@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from drmq.model import ApiError, DrmqError, ErrorCode, GroupId, NodeId
 from drmq.testing.simulation.links import Links
+from drmq.testing.simulation.loop import SimulatedLoop
 from drmq.testing.simulation.world import World
 from drmq.transport.connection import Buffer
 from drmq.transport.peers import (
@@ -43,6 +44,7 @@ from drmq.transport.peers.codec import (
 )
 from drmq.transport.peers.hello import answer_to, decode_hello, encode_hello, encode_offer, refusal_of
 from drmq.transport.peers.interface import features_of, protocol_version_of
+from drmq.transport.peers.silence import Silence
 
 _NOBODY = bytes(16)
 
@@ -64,9 +66,9 @@ class _Peer:
 
     host: str
     port: int
+    silence: Silence
     hello: Hello | None = None
     """Its last accepted greeting."""
-    heard_s: float = -1e9
     heard_ms: int | None = None
     hears_us: bool = False
     is_up: bool = False
@@ -84,7 +86,7 @@ class SimulatedPeers:
     def __init__(
         self,
         board: Switchboard,
-        loop: asyncio.AbstractEventLoop,
+        loop: SimulatedLoop,
         identity: Callable[[], Identity],
         handler: PeerHandler,
         options: PeerOptions,
@@ -107,7 +109,8 @@ class SimulatedPeers:
         self._is_open = True
         self.node_id = identity().node_id
         board.up[self.node_id] = self
-        self._ticker = loop.call_later(self._interval_s, self._tick)
+        self._tick_due = loop.time() + self._interval_s
+        self._ticker = loop.call_at(self._tick_due, self._tick)
 
     @property
     def _interval_s(self) -> float:
@@ -129,7 +132,7 @@ class SimulatedPeers:
         assert node_id != self.node_id, f"node {node_id} is this node itself"
         peer = self._peers.get(node_id)
         if peer is None:
-            peer = self._peers[node_id] = _Peer(host, port)
+            peer = self._peers[node_id] = _Peer(host, port, Silence(self._options.peer_timeout_ms / 1_000))
             known = self._strangers.pop(node_id, None)
             self._greet(node_id, peer, known)
         else:
@@ -230,16 +233,19 @@ class SimulatedPeers:
 
     def _answers(self, peer: _Peer) -> bool:
         """Whether the peer answers this node, which does not mean that it has this node as its peer too."""
-        silent_ms = (self._loop.time() - peer.heard_s) * 1_000
-        return peer.hello is not None and (peer.is_up or silent_ms <= self._options.peer_timeout_ms)
+        return peer.hello is not None and (peer.is_up or not peer.silence.is_too_long(self._loop.time()))
 
     # ---- heartbeats -----------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self._ticker = self._loop.call_later(self._interval_s, self._tick)
         now = self._loop.time()
+        late_s = now - self._tick_due
+        self._tick_due = now + self._interval_s
+        self._ticker = self._loop.call_at(self._tick_due, self._tick)
         for node_id, peer in list(self._peers.items()):
-            if peer.is_up and (now - peer.heard_s) * 1_000 > self._options.peer_timeout_ms:
+            if late_s > self._interval_s:
+                peer.silence.forgive(late_s, now)
+            if peer.is_up and peer.silence.is_too_long(now):
                 self._become_down(node_id, peer)
             self._greet(node_id, peer, None)
 
@@ -247,7 +253,7 @@ class SimulatedPeers:
         own = Hello.of(self._identity(), ConnectionKind.HEARTBEAT, node_id)
         hello = encode_hello(own), encode_offer(own)
         known = peer.hello or stranger
-        silent = self._loop.time() - peer.heard_s > self._options.peer_timeout_ms / 1_000
+        silent = peer.silence.is_too_long(self._loop.time())
         heard = _NOBODY if known is None or (silent and stranger is None) else known.boot_id
         self._carry(node_id, None, "heartbeat", lambda other: self._meet(other, hello, heard))
 
@@ -281,9 +287,12 @@ class SimulatedPeers:
             return
         peer.refusal = None
         before, peer.hello = peer.hello, hello
-        peer.heard_s, peer.heard_ms = self._loop.time(), self._now_ms()
         hears_us = heard == own.boot_id
         is_new = before is None or before.boot_id != hello.boot_id
+        if is_new:
+            peer.silence.on_started(self._loop.time())
+        peer.silence.on_heard(self._loop.time())
+        peer.heard_ms = self._now_ms()
         if is_new and before is not None:
             peer.past.add(before.boot_id)
             self._fail_requests(peer, "the peer's process has restarted")
@@ -328,10 +337,20 @@ class SimulatedPeers:
                 return
             other._loop.call_soon(other._receive, meet)
 
-        board.links.carry(self.node_id, node_id, name, arrive, once=once)
+        self._loop.charge()
+        if self._loop.busy_us:
+            # It is sent in the middle of a turn that takes a while.
+            board.world.later(
+                self._loop.busy_us,
+                "sent",
+                lambda: board.links.carry(self.node_id, node_id, name, arrive, once=once),
+            )
+        else:
+            board.links.carry(self.node_id, node_id, name, arrive, once=once)
 
     def _receive(self, meet: Callable[[SimulatedPeers], None]) -> None:
         if self._is_open:
+            self._loop.charge()
             meet(self)
 
     def _on_message(self, sender: NodeId, boot_id: bytes, head: bytes, payload: Buffer) -> None:

@@ -68,6 +68,10 @@ class Profile:
     """Whether a node joins, and one leaves."""
     rots: int
     """Bits that flip in old parts of logs while processes use them, one at a time, never with another bad disk."""
+    unit_us: int = 0
+    """The processor time that a unit of work costs a node; 0 if nodes are not short of it."""
+    idle_partitions: int = 0
+    """Partitions that no client uses. As long as all nodes work, they cost nothing."""
 
     @classmethod
     def draw(cls, random: Random, more: Random, kind: str = ANY) -> Profile:
@@ -232,6 +236,11 @@ def _rot(profile: Profile) -> Profile:
     return replace(_quiet(profile), rots=3, kill_every_us=4 * SECOND, transfer_every_us=5 * SECOND)
 
 
+def _starved(profile: Profile) -> Profile:
+    """Nodes are so short of processor time that they cannot carry all partitions awake, and are paused now and then."""
+    return replace(_quiet(profile), unit_us=1 * MS, idle_partitions=40, pause_every_us=4 * SECOND)
+
+
 KINDS: dict[str, Callable[[Profile], Profile]] = {
     ANY: lambda profile: profile,
     "plain": _plain,
@@ -243,5 +252,6 @@ KINDS: dict[str, Callable[[Profile], Profile]] = {
     "topics": _topics,
     "growth": _growth,
     "rot": _rot,
+    "starved": _starved,
 }
 """The kinds of runs, by name."""

@@ -34,6 +34,7 @@ from drmq.transport.peers.hello import (
     encode_refusal,
 )
 from drmq.transport.peers.messages import ConnectionKind, GreetingRefusal, Hello, RefusalCode
+from drmq.transport.peers.silence import CEILING
 from drmq.transport.peers.strangers import CONNECTED_S
 from drmq.transport.peers.stream import Stream
 from drmq.wire import ProtocolError
@@ -79,9 +80,10 @@ class Inbound:
         options = self._network.options
         silent_ms = (now - self._heard_at) * 1_000
         if self.hello is None:
-            if silent_ms > options.dial_timeout_ms:
+            # A peer that is short of processor time takes several turns of its loop until it greets.
+            if silent_ms > CEILING * options.dial_timeout_ms:
                 self.stream.abort("no greeting was received in time")
-        elif self.hello.kind is ConnectionKind.HEARTBEAT and silent_ms > options.peer_timeout_ms:
+        elif self.hello.kind is ConnectionKind.HEARTBEAT and silent_ms > self._network.silence_limit_ms(self._peer):
             self.stream.abort("no heartbeat was received in time")
         elif now - self._opened_at > CONNECTED_S and not self.is_peer:
             self.stream.close("the node is unknown, and has had enough time to register")

@@ -34,6 +34,7 @@ from drmq.transport.peers.hello import (
     encode_refusal,
 )
 from drmq.transport.peers.messages import ConnectionKind, GreetingRefusal, Hello, PeerMessage, RefusalCode
+from drmq.transport.peers.silence import CEILING
 from drmq.transport.peers.stream import Stream
 from drmq.wire import ProtocolError
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("drmq.transport.peers")
 
+_ABSENT_CEILING = 3
+"""How many times longer than configured an attempt may take that does not even connect."""
 _HELD_MESSAGES_MAX = 64
 """Messages that are held while a connection is renewed. Further ones are dropped, as they are without a connection."""
 
@@ -63,6 +66,8 @@ class Lane:
         self._stream: Stream | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_pausing = False
+        self._dial_ms = link.options.dial_timeout_ms
+        """How long the next attempt may take. It doubles when the peer does not answer in time: it may be busy."""
         self._renewed_until = 0.0
         """The deadline for renewing a connection that this node has closed itself; 0 if none is being renewed."""
         self._held: list[tuple[GroupId, PeerMessage]] = []
@@ -152,13 +157,17 @@ class Lane:
         loop = asyncio.get_running_loop()
         self._greeted, self._lost = loop.create_future(), loop.create_future()
         stream = self._attempt = Stream(self, self._link.streams)
-        dial_ms = self._link.options.dial_timeout_ms
+        dial_ms = self._dial_ms
         try:
             async with asyncio.timeout(dial_ms / 1_000):
                 await loop.create_connection(lambda: stream, self._link.host, self._link.port)
                 is_greeted = await self._greeted
+            self._dial_ms = self._link.options.dial_timeout_ms
             return is_greeted, await self._lost
         except TimeoutError:
+            # Without a connection it may also be absent, and must be noticed soon when it returns.
+            ceiling = CEILING if self._stream is stream else _ABSENT_CEILING
+            self._dial_ms = min(2 * dial_ms, ceiling * self._link.options.dial_timeout_ms)
             return False, f"no answer from {self._link.address} within {dial_ms} ms"
         except (OSError, UnicodeError) as error:
             return False, f"{self._link.address} cannot be reached: {error}"

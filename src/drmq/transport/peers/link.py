@@ -36,6 +36,7 @@ from drmq.transport.peers.messages import (
     RefusalCode,
     kind_of,
 )
+from drmq.transport.peers.silence import Silence
 
 if TYPE_CHECKING:
     from drmq.transport.peers.network import PeerNetwork
@@ -68,7 +69,7 @@ class Link:
         self._refusal: GreetingRefusal | None = None
         self._is_refused_by_peer = False
         self._failure_said: str | None = None
-        self._heard_at = 0.0
+        self._silence = Silence(self.options.peer_timeout_ms / 1_000)
         self._heard_ms: int | None = None
         self.is_up = False
         self._up_is_due = False
@@ -132,25 +133,31 @@ class Link:
             self._heartbeats.send_frame(FrameType.NODE_HEARTBEAT)
         for lane in self._lanes.values():
             lane.end_if_stalled(now)
-        silent_s = now - self._heard_at
-        if self.is_up and silent_s * 1_000 > self.options.peer_timeout_ms:
-            reason = f"nothing was received from it for {silent_s * 1_000:.0f} ms"
+        if self.is_up and self._silence.is_too_long(now):
+            reason = f"nothing was received from it for {self._silence.length_s(now) * 1_000:.0f} ms"
             self._network.abort_inbound(self.node_id, reason)
             self.become_down(reason)
 
     def forgive(self, late_s: float, now: float) -> None:
         """Do not count `late_s` against the peer: this process did not run then, so it could not receive anything."""
-        self._heard_at = min(self._heard_at + late_s, now)
+        self._silence.forgive(late_s, now)
+
+    @property
+    def silence_limit_s(self) -> float:
+        """How long the peer may be silent at present."""
+        return self._silence.limit_s
 
     # ---- up and down ----------------------------------------------------------------------------
 
     def on_heard(self, now: float, now_ms: int) -> None:
         """Called for a greeting, and for any frame on the peer's heartbeat connection."""
-        self._heard_at = now
+        self._silence.on_heard(now)
         self._heard_ms = now_ms
 
     def on_hello(self, hello: Hello, now: float, now_ms: int) -> None:
         """Called when a greeting of the peer was accepted, on a connection that either side opened."""
+        if self._hello is None or self._hello.boot_id != hello.boot_id:
+            self._silence.on_started(now)
         self._hello = hello
         self.on_heard(now, now_ms)
         if self._refusal is not None:

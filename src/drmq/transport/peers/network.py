@@ -129,11 +129,12 @@ class PeerNetwork:
                     inbound.stream.close("the identity of this node has changed")
         # A list, because the handler may set and forget peers during the iteration.
         everyone: list[Link | Inbound] = [*self._links.values(), *self._accepted]
-        for each in everyone:
-            if late_s * 1_000 > self.options.heartbeat_interval_ms:
-                # Frames that arrived while this process did not run may not have been read yet.
+        if late_s * 1_000 > self.options.heartbeat_interval_ms:
+            # Frames that arrived while this process did not run may not have been read yet.
+            for each in [*everyone, *self.streams.open]:
                 each.forgive(late_s, now)
-            each.tick(now)
+        for link_or_inbound in everyone:
+            link_or_inbound.tick(now)
 
     # ---- peers ----------------------------------------------------------------------------------
 
@@ -175,6 +176,11 @@ class PeerNetwork:
     def last_heard_ms(self, node_id: NodeId) -> int | None:
         link = self._links.get(node_id)
         return None if link is None else link.last_heard_ms
+
+    def silence_limit_ms(self, node_id: NodeId) -> float:
+        """How long a peer may be silent until its connections are broken."""
+        link = self._links.get(node_id)
+        return self.options.peer_timeout_ms if link is None else link.silence_limit_s * 1_000
 
     def protocol_version(self, node_id: NodeId) -> int:
         return protocol_version_of(self._last_hello(node_id))

@@ -247,6 +247,11 @@ class Stream(asyncio.BufferedProtocol):
 
     # ---- time -----------------------------------------------------------------------------------
 
+    def forgive(self, late_s: float, now: float) -> None:
+        """Do not count `late_s` as a stall: this process did not run then."""
+        self._taken_at = min(self._taken_at + late_s, now)
+        self._received_at = min(self._received_at + late_s, now)
+
     def end_if_stalled(self, now: float) -> None:
         """Close the connection if data is waiting but makes no progress, in either direction."""
         if self.is_closed or self._transport is None:

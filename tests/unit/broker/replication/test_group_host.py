@@ -30,7 +30,6 @@ TICK_S = 1_000.0
 """Long enough that no real time counts."""
 TOPIC = Topic(TopicId(b"T" * 16), "orders", ())
 OPTIONS = RaftOptions()
-PEER_TIMEOUT_S = OPTIONS.election_timeout_ticks * TICK_S
 LARGE_BYTES = 900_000
 COPY_BYTES_PER_S = 100
 COPY_TICKS = 10
@@ -59,7 +58,7 @@ class Place:
         self.node_id = NodeId(node_id)
         self.writer = Writer(self, sync_threads=1)
         self.host = GroupHost(
-            self.node_id, self.writer, InlinePool(), Random(node_id), OPTIONS, TICK_S, PEER_TIMEOUT_S, COPY_BYTES_PER_S
+            self.node_id, self.writer, InlinePool(), Random(node_id), OPTIONS, TICK_S, COPY_BYTES_PER_S
         )
         self.host.network = cast(Network, self)
         self.table = PartitionTable(
@@ -202,6 +201,11 @@ class Room:
         self.call(send)
         return heard
 
+    def greet(self, place: Place, node_id: int, boot_id: bytes) -> None:
+        """A node notices that another one is up."""
+        identity = Identity("cluster", NodeId(node_id), 0, 1, boot_id, "host", 1)
+        self.call(lambda: place.host.on_peer_up(Hello.of(identity, ConnectionKind.HEARTBEAT, place.node_id)))
+
     def remove(self, node_id: int) -> None:
         """A node is gone, and the others notice."""
 
@@ -290,31 +294,35 @@ def test_a_node_that_comes_back_as_another_process_wakes_its_groups(room: Room) 
     room.make_group()
     room.ticks(ASLEEP_TICKS)
 
-    def greet(boot_id: bytes) -> None:
-        identity = Identity("cluster", NodeId(2), 0, 1, boot_id, "host", 1)
-        room.call(lambda: room.place(1).host.on_peer_up(Hello.of(identity, ConnectionKind.HEARTBEAT, NodeId(1))))
-
-    greet(b"first")
+    room.greet(room.place(1), 2, b"first")
     assert room.place(1).is_asleep
-    greet(b"first")
+    room.greet(room.place(1), 2, b"first")
     assert room.place(1).is_asleep
-    greet(b"second")
+    room.greet(room.place(1), 2, b"second")
     assert not room.place(1).is_asleep
 
 
-def test_a_group_that_misses_somebody_does_not_sleep(room: Room) -> None:
-    """One connection of a node may be slow to reconnect while others work: it is not up, and its replicas answer. A
-    group that slept then would not check again, and would count an intact replica as behind for ever."""
+def test_a_group_sleeps_on_without_a_node_that_is_down_and_wakes_up_when_it_returns(room: Room) -> None:
+    """A node that is down must not keep all its groups awake. One connection of it may be slow to reconnect while
+    others work: it is not up, and its replicas answer. When it is up, an intact replica counts as in sync again."""
     room.make_group()
     room.ticks(ASLEEP_TICKS)
     leader = room.leader
+    group = leader.partition.group
     other = NodeId(next(node for node in (1, 2, 3) if node != leader.node_id))
     leader.unheard.add(other)
     room.call(lambda: leader.host.on_peer_down(other))
+    assert leader.is_asleep
+    assert other not in leader.partition.in_sync
+    assert room.produce(leader) == [ErrorCode.NONE]
+    assert group in leader.host._awake
     room.ticks(2 * ASLEEP_TICKS)
+    assert leader.is_asleep
     assert other not in leader.partition.in_sync
     leader.unheard.clear()
-    room.ticks(OPTIONS.heartbeat_ticks)
+    room.greet(leader, other, b"as before")
+    assert group in leader.host._awake
+    room.ticks(OPTIONS.heartbeat_ticks + 1)
     assert leader.partition.in_sync == (1, 2, 3)
     assert {place.host.leaders[leader.partition.group].in_sync for place in room.places} == {(1, 2, 3)}
     room.ticks(ASLEEP_TICKS)
@@ -369,14 +377,17 @@ def test_who_is_told_to_sleep_too_early_says_so(room: Room) -> None:
     assert follower.sent == []
 
 
-def test_no_group_sleeps_while_a_member_is_away(room: Room) -> None:
+def test_no_group_sleeps_while_a_member_is_away_whose_node_is_up(room: Room) -> None:
+    """Nothing would tell the leader when that member is back."""
     room.make_group()
     room.ticks(ASLEEP_TICKS)
-    away = next(node for node in (1, 2, 3) if node != room.leader.node_id)
-    room.remove(away)
-    room.ticks(ASLEEP_TICKS)
-    assert not room.leader.is_asleep
-    assert room.leader.partition.in_sync == tuple(node for node in (1, 2, 3) if node != away)
+    leader = room.leader
+    away = next(node for node in (1, 2, 3) if node != leader.node_id)
+    room.call(lambda: room.place(away).host.remove(room.place(away).partition))
+    assert room.produce(leader) == [ErrorCode.NONE]
+    room.ticks(3 * ASLEEP_TICKS)
+    assert not leader.is_asleep
+    assert leader.partition.in_sync == tuple(node for node in (1, 2, 3) if node != away)
 
 
 # ---- messages --------------------------------------------------------------------------------------
@@ -562,7 +573,7 @@ def test_a_bug_in_a_tick_takes_no_tick_from_others(
     broken, sound = [room.call(partial(room.place(1).add, index, (1,))) for index in (0, 1)]
     ticked: list[None] = []
     monkeypatch.setattr(broken.replica, "tick", fail)
-    monkeypatch.setattr(sound.replica, "tick", lambda: ticked.append(None))
+    monkeypatch.setattr(sound.replica, "tick", lambda patience, may_campaign: ticked.append(None))
     room.ticks()
     assert (complaints, len(ticked)) == (["AssertionError('wrong code')"], 1)
     assert_ended(broken)

@@ -329,6 +329,27 @@ BUGS = [
         first=2,
         kind="installs",
     ),
+    # Overload
+    SeededBug(
+        PlantedBug(
+            "catches up all ticks that it missed in one pass",
+            symbol="GroupHost._tick",
+            right="""
+                self._was_late = is_late and not self._was_late
+                if not self._was_late:
+                    self._tick_count += 1
+                    self._pass.add(self._tick_all(list(self._awake.items())))
+            """,
+            wrong="""
+                for _ in range(1 + min(int(late_s / self._tick_s), 64)):
+                    self._tick_count += 1
+                    for _ in self._tick_all(list(self._awake.items())):
+                        pass
+            """,
+        ),
+        seeds=5,
+        kind="starved",
+    ),
     # Visibility
     SeededBug(
         PlantedBug(

@@ -48,7 +48,7 @@ def test_same_seed_same_events() -> None:
 def test_same_seed_same_events_whatever_ran_before() -> None:
     """A set of objects is in the order of their addresses, which is another one in a heap that was used. Nodes stop in
     order in these runs, which ends connections, tasks and whatever waits."""
-    first, again = ([simulate(seed, 3, 0.5) for seed in seeds] for seeds in ((9, 13, 18), (18, 13, 9)))
+    first, again = ([simulate(seed, 3, 0.5) for seed in seeds] for seeds in ((3, 8, 9), (9, 8, 3)))
     assert all(any("has stopped cleanly" in line for line in run.story) for run in first)
     assert [run.hash for run in first] == [run.hash for run in reversed(again)]
 
@@ -80,7 +80,7 @@ def test_every_kind_can_be_asked_for() -> None:
     assert list(option.type.choices) == list(KINDS)
 
 
-@pytest.mark.parametrize("kind", ["retention", "installs", "strands", "groups", "topics", "growth", "rot"])
+@pytest.mark.parametrize("kind", ["retention", "installs", "strands", "groups", "topics", "growth", "rot", "starved"])
 def test_no_rule_is_broken_in_a_run_of_its_kind(kind: str) -> None:
     result = simulate(7, 3, 0.15, kind=kind)
     assert result.is_sound, result.report()

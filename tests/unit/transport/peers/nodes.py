@@ -198,6 +198,8 @@ class HandMadePeer:
         self.kinds: list[ConnectionKind] = []
         self.closed: list[ConnectionKind] = []
         self.readers: dict[ConnectionKind, asyncio.StreamReader] = {}
+        self.answers_after_s = 0.0
+        """How long it takes until it answers a greeting."""
         self.port = 0
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
@@ -244,6 +246,7 @@ class HandMadePeer:
             hello = decode_hello((await read_frame(reader)).head)
             kind = hello.kind
             self.kinds.append(kind)
+            await asyncio.sleep(self.answers_after_s)
             write_frame(writer, FrameType.HELLO, encode_hello(Hello.of(self.identity, kind, hello.node_id)))
             while kind in self.reads:
                 self.frames.append((kind, await read_frame(reader)))

@@ -229,6 +229,37 @@ def test_a_silent_peer_is_down(loop: str) -> None:
     run(loop, scenario, TestNode(1, IMPATIENT))
 
 
+def test_a_peer_that_takes_long_to_answer_a_greeting_gets_more_time(loop: str) -> None:
+    """It may be short of processor time. To dial it in vain for ever would only keep it busier."""
+
+    async def scenario(one: TestNode) -> None:
+        await one.open()
+        peer = HandMadePeer(one, 2)
+        peer.answers_after_s = 0.5
+        await peer.open()
+        await peer.accepts(ConnectionKind.HEARTBEAT)
+        assert peer.kinds.count(ConnectionKind.HEARTBEAT) > 1
+
+    run(loop, scenario, TestNode(1, replace(QUICK, dial_timeout_ms=100)))
+
+
+def test_a_peer_that_is_busy_may_be_silent_for_longer(loop: str) -> None:
+    """Its heartbeats come so late that it was taken for dead once. The second pause of that length is none."""
+
+    async def scenario(one: TestNode) -> None:
+        await one.open()
+        peer = HandMadePeer(one, 2)
+        await peer.open()
+        await peer.greet(ConnectionKind.HEARTBEAT)
+        await until(lambda: one.handler.events == ["up 2", "down 2"])
+        link = one.network._links[peer.node_id]
+        await peer.greet(ConnectionKind.HEARTBEAT)
+        assert link.silence_limit_s >= 2 * IMPATIENT.peer_timeout_ms / 1_000
+        await until(lambda: one.handler.events == ["up 2", "down 2"] * 2)
+
+    run(loop, scenario, TestNode(1, IMPATIENT))
+
+
 def test_a_loop_that_stood_still_does_not_blame_its_peers(loop: str) -> None:
     async def scenario(one: TestNode, two: TestNode) -> None:
         await connected(one, two)
