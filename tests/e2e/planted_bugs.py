@@ -36,6 +36,7 @@ class TestedBug:
 CRASH, STEPS, SHUTDOWN, FULL, LIMITS = (
     f"tests/e2e/test_{name}.py" for name in ("crash", "fsync_steps", "shutdown", "disk_full", "limits")
 )
+LOCAL = "tests/unit/server/test_local.py tests/unit/server/test_local_file.py"
 WALK = f"{STEPS}::test_killed_before_every_step"
 
 BUGS = [
@@ -341,6 +342,33 @@ BUGS = [
             wrong="if False:",
         ),
         tests=LIMITS,
+    ),
+    TestedBug(
+        PlantedBug(
+            "a copied local cluster uses the data of its original",
+            symbol="ClusterFile._replaced",
+            right="return own",
+            wrong="return written",
+        ),
+        tests=LOCAL,
+    ),
+    TestedBug(
+        PlantedBug(
+            "nodes of a local cluster are recognised by their path only",
+            symbol="process_is_ours",
+            right="holds_lock = _holds_lock(pid, data_dir)",
+            wrong="holds_lock = None",
+        ),
+        tests=LOCAL,
+    ),
+    TestedBug(
+        PlantedBug(
+            "a copied local cluster starts beside its original",
+            symbol="LocalCluster._at_home",
+            right="if not is_free(address.host, address.port):",
+            wrong="if False:",
+        ),
+        tests=LOCAL,
     ),
 ]
 

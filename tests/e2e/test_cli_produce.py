@@ -83,3 +83,24 @@ def test_topic_that_cannot_exist_is_an_error(cli: Cli) -> None:
     """Not a traceback: librdkafka reports it without a partition."""
     error = cli.refused(1, "produce", "no/such", "-v", "x", "--timeout", "5")
     assert error.startswith("error: Topic `no/such`")
+
+
+def test_signal_does_not_lose_what_was_read(cli: Cli, topic: str) -> None:
+    """Records that wait in the client for their batch are sent first, and counted."""
+    lines = [f"{number:04d}" + "x" * 996 for number in range(200)]
+    command = [sys.executable, "-m", "drmq", "produce", topic, "-p", "0", "-X", "linger.ms=20000"]
+    with subprocess.Popen(
+        [*command, "-X", "batch.size=10000000"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        # More than a pipe holds: when this returns, most of it was read.
+        process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+        process.stdin.flush()
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read().decode()
+        assert process.wait(60) == 143
+    sent = cli.ok("consume", topic).split()
+    assert said == f"Sent {len(sent)} records to `{topic}`.\n"
+    assert len(sent) >= 100
+    assert sent == lines[: len(sent)]

@@ -100,7 +100,7 @@ def plan_nodes(
 def server_arguments(node: LocalNode, all_nodes: Iterable[LocalNode]) -> list[str]:
     """The flags of `drmq server` for a node. Its `--peers` are the founders of the cluster."""
     arguments = ["--node-id", str(node.node_id), "--host", node.kafka.host, "--port", str(node.kafka.port)]
-    arguments += ["--data-dir", str(node.data_dir)]
+    arguments += ["--data-dir", str(node.data_dir.absolute())]
     if node.peer_port is not None:
         arguments += ["--peer-port", str(node.peer_port)]
         peers = [

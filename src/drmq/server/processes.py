@@ -23,6 +23,7 @@ EXIT_REMOVED = 3
 """Exit code of `drmq server` if the cluster has removed the node, so that it cannot start again with its data."""
 LOG_TAIL_LINES = 20
 _LOG_TAIL_BYTES = 8192
+_OPTION = "--data-dir"
 _POLL_S = 0.05
 _FILES_SEARCHED = 64
 """A node takes the lock before it opens its logs, so the lock is among its first files."""
@@ -51,12 +52,18 @@ def process_is_ours(pid: int, data_dir: Path) -> bool:
 
 
 def process_names(pid: int, data_dir: Path) -> bool:
-    """Whether the command line of a process has the path of this data directory."""
+    """Whether the command line of a process has the path of this data directory, or another path that leads there."""
     arguments = _command_line(pid)
     if len(arguments) == 1:
         # From `ps`, which does not separate the arguments.
         return re.search(rf"(?<=\s){re.escape(str(data_dir))}(?=\s|$)", arguments[0]) is not None
-    return str(data_dir) in arguments
+    if str(data_dir) in arguments:
+        return True
+    named = arguments[arguments.index(_OPTION) + 1 :][:1] if _OPTION in arguments else []
+    try:
+        return bool(named) and os.path.samefile(named[0], data_dir)
+    except OSError:
+        return False
 
 
 def _holds_lock(pid: int, data_dir: Path) -> bool | None:

@@ -51,7 +51,20 @@ def test_lock_tells_whose_process_it_is(tmp_path: Path) -> None:
         assert not process_names(process.pid, new)
         shutil.copytree(new, old)
         assert not process_is_ours(process.pid, old)
+        assert not process_names(process.pid, new)
         assert process_is_ours(process.pid, new)
+        process.communicate(b"\n")
+
+
+def test_another_path_to_the_same_directory_is_the_same_directory(tmp_path: Path) -> None:
+    """A cluster that was started through a link is not taken for one that was moved."""
+    real = tmp_path / "real"
+    (real / "node-1" / "data").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(real)
+    with locker(real / "node-1" / "data", tmp_path / "link" / "node-1" / "data") as process:
+        node = LocalNode(1, process.pid, Address("127.0.0.1", 1), real / "node-1" / "data")
+        assert node.is_running()
+        assert not node.is_displaced()
         process.communicate(b"\n")
 
 

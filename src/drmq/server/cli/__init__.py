@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 from collections.abc import Sequence
 
 import click
 
 from drmq.model import DrmqError
+from drmq.server.cli import hints
 from drmq.server.cli.endings import Terminated
 from drmq.server.cli.nouns import NOUNS, Noun
-from drmq.server.cli.options import bootstrap_text, explicit_bootstrap
+from drmq.server.cli.options import bootstrap_text
 from drmq.server.system_errors import os_error_text
 
 EXIT_FAILED = 1
@@ -152,7 +152,7 @@ def drmq(bootstrap: str | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
-    explicit_bootstrap.clear()
+    hints.asked(None)
     try:
         result = drmq.main(list(arguments) if arguments is not None else None, prog_name="drmq", standalone_mode=False)
         sys.stdout.flush()
@@ -174,22 +174,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _fail(error.format_message(), EXIT_FAILED)
     except DrmqError as error:
-        return _fail(_with_bootstrap(str(error)), EXIT_FAILED)
+        return _fail(hints.with_bootstrap(str(error)), EXIT_FAILED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _fail(os_error_text(error), EXIT_FAILED)
-
-
-_HINT = re.compile(r"`(drmq (?:cluster|consume|debug|group|offsets|produce|raft|status|topic)\b[^`]*)`")
-
-
-def _with_bootstrap(text: str) -> str:
-    """The text, in which suggested commands ask the cluster that the failed command asked with `-b`."""
-    if not explicit_bootstrap:
-        return text
-    return _HINT.sub(lambda hint: hint[0] if " -b " in hint[1] else f"`{hint[1]} -b {explicit_bootstrap[0]}`", text)
 
 
 def _fail(text: str, code: int) -> int:

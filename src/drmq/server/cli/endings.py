@@ -10,6 +10,7 @@ from __future__ import annotations
 import select
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -38,6 +39,9 @@ class Signals:
         self._pending: int | None = None
 
     def __enter__(self) -> Signals:
+        if threading.current_thread() is not threading.main_thread():
+            # Only the main thread handles signals.
+            return self
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             before = signal.getsignal(number)
             if before is not signal.SIG_IGN:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from drmq.server.cli import hints
 from drmq.server.cli.output import FORMATS, Output
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_CLIENT_ID = "drmq-cli"
-
-
-explicit_bootstrap: list[str] = []
-"""The address that was given with `-b`, for the commands that an error suggests."""
 
 
 def bootstrap_text() -> str:
@@ -83,8 +80,7 @@ def bootstrap_option(function: Function) -> Function:
 def chosen_bootstrap(context: click.Context, value: str | None) -> tuple[str, bool]:
     """The address to connect to, and whether a user chose it: by `-b` after or before the noun, or by the variable."""
     value = value or context.find_root().params.get("bootstrap")
-    if value:
-        explicit_bootstrap[:] = [value]
+    hints.asked(value)
     named = value or os.environ.get("DRMQ_BOOTSTRAP")
     return named or DEFAULT_BOOTSTRAP, bool(named)
 

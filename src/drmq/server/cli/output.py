@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from drmq.server.cli.hints import with_bootstrap
+
 FORMATS = ("table", "json", "jsonl", "yaml")
 
 Row = Mapping[str, Any]
@@ -45,7 +47,7 @@ class Output:
         elif found:
             print(table(columns, found, _width()))
         else:
-            print(empty)
+            print(with_bootstrap(empty))
 
     def one(self, facts: Row, text: str) -> None:
         """Print one object. `text` is its form for people."""

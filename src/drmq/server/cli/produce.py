@@ -23,6 +23,7 @@ import click
 
 from drmq.model import ErrorCode
 from drmq.server.cli.completion import topic_names
+from drmq.server.cli.endings import Signals, Terminated
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, key_values, output_option
 from drmq.server.cli.output import Column, Output, plural, size_text
 from drmq.server.cli.record_text import BadRecord, NewRecord, from_json, from_text, unescape
@@ -129,18 +130,25 @@ def produce(
     from drmq.server.cli.progress import Progress
 
     total = file.stat().st_size if file is not None else None
-    with _lines(file, values) as lines, Progress(f"{topic}", total, is_bytes=True) as progress:
+    with _lines(file, values) as lines, Progress(f"{topic}", total, is_bytes=True) as progress, Signals():
         sender = _Sender(cluster, topic, compression, acks, size_max, "Value" if values else "Line")
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = from_json(line.decode()) if form == "json" else from_text(line, key_separator)
-            except (BadRecord, UnicodeDecodeError) as error:
-                sender.flush(progress)
-                raise click.ClickException(
-                    f"Line {number} is not a valid record: {error}. Records sent before it: {sender.acknowledged:,}."
-                ) from None
-            sender.send(record, fixed, number)
-            progress.advance(len(line) + 1)
+        try:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    record = from_json(line.decode()) if form == "json" else from_text(line, key_separator)
+                except (BadRecord, UnicodeDecodeError) as error:
+                    sender.flush(progress)
+                    raise click.ClickException(
+                        f"Line {number} is not a valid record: {error}. "
+                        f"Records sent before it: {sender.acknowledged:,}."
+                    ) from None
+                sender.send(record, fixed, number)
+                progress.advance(len(line) + 1)
+        except (KeyboardInterrupt, Terminated):
+            # What was read is sent, also after `tail -f file | drmq produce` and Ctrl-C; a second signal kills.
+            sender.flush(progress)
+            click.echo(f"Sent {plural(sender.acknowledged, 'record')} to `{topic}`.", err=True)
+            raise
         sender.flush(progress)
     _report(sender, topic, output)
     if sender.refused:

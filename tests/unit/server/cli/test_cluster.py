@@ -111,7 +111,8 @@ def test_change_without_most_nodes_says_where_to_look(four: ScriptedCluster, cap
     """A broker that hangs up is not always one that stopped."""
     without_most(four)
     assert main(["cluster", "remove", "2", "--yes", "--timeout", "0.5", "-b", four.bootstrap]) == 1
-    assert "lost contact with most other nodes (check with `drmq cluster health`)" in capsys.readouterr().err
+    hint = f"(check with `drmq cluster health -b {four.bootstrap}`)"
+    assert f"lost contact with most other nodes {hint}" in capsys.readouterr().err
 
 
 def topic(*partitions: Partition) -> Topic:

@@ -94,7 +94,7 @@ def test_metadata_has_one_partition_and_elects_for_itself(three: ScriptedCluster
     assert main(["raft", "describe", "__cluster_metadata", "3", "-b", three.bootstrap]) == 1
     error = capsys.readouterr().err
     assert "Partition 3 of topic `__cluster_metadata` does not exist" in error
-    assert "`drmq raft describe __cluster_metadata 0`" in error
+    assert f"`drmq raft describe __cluster_metadata 0 -b {three.bootstrap}`" in error
     assert main(["raft", "transfer", "__cluster_metadata", "0", "--to", "2", "-b", three.bootstrap]) == 1
     error = capsys.readouterr().err
     assert "The leadership of the metadata cannot be moved to a chosen node" in error
