@@ -83,20 +83,26 @@ def test_features_while_releases_run_side_by_side(three: ScriptedCluster, capsys
     assert [(row["feature"], row["finalized"], row["newest"]) for row in found["features"]] == [
         ("metadata.version", 1, 2),
         ("group.version", 1, 1),
+        ("share.version", 0, 0),
     ]
     assert found["nodes"] == [
         {
             "node": 1,
             "state": "up",
             "release": "0.2.0",
-            "supported": {"metadata.version": [1, 2], "group.version": [1, 1]},
+            "supported": {"metadata.version": [1, 2], "group.version": [1, 1], "share.version": [0, 0]},
         },
-        {"node": 2, "state": "up", "release": None, "supported": {"metadata.version": [1, 1], "group.version": [1, 1]}},
+        {
+            "node": 2,
+            "state": "up",
+            "release": None,
+            "supported": {"metadata.version": [1, 1], "group.version": [1, 1], "share.version": [0, 0]},
+        },
         {
             "node": 3,
             "state": "up",
             "release": "0.2.0",
-            "supported": {"metadata.version": [1, 2], "group.version": [1, 1]},
+            "supported": {"metadata.version": [1, 2], "group.version": [1, 1], "share.version": [0, 0]},
         },
     ]
     assert found["to_finalize"] == {"metadata.version": 2}
@@ -119,7 +125,11 @@ def test_features_of_an_older_cluster(three: ScriptedCluster, capsys: Capture) -
 def test_upgrade_only_says_what_would_happen(three: ScriptedCluster, capsys: Capture) -> None:
     upgraded = Upgraded(three, 1, 2, 3)
     found = ask(capsys, three, "upgrade")
-    assert found == {"levels": {"metadata.version": 2, "group.version": 1}, "finalized": False, "obstacle": None}
+    assert found == {
+        "levels": {"metadata.version": 2, "group.version": 1, "share.version": 0},
+        "finalized": False,
+        "obstacle": None,
+    }
     assert upgraded.asked == []
 
 
