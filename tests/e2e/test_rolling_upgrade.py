@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def trim(cluster: ClusterProcesses, before: int) -> None:
     eventually(attempt, bool, timeout_s=HEALTHY_S, what="a trim")
 
 
-def features_of(cluster: ClusterProcesses, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+def features_of(cluster: ClusterProcesses, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
     assert main(["cluster", "features", "-b", cluster.bootstrap, "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -108,9 +109,9 @@ def test_a_cluster_is_upgraded_under_load_and_can_go_back_until_that_is_finalize
             change_release(cluster, load, 2, older)
             trim(cluster, 30)
             change_release(cluster, load, 2, None)
-            assert features_of(cluster, capsys)["to_finalize"] == {"metadata.version": 2}
+            assert features_of(cluster, capsys)["to_finalize"]["metadata.version"] == 3
             assert main(["cluster", "upgrade", "-b", cluster.bootstrap, "--finalize", "--yes"]) == 0
-            assert "Finalized: metadata.version 2" in capsys.readouterr().out
+            assert "Finalized: metadata.version 3" in capsys.readouterr().out
             check_finalized(cluster, capsys)
             trim(cluster, 40)
             load.wait_all_served(HEALTHY_S)
@@ -132,7 +133,7 @@ def check_finalized(cluster: ClusterProcesses, capsys: pytest.CaptureFixture[str
                 lambda admin=admin, node=node: [  # type: ignore[misc]
                     admin.features.of(broker, 60.0) for broker in admin.brokers.all() if broker.node_id == node.node_id
                 ],
-                lambda found: [each.finalized["metadata.version"] for each in found if each is not None] == [2],
+                lambda found: [each.finalized["metadata.version"] for each in found if each is not None] == [3],
                 what=f"the level on node {node.node_id}",
             )
             with pytest.raises(Refused, match="cannot go back"):
@@ -154,7 +155,7 @@ def check_a_fresh_node_of_the_older_release_is_refused(cluster: ClusterProcesses
         if node.running:
             node.kill()
     assert node.exit_status() != 0
-    assert "has finalized level 2 of metadata.version, and it supports 1; start it with a release" in node.log_text()
+    assert "has finalized level 3 of metadata.version, and it supports 1; start it with a release" in node.log_text()
 
 
 def check_the_older_release_does_not_start(cluster: ClusterProcesses, older: Path) -> None:

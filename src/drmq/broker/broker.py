@@ -42,10 +42,11 @@ from drmq.broker.partitions.partition_table import PartitionTable, StoppedPartit
 from drmq.broker.partitions.writer_bridge import WriterBridge
 from drmq.broker.replication.group_host import GroupHost
 from drmq.broker.replication.outgoing_snapshot import SnapshotCache
+from drmq.broker.replication.replica import Replica
 from drmq.broker.services.router import serving
 from drmq.broker.services.services import Services
 from drmq.broker.services.topics import TopicService
-from drmq.catalog import METADATA_VERSION, Catalog, TopicDefaults, effective
+from drmq.catalog import METADATA_VERSION, BrokerConfigs, Catalog, TopicDefaults, copy_rate, effective
 from drmq.model import DrmqError, GroupId, MemberId, NodeId, TopicId, member_id, node_of
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from drmq.raft import Refusal
@@ -105,6 +106,8 @@ class Broker:
             self.options.reassignment_bytes_per_s,
         )
         self.metadata = Metadata(self.clock)
+        self._broker_configs: BrokerConfigs = {}
+        self.host.catch_up.rate_of = self._copy_rate
         stamps = SeenClock(self.clock, lambda: self.partitions.seen_ms())
         self.groups = ConsumerGroups(group_options_of(self.options), stamps, self._random)
         self.leases = LeaseGroups(self.clock, Random(self._random.getrandbits(64)))
@@ -390,6 +393,10 @@ class Broker:
                 )
             )
             return
+        broker_configs = self.metadata.committed_catalog.broker_configs
+        if broker_configs != self._broker_configs:
+            self._broker_configs = broker_configs
+            self.host.catch_up.on_rates_changed()
         self.membership.follow_catalog()
         self.internal_topics.follow(catalog)
         deleted = {topic_id: catalog.deleted[topic_id] for topic_id in topics if topic_id in catalog.deleted}
@@ -404,6 +411,14 @@ class Broker:
             # While the catalog catches up after a restart, it has topics that are deleted later in the log. This node
             # would consider their files lost, although it has removed them itself.
             self._past |= topics
+
+    def _copy_rate(self, replica: Replica, member: NodeId) -> int:
+        """The rate in bytes per second at which this node copies a replica to a learner."""
+        catalog, group, rate = self.metadata.committed_catalog, replica.group, self.options.reassignment_bytes_per_s
+        topic = catalog.topics_by_id.get(group.topic_id)
+        if topic is None or not catalog.broker_configs:
+            return rate
+        return copy_rate(catalog.broker_configs, topic, group.partition, self.node_id, node_of(member), rate)
 
     def _deleted_topics(self) -> set[str]:
         """Deleted topics whose committed offsets may be removed. The deletion must be committed."""

@@ -1,16 +1,17 @@
 """The catalog: the brokers and topics of the cluster, their settings, and which broker has which replica. Pure.
 
 The catalog is the cluster's only central state, kept as a replicated state machine: operations return facts, facts are
-appended to the metadata log, and `replay` applies them. `brokers` and `topics` define its content, `topic_configs` the
-settings of a topic, and `records` encodes and decodes facts. `moves` applies reassignments, and `features` defines what
-may be written while nodes of two releases run in one cluster. `placement` chooses nodes for new partitions, and
-`balance` plans moves of existing ones.
+appended to the metadata log, and `replay` applies them. `brokers` and `topics` define its content, `topic_configs` and
+`broker_configs` their settings, and `records` encodes and decodes facts. `moves` applies reassignments, and `features`
+defines what may be written while nodes of two releases run in one cluster. `placement` chooses nodes for new
+partitions, and `balance` plans moves of existing ones.
 
 Not here: which nodes are up, which replicas lead and which are in sync. The drivers know that. Only decisions that
 follow from it reach the catalog as facts.
 """
 
 from drmq.catalog.balance import Move, plan_leaders, plan_rebalance
+from drmq.catalog.broker_configs import BROKER_DEFINITIONS, LEADER_RATE, BrokerConfigs, broker_config, copy_rate
 from drmq.catalog.brokers import Broker
 from drmq.catalog.capacity import check_capacity
 from drmq.catalog.catalog import Catalog
@@ -26,6 +27,7 @@ from drmq.catalog.features import (
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
     AssignmentRestored,
+    BrokerConfigsSet,
     BrokerDrainCancelled,
     BrokerDraining,
     BrokerFenced,
@@ -63,9 +65,11 @@ from drmq.catalog.topic_configs import (
 from drmq.catalog.topics import Assignment, Topic
 
 __all__ = [
+    "BROKER_DEFINITIONS",
     "DEFINITIONS",
     "FEATURES",
     "GROUP_VERSION",
+    "LEADER_RATE",
     "METADATA_VERSION",
     "SHARE_VERSION",
     "SUPPORTED",
@@ -73,6 +77,8 @@ __all__ = [
     "Assignment",
     "AssignmentRestored",
     "Broker",
+    "BrokerConfigs",
+    "BrokerConfigsSet",
     "BrokerDrainCancelled",
     "BrokerDraining",
     "BrokerFenced",
@@ -102,8 +108,10 @@ __all__ = [
     "TopicDefaults",
     "TopicDeleted",
     "UnknownFact",
+    "broker_config",
     "check_capacity",
     "check_config",
+    "copy_rate",
     "decode_fact",
     "default_texts",
     "effective",

@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from drmq.catalog.broker_configs import BrokerConfigs, changed_broker_configs, with_broker_configs
 from drmq.catalog.brokers import Broker, check_registration, is_older_copy, older_copy_text, registration
-from drmq.catalog.features import Ranges, check_update, level_before
+from drmq.catalog.features import METADATA_VERSION, Ranges, check_update, level_before
 from drmq.catalog.moves import moved_assignment, restored_assignment, retargeted, without_copy
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
     AssignmentRestored,
+    BrokerConfigsSet,
     BrokerDrainCancelled,
     BrokerDraining,
     BrokerFact,
@@ -78,6 +80,8 @@ class Catalog:
         stays
         here until the partition has returned."""
         self.next_producer_id = 0
+        self.broker_configs: BrokerConfigs = {}
+        """Settings of brokers that were changed at run time. Replaced, never changed."""
         self.features: dict[str, int] = {}
         """The level of each feature that was finalized; see `level`."""
         self._hosted: dict[NodeId, dict[GroupId, None]] = {}
@@ -92,7 +96,7 @@ class Catalog:
         copied.brokers, copied.former_brokers = self.brokers.copy(), self.former_brokers.copy()
         copied.topics, copied.topics_by_id = self.topics.copy(), self.topics_by_id.copy()
         copied.deleted, copied.reassignments = self.deleted.copy(), self.reassignments.copy()
-        copied.features = self.features.copy()
+        copied.features, copied.broker_configs = self.features.copy(), self.broker_configs
         copied._hosted = {node: groups.copy() for node, groups in self._hosted.items()}
         copied._firsts = self._firsts.copy()
         copied._metric_names = self._metric_names.copy()
@@ -231,6 +235,15 @@ class Catalog:
         present = self.level(feature)
         check_update(feature, level, present, nodes, downgrade=downgrade)
         return [] if level == present else [FeatureLevelSet(feature, level)]
+
+    def change_broker_configs(
+        self, node_id: NodeId | None, changes: Mapping[str, str | None], *, replace_all: bool = False
+    ) -> list[Fact]:
+        """Change settings of a broker, or of all for None. A value of None resets a setting, if it is set."""
+        if node_id is not None:
+            self.broker(node_id)
+        level = self.level(METADATA_VERSION)
+        return changed_broker_configs(self.broker_configs, level, node_id, changes, replace_all=replace_all)
 
     def fence(self, node_id: NodeId) -> list[Fact]:
         return [] if self.broker(node_id).fenced else [BrokerFenced(node_id)]
@@ -423,6 +436,8 @@ class Catalog:
             self.cluster_id = self.cluster_id or fact.cluster_id
         elif isinstance(fact, ProducerIdsReserved):
             self.next_producer_id = max(self.next_producer_id, fact.next_id)
+        elif isinstance(fact, BrokerConfigsSet):
+            self.broker_configs = with_broker_configs(self.broker_configs, fact)
         elif isinstance(fact, FeatureLevelSet):
             self.features[fact.feature] = max(fact.level, self.features.get(fact.feature, 0))
         else:
@@ -447,6 +462,7 @@ class Catalog:
                 yield BrokerFenced(broker.node_id)
             if broker.draining:
                 yield BrokerDraining(broker.node_id)
+        yield from (BrokerConfigsSet(node_id, dict(configs)) for node_id, configs in self.broker_configs.items())
         for topic_id, name in self.deleted.items():
             yield TopicDeleted(topic_id, name)
         for topic in self.topics_by_id.values():
@@ -510,6 +526,7 @@ class Catalog:
             return
         elif isinstance(fact, BrokerRemoved):
             del self.brokers[fact.node_id]
+            self.broker_configs = with_broker_configs(self.broker_configs, BrokerConfigsSet(fact.node_id, {}))
             self.former_brokers[fact.node_id] = replace(known, fenced=False, draining=False)
         elif isinstance(fact, BrokerFenced | BrokerUnfenced):
             self.brokers[fact.node_id] = replace(known, fenced=isinstance(fact, BrokerFenced))

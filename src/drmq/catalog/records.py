@@ -93,6 +93,15 @@ class BrokerRemoved:
     node_id: NodeId
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerConfigsSet:
+    """All settings of a broker, or of all brokers, that were set at run time, replacing earlier ones."""
+
+    node_id: NodeId | None
+    """None for all brokers."""
+    configs: dict[str, str]
+
+
 # ---- topics and where their replicas are ----------------------------------------------------------
 
 
@@ -208,7 +217,7 @@ TopicFact: TypeAlias = (
     | ReplicaLost
     | AssignmentRestored
 )
-Fact: TypeAlias = ClusterCreated | FeatureLevelSet | BrokerFact | TopicFact | ProducerIdsReserved
+Fact: TypeAlias = ClusterCreated | FeatureLevelSet | BrokerConfigsSet | BrokerFact | TopicFact | ProducerIdsReserved
 
 _KINDS: dict[str, type[Fact]] = {
     "cluster-created": ClusterCreated,
@@ -219,6 +228,7 @@ _KINDS: dict[str, type[Fact]] = {
     "broker-draining": BrokerDraining,
     "broker-drain-cancelled": BrokerDrainCancelled,
     "broker-removed": BrokerRemoved,
+    "broker-configs-set": BrokerConfigsSet,
     "topic-created": TopicCreated,
     "topic-deleted": TopicDeleted,
     "partitions-added": PartitionsAdded,
@@ -242,7 +252,7 @@ def encode_fact(fact: Fact) -> tuple[bytes, bytes]:
         if "partition" in values:
             subject += f"-{values['partition']}"
     elif "node_id" in values:
-        subject = f"node-{values['node_id']}"
+        subject = "brokers" if values["node_id"] is None else f"node-{values['node_id']}"
     elif isinstance(fact, FeatureLevelSet):
         subject = fact.feature
     else:

@@ -18,7 +18,7 @@ from enum import IntEnum
 from drmq.model import ApiError, ErrorCode
 
 _INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
+INT64_MAX = 2**63 - 1
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _RATIO = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
 _REPLICA = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
@@ -99,7 +99,9 @@ class ConfigDefinition:
     """Returns what is wrong with a value, or None."""
 
 
-def _whole_number(first: int, last: int) -> Callable[[str], str | None]:
+def whole_number(first: int, last: int) -> Callable[[str], str | None]:
+    """A check that a value is a whole number in this range."""
+
     def problem(value: str) -> str | None:
         # Narrower than `int`: "1_000" would be stored as text, and clients could not read it.
         if not _WHOLE_NUMBER.fullmatch(value):
@@ -177,7 +179,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "9",
             "compression.lz4.level",
             "Has an effect only if the broker compresses, which it does not.",
-            _whole_number(1, 17),
+            whole_number(1, 17),
         ),
         ConfigDefinition(
             "compression.type",
@@ -196,7 +198,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "3",
             "compression.zstd.level",
             "Has an effect only if the broker compresses, which it does not.",
-            _whole_number(-131_072, 22),
+            whole_number(-131_072, 22),
         ),
         ConfigDefinition(
             "delete.retention.ms",
@@ -204,7 +206,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "86400000",
             "log.cleaner.delete.retention.ms",
             f"How long deletion markers are kept, in ms. {_NO_COMPACTION}",
-            _whole_number(0, _INT64_MAX),
+            whole_number(0, INT64_MAX),
         ),
         ConfigDefinition(
             "file.delete.delay.ms",
@@ -220,7 +222,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "1",
             "log.flush.interval.messages",
             "Records after which the log is synced. Every value is met: a record is synced before it is seen.",
-            _whole_number(1, _INT64_MAX),
+            whole_number(1, INT64_MAX),
         ),
         ConfigDefinition(
             "flush.ms",
@@ -228,7 +230,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "0",
             "log.flush.interval.ms",
             "Time after which the log is synced, in ms. Every value is met: a record is synced before it is seen.",
-            _whole_number(0, _INT64_MAX),
+            whole_number(0, INT64_MAX),
         ),
         ConfigDefinition(
             "follower.replication.throttled.replicas",
@@ -244,7 +246,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "4096",
             "log.index.interval.bytes",
             "One index entry for about this many bytes of log; takes effect with the next segment.",
-            _whole_number(64, 1 << 20),
+            whole_number(64, 1 << 20),
         ),
         ConfigDefinition(
             "leader.replication.throttled.replicas",
@@ -273,10 +275,10 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
         ConfigDefinition(
             "max.compaction.lag.ms",
             ConfigType.LONG,
-            str(_INT64_MAX),
+            str(INT64_MAX),
             "log.cleaner.max.compaction.lag.ms",
             f"How long a record may stay uncompacted, in ms. {_NO_COMPACTION}",
-            _whole_number(1, _INT64_MAX),
+            whole_number(1, INT64_MAX),
         ),
         ConfigDefinition(
             "max.message.bytes",
@@ -284,7 +286,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "1048588",
             "message.max.bytes",
             "The largest record batch that the topic accepts, in bytes, as sent.",
-            _whole_number(0, _INT32_MAX),
+            whole_number(0, _INT32_MAX),
         ),
         ConfigDefinition(
             "message.downconversion.enable",
@@ -301,16 +303,16 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "log.message.timestamp.after.max.ms",
             "How far the timestamps of a producer may be ahead of the broker's clock, in ms. "
             "Not checked with `LogAppendTime`.",
-            _whole_number(0, _INT64_MAX),
+            whole_number(0, INT64_MAX),
         ),
         ConfigDefinition(
             "message.timestamp.before.max.ms",
             ConfigType.LONG,
-            str(_INT64_MAX),
+            str(INT64_MAX),
             "log.message.timestamp.before.max.ms",
             "How far the timestamps of a producer may be behind the broker's clock, in ms. "
             "Not checked with `LogAppendTime`.",
-            _whole_number(0, _INT64_MAX),
+            whole_number(0, INT64_MAX),
         ),
         ConfigDefinition(
             "message.timestamp.type",
@@ -334,7 +336,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "0",
             "log.cleaner.min.compaction.lag.ms",
             f"How long a record stays uncompacted at least, in ms. {_NO_COMPACTION}",
-            _whole_number(0, _INT64_MAX),
+            whole_number(0, INT64_MAX),
         ),
         ConfigDefinition(
             "min.insync.replicas",
@@ -342,7 +344,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "1",
             "min.insync.replicas",
             "Replicas that must hold a record before acks=all is answered, beyond the majority that always must.",
-            _whole_number(1, _INT32_MAX),
+            whole_number(1, _INT32_MAX),
         ),
         ConfigDefinition(
             "preallocate",
@@ -382,7 +384,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "-1",
             "log.retention.bytes",
             "Size of a partition above which its oldest segments are removed, in bytes; -1 is no limit.",
-            _whole_number(-1, _INT64_MAX),
+            whole_number(-1, INT64_MAX),
         ),
         ConfigDefinition(
             "retention.ms",
@@ -390,7 +392,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "604800000",
             "log.retention.ms",
             "Age of records above which their segment is removed, in ms by record time; -1 is for ever.",
-            _whole_number(-1, _INT64_MAX),
+            whole_number(-1, INT64_MAX),
         ),
         ConfigDefinition(
             "segment.bytes",
@@ -398,7 +400,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "268435456",
             "log.segment.bytes",
             "Size at which a partition begins a new segment file.",
-            _whole_number(SEGMENT_BYTES_MIN, _INT32_MAX),
+            whole_number(SEGMENT_BYTES_MIN, _INT32_MAX),
         ),
         ConfigDefinition(
             "segment.index.bytes",
@@ -414,7 +416,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "0",
             "log.roll.jitter.ms",
             "By how much `segment.ms` is shortened at most, by a different time in each partition.",
-            _whole_number(0, _INT64_MAX),
+            whole_number(0, INT64_MAX),
         ),
         ConfigDefinition(
             "segment.ms",
@@ -422,7 +424,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             "604800000",
             "log.roll.ms",
             "Age at which a partition begins a new segment file even if it is small, in ms.",
-            _whole_number(1, _INT64_MAX),
+            whole_number(1, INT64_MAX),
         ),
         ConfigDefinition(
             "unclean.leader.election.enable",

@@ -3,7 +3,8 @@
 A topic's setting has up to three layers: the value set on the topic, the value in the node's configuration for all
 topics, and DRMQ's default. Each layer that has a value is a *synonym*. Synonyms are listed by precedence, and the first
 one is in effect. A broker's settings are listed under Kafka's names for them, where Kafka has one, so that tools which
-look up a setting by name find it. They cannot be changed while the node runs.
+look up a setting by name find it. Few of them can be changed while the node runs: those have two more layers, the value
+set on the broker and the value set on all brokers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from drmq.broker import Broker, BrokerOptions, ListenerOptions
 from drmq.broker.release import release
-from drmq.catalog import DEFINITIONS, ConfigType, Topic, TopicDefaults, default_texts
+from drmq.catalog import BROKER_DEFINITIONS, DEFINITIONS, LEADER_RATE, ConfigType, Topic, TopicDefaults, default_texts
 from drmq.model.names import CONSUMER_OFFSETS
 
 
@@ -23,6 +24,8 @@ class ConfigSource(IntEnum):
     """Where a value comes from, with the protocol's numbers."""
 
     TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -125,6 +128,7 @@ def broker_entries(broker: Broker, limits: ListenerOptions) -> list[ConfigEntry]
     ]
     entries += _option_entries(broker.options, BrokerOptions())
     entries += _option_entries(limits, ListenerOptions())
+    entries += _changeable(broker)
     entries += _facts(broker)
     return sorted(entries, key=lambda entry: entry.name)
 
@@ -142,6 +146,39 @@ def _option_entries(
             )
             doc = f"The option `{field.name}` of the node's configuration."
             yield ConfigEntry(named.name, named.type, doc, read_only=True, synonyms=layers)
+
+
+def _changeable(broker: Broker) -> Iterator[ConfigEntry]:
+    """The settings that can be changed while the node runs."""
+    configs = broker.metadata.committed_catalog.broker_configs
+    for name, definition in BROKER_DEFINITIONS.items():
+        layers = [
+            Synonym(name, configs[node_id][name], source)
+            for node_id, source in ((broker.node_id, ConfigSource.BROKER), (None, ConfigSource.ALL_BROKERS))
+            if name in configs.get(node_id, {})
+        ]
+        if name == LEADER_RATE:
+            rates = str(broker.options.reassignment_bytes_per_s), str(BrokerOptions().reassignment_bytes_per_s)
+            layers += _layers(name, *rates)
+        else:
+            layers.append(Synonym(name, definition.default, ConfigSource.DEFAULT))
+        yield ConfigEntry(name, definition.type, definition.doc, read_only=False, synonyms=tuple(layers))
+
+
+def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
+    """The settings that were set on all brokers, sorted by name."""
+    configs = broker.metadata.committed_catalog.broker_configs.get(None, {})
+    return [
+        ConfigEntry(
+            name,
+            BROKER_DEFINITIONS[name].type,
+            BROKER_DEFINITIONS[name].doc,
+            read_only=False,
+            synonyms=(Synonym(name, value, ConfigSource.ALL_BROKERS),),
+        )
+        for name, value in sorted(configs.items())
+        if name in BROKER_DEFINITIONS
+    ]
 
 
 def _facts(broker: Broker) -> Iterator[ConfigEntry]:

@@ -1,7 +1,8 @@
 """The resources that have settings, and the rules that AlterConfigs and IncrementalAlterConfigs share.
 
-Only the settings of topics can be changed while a node runs. A resource that a request names twice is refused as a
-whole, and so is a resource with a setting named twice, because it is not clear which of the two is meant.
+The settings of topics, and a few of brokers, can be changed while a node runs. A broker is named by its node id, and
+all brokers by the empty name. A resource that a request names twice is refused as a whole, and so is a resource with a
+setting named twice, because it is not clear which of the two is meant.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeVar
 
-from drmq.model import ApiError, ErrorCode
+from drmq.model import ApiError, ErrorCode, NodeId
+
+_NODE_ID_DIGITS_MAX = 10
 
 
 class ResourceType(IntEnum):
@@ -43,8 +46,12 @@ class Altered(NamedTuple):
     message: str | None = None
 
 
-async def alter_topics(resources: Sequence[R], change: Callable[[R], Awaitable[None]]) -> list[Altered]:
-    """Apply `change` to each resource that is a topic. Other resources, and `ApiError`s of `change`, become errors."""
+async def alter(
+    resources: Sequence[R],
+    change_topic: Callable[[R], Awaitable[None]],
+    change_broker: Callable[[R, NodeId | None], Awaitable[None]],
+) -> list[Altered]:
+    """Change each resource: a topic, a broker, or for None all brokers. `ApiError`s become errors in the result."""
     results = []
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     for resource in resources:
@@ -58,8 +65,12 @@ async def alter_topics(resources: Sequence[R], change: Callable[[R], Awaitable[N
                     ErrorCode.INVALID_REQUEST,
                     f"{resource.resource_name!r} is in the request {count} times; name it once",
                 )
-            _check_type(resource)
-            await change(resource)
+            if resource.resource_type == ResourceType.TOPIC:
+                await change_topic(resource)
+            elif resource.resource_type == ResourceType.BROKER:
+                await change_broker(resource, broker_named(resource.resource_name))
+            else:
+                raise no_settings(resource)
         except ApiError as error:
             results.append(Altered(*key, error.code, error.message))
         else:
@@ -74,15 +85,11 @@ def check_distinct(names: Iterable[str], what: str) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} given more than once: {', '.join(repeated)}; give each once")
 
 
-def _check_type(resource: Resource) -> None:
-    if resource.resource_type == ResourceType.TOPIC:
-        return
-    if resource.resource_type == ResourceType.BROKER:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            "a broker's settings cannot be changed while it runs; change them in the node's configuration and restart",
-        )
-    raise no_settings(resource)
+def broker_named(name: str) -> NodeId | None:
+    """The broker that a resource names, or None for all brokers. Raises `ApiError`."""
+    if name and not (name.isascii() and name.isdigit() and len(name) <= _NODE_ID_DIGITS_MAX):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker: give a node id, or nothing for all brokers")
+    return NodeId(int(name)) if name else None
 
 
 def no_settings(resource: Resource) -> ApiError:

@@ -1,14 +1,14 @@
 """DescribeConfigs (32): the settings of topics and of this broker, with their sources and fallbacks.
 
-A broker is named by its node id. The empty name stands for the defaults of all brokers that can be changed at run time,
-and there are none. A list of keys that is null or empty asks for all settings. Keys that do not exist are skipped. A
-resource that is named several times is described once, with all the requested keys. Other resources (loggers, groups)
-have no settings in DRMQ.
+A broker is named by its node id. The empty name stands for the settings that were set on all brokers at run time. A
+list of keys that is null or empty asks for all settings. Keys that do not exist are skipped. A resource that is named
+several times is described once, with all the requested keys. Other resources (loggers, groups) have no settings in
+DRMQ.
 """
 
 from __future__ import annotations
 
-from drmq.kafka.config_entries import ConfigEntry, broker_entries, topic_entries
+from drmq.kafka.config_entries import ConfigEntry, all_brokers_entries, broker_entries, topic_entries
 from drmq.kafka.config_resources import ResourceType, no_settings
 from drmq.kafka.context import Context
 from drmq.model import ApiError, ErrorCode
@@ -59,7 +59,7 @@ def _entries(context: Context, resource: DescribeConfigsRequestResource) -> list
     if resource.resource_type != ResourceType.BROKER:
         raise no_settings(resource)
     if not name:
-        return []
+        return all_brokers_entries(broker)
     if name != str(broker.node_id):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

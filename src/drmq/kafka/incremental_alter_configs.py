@@ -1,17 +1,19 @@
-"""IncrementalAlterConfigs (44): change individual settings of topics and leave the others unchanged.
+"""IncrementalAlterConfigs (44): change individual settings of topics and brokers and leave the others unchanged.
 
 Set and delete work on every setting, append and subtract only on lists. Appending an item that is in the list, or
-subtracting one that is not, changes nothing. All changes to one topic are made together or not at all.
+subtracting one that is not, changes nothing; nor does deleting a setting that is not set. All changes to one resource
+are made together or not at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
-from drmq.catalog import DEFINITIONS, ConfigType, Topic, check_config, default_texts
-from drmq.kafka.config_resources import alter_topics, check_distinct
+from drmq.catalog import BROKER_DEFINITIONS, DEFINITIONS, ConfigDefinition, ConfigType, Topic, default_texts
+from drmq.kafka.config_resources import alter, check_distinct
 from drmq.kafka.context import Context
-from drmq.model import ApiError, ErrorCode
+from drmq.model import ApiError, ErrorCode, NodeId
 from drmq.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -33,16 +35,25 @@ class ConfigOperation(IntEnum):
 async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     topics = context.broker.topics
 
-    async def change(resource: IncrementalAlterConfigsRequestResource) -> None:
+    async def change_topic(resource: IncrementalAlterConfigsRequestResource) -> None:
         check_distinct((config.name for config in resource.configs), "settings")
         defaults = default_texts(topics.defaults)
 
         def changes(topic: Topic) -> dict[str, str | None]:
-            return {config.name: _new_value(topic, defaults, config) for config in resource.configs}
+            present = {**defaults, **topic.configs}
+            return {config.name: _new_value(DEFINITIONS, present, config) for config in resource.configs}
 
         await topics.derive_configs(resource.resource_name, changes, validate_only=request.validate_only)
 
-    altered = await alter_topics(request.resources, change)
+    async def change_broker(resource: IncrementalAlterConfigsRequestResource, node_id: NodeId | None) -> None:
+        check_distinct((config.name for config in resource.configs), "settings")
+
+        def changes(present: Mapping[str, str]) -> dict[str, str | None]:
+            return {config.name: _new_value(BROKER_DEFINITIONS, present, config) for config in resource.configs}
+
+        await topics.derive_broker_configs(node_id, changes, validate_only=request.validate_only)
+
+    altered = await alter(request.resources, change_topic, change_broker)
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponseResource(each.error, each.message, each.resource_type, each.resource_name)
@@ -51,7 +62,11 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
     )
 
 
-def _new_value(topic: Topic, defaults: dict[str, str], config: IncrementalAlterConfigsRequestConfig) -> str | None:
+def _new_value(
+    definitions: Mapping[str, ConfigDefinition],
+    present: Mapping[str, str],
+    config: IncrementalAlterConfigsRequestConfig,
+) -> str | None:
     """The new value of the setting, or None for its default. Raises `ApiError`."""
     name, value, operation = config.name, config.value, config.config_operation
     if operation == ConfigOperation.DELETE:
@@ -62,17 +77,18 @@ def _new_value(topic: Topic, defaults: dict[str, str], config: IncrementalAlterC
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} has no value; to return it to its default, delete it")
     if operation == ConfigOperation.SET:
         return value
-    definition = DEFINITIONS.get(name)
+    definition = definitions.get(name)
     if definition is None:
-        check_config(name, value)
-    elif definition.type is not ConfigType.LIST:
+        # Refused later, with its name.
+        return value
+    if definition.type is not ConfigType.LIST:
         raise ApiError(
             ErrorCode.INVALID_CONFIG, f"{name} is not a list, so it has no items to add or remove; set or delete it"
         )
-    present, given = _items(topic.configs.get(name, defaults[name])), _items(value)
+    items, given = _items(present[name]), _items(value)
     if operation == ConfigOperation.APPEND:
-        return ",".join([*present, *(item for item in given if item not in present)])
-    return ",".join(item for item in present if item not in given)
+        return ",".join([*items, *(item for item in given if item not in items)])
+    return ",".join(item for item in items if item not in given)
 
 
 def _items(value: str) -> list[str]:

@@ -270,7 +270,7 @@ def group_record(key: bytes, value: bytes) -> Callable[[], object]:
         pytest.param(fact('{"kind":"broker-painted","version":2}'), id="kind of fact"),
         pytest.param(fact('{"kind":"topic-deleted","version":3}'), id="version of fact"),
         pytest.param(
-            fact('{"kind":"feature-level-set","version":2,"feature":"metadata.version","level":3}'), id="feature level"
+            fact('{"kind":"feature-level-set","version":2,"feature":"metadata.version","level":9}'), id="feature level"
         ),
         pytest.param(group_record(b'{"kind":"lease"}', b"{}"), id="kind of group record"),
         pytest.param(

@@ -92,6 +92,7 @@ def state(catalog: Catalog) -> tuple[object, ...]:
         list(catalog.deleted.items()),
         list(catalog.reassignments.items()),
         catalog.next_producer_id,
+        catalog.broker_configs,
         catalog.loads(),
         [sorted(catalog.partitions_on(NodeId(node))) for node in range(7)],
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from drmq.catalog import (
     AssignmentRestored,
+    BrokerConfigsSet,
     BrokerDrainCancelled,
     BrokerDraining,
     BrokerFenced,
@@ -72,6 +73,7 @@ FACTS: dict[str, st.SearchStrategy[Fact]] = {
         REPLICAS,
         st.booleans(),
     ),
+    "broker-configs-set": st.builds(BrokerConfigsSet, st.none() | NODES, CONFIGS),
     "producer-ids-reserved": st.builds(ProducerIdsReserved, COUNTS),
     "feature-level-set": st.sampled_from([FeatureLevelSet("metadata.version", 2), FeatureLevelSet("group.version", 1)]),
 }
@@ -91,6 +93,8 @@ def test_a_fact_survives_its_bytes(fact: Fact) -> None:
 def test_the_key_says_what_a_fact_is_about() -> None:
     topic = TopicId(bytes.fromhex("ab" * 16))
     assert encode_fact(BrokerFenced(NodeId(3)))[0] == b"broker-fenced:node-3"
+    assert encode_fact(BrokerConfigsSet(NodeId(3), {}))[0] == b"broker-configs-set:node-3"
+    assert encode_fact(BrokerConfigsSet(None, {}))[0] == b"broker-configs-set:brokers"
     assert encode_fact(ClusterCreated("c"))[0] == b"cluster-created:cluster"
     assert encode_fact(FeatureLevelSet("group.version", 1))[0] == b"feature-level-set:group.version"
     assert encode_fact(ProducerIdsReserved(5))[0] == b"producer-ids-reserved:producer-ids"

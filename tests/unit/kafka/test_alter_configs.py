@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drmq.kafka.config_resources import ResourceType
-from drmq.model import ErrorCode
+from drmq.model import ErrorCode, NodeId
 from drmq.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsRequestConfig,
@@ -52,13 +52,21 @@ def test_bad_settings_change_nothing(harness: Harness, configs: list[tuple[str, 
     assert harness.broker.catalog.topic("orders").configs == {"segment.ms": "500"}
 
 
+def test_settings_of_a_broker_are_replaced(harness: Harness) -> None:
+    leader, follower = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
+    for configs in ({leader: "1", follower: "2"}, {follower: "3"}, {}):
+        wanted = resource("1", *configs.items(), kind=ResourceType.BROKER)
+        assert codes(harness.ask(AlterConfigsRequest([wanted]))) == [("1", 0)]
+        assert harness.broker.catalog.broker_configs == ({NodeId(1): configs} if configs else {})
+
+
 def test_resources_that_cannot_be_changed(harness: Harness) -> None:
     harness.create_topic("orders")
     answer = harness.ask(
         AlterConfigsRequest(
             [
                 resource("nowhere"),
-                resource("1", kind=ResourceType.BROKER),
+                resource("1", ("num.partitions", "3"), kind=ResourceType.BROKER),
                 resource("1", kind=ResourceType.BROKER_LOGGER),
                 resource("orders"),
             ]
@@ -70,7 +78,7 @@ def test_resources_that_cannot_be_changed(harness: Harness) -> None:
         ErrorCode.INVALID_REQUEST,
         0,
     ]
-    assert "change them in the node's configuration and restart" in answer.responses[1].error_message
+    assert "change the node's configuration and restart it" in answer.responses[1].error_message
 
 
 def test_a_resource_that_is_twice_in_a_request_is_refused(harness: Harness) -> None:

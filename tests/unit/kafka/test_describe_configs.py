@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drmq.broker import BrokerOptions
-from drmq.catalog import DEFINITIONS, ConfigType
+from drmq.catalog import BROKER_DEFINITIONS, DEFINITIONS, ConfigType
 from drmq.kafka.config_entries import ConfigSource
 from drmq.kafka.config_resources import ResourceType
 from drmq.model import ErrorCode, NodeId
@@ -118,7 +118,8 @@ def test_a_broker_has_kafkas_names_for_its_options() -> None:
     assert configs["socket.request.max.bytes"].config_source == ConfigSource.DEFAULT
     assert configs["log.dirs"].value == "memory"
     assert {definition.broker_name for definition in DEFINITIONS.values()} - {None} <= set(configs)
-    assert all(config.read_only and not config.is_sensitive for config in configs.values())
+    assert {name for name, config in configs.items() if not config.read_only} == BROKER_DEFINITIONS.keys()
+    assert not any(config.is_sensitive for config in configs.values())
 
 
 @pytest.mark.parametrize(
@@ -131,8 +132,24 @@ def test_the_rack_of_a_broker(harness: Harness, rack: str | None, source: Config
     assert [(name, each.value, each.config_source) for name, each in configs.items()] == [("broker.rack", rack, source)]
 
 
-def test_the_defaults_of_all_brokers_are_empty(harness: Harness) -> None:
-    assert named(describe(harness, ResourceType.BROKER, "")) == {}
+def test_what_can_be_changed_at_run_time_has_two_more_layers() -> None:
+    rate = "leader.replication.throttled.rate"
+    with Harness(options=BrokerOptions(reassignment_bytes_per_s=77)) as harness:
+        assert named(describe(harness, ResourceType.BROKER, "")) == {}
+        append(harness, harness.broker.catalog.change_broker_configs(NODE, {rate: "5"}))
+        append(harness, harness.broker.catalog.change_broker_configs(None, {rate: "6"}))
+        own = named(describe(harness, ResourceType.BROKER, str(NODE), [rate], include_synonyms=True))[rate]
+        assert (own.value, own.config_source, own.read_only) == ("5", ConfigSource.BROKER, False)
+        assert synonyms(own) == [
+            (rate, "5", ConfigSource.BROKER),
+            (rate, "6", ConfigSource.ALL_BROKERS),
+            (rate, "77", ConfigSource.STATIC_BROKER),
+            (rate, "33554432", ConfigSource.DEFAULT),
+        ]
+        everyone = named(describe(harness, ResourceType.BROKER, ""))
+        assert [(name, each.value, each.config_source) for name, each in everyone.items()] == [
+            (rate, "6", ConfigSource.ALL_BROKERS)
+        ]
 
 
 @pytest.mark.parametrize(

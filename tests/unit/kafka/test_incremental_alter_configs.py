@@ -6,7 +6,7 @@ import pytest
 
 from drmq.kafka.config_resources import ResourceType
 from drmq.kafka.incremental_alter_configs import ConfigOperation
-from drmq.model import ErrorCode
+from drmq.model import ErrorCode, NodeId
 from drmq.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -103,7 +103,56 @@ def test_unknown_topics_brokers_and_repeated_resources(harness: Harness) -> None
     assert configs(harness) == {}
 
 
+def change_brokers(harness: Harness, name: str, *changes: Change, validate_only: bool = False) -> tuple[int, str]:
+    settings = [IncrementalAlterConfigsRequestConfig(*each) for each in changes]
+    resource = IncrementalAlterConfigsRequestResource(ResourceType.BROKER, name, settings)
+    [result] = harness.ask(IncrementalAlterConfigsRequest([resource], validate_only)).responses
+    return result.error_code, result.error_message or ""
+
+
+def test_throttles_of_a_reassignment_are_set_and_removed(harness: Harness) -> None:
+    """As `kafka-reassign-partitions` does with `--throttle`, `--verify` and `--cancel`: it limits copies meanwhile."""
+    harness.create_topic("orders")
+    replica, rate_of = harness.partition("orders").replica, harness.broker.host.catch_up.rate_of
+    own = harness.broker.options.reassignment_bytes_per_s
+    leader, follower = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
+    assert change_brokers(harness, "1", (leader, SET, "1000"), (follower, SET, "2000")) == (0, "")
+    assert rate_of(replica, NodeId(2)) == own, "no replica of the topic is throttled yet"
+    assert change(harness, ("leader.replication.throttled.replicas", SET, "0:1")) is ErrorCode.NONE
+    assert rate_of(replica, NodeId(2)) == 1_000
+    assert change_brokers(harness, "", (leader, SET, "10")) == (0, "")
+    assert rate_of(replica, NodeId(2)) == 1_000
+    done = [(leader, DELETE, None), (follower, DELETE, None)]
+    log_dirs: Change = ("replica.alter.log.dirs.io.max.bytes.per.second", DELETE, None)
+    assert change_brokers(harness, "1", *done, log_dirs) == (0, "")
+    assert rate_of(replica, NodeId(2)) == 10
+    assert change_brokers(harness, "", *done) == (0, "")
+    assert change_brokers(harness, "1", *done, log_dirs) == (0, ""), "again, although nothing is set"
+    assert rate_of(replica, NodeId(2)) == own
+    assert harness.broker.catalog.broker_configs == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "code", "text"),
+    [
+        ("1", "num.partitions", ErrorCode.INVALID_REQUEST, "change the node's configuration and restart it"),
+        ("9", "leader.replication.throttled.rate", ErrorCode.BROKER_ID_NOT_REGISTERED, "there is no broker 9"),
+        ("one", "leader.replication.throttled.rate", ErrorCode.INVALID_REQUEST, "'one' is no broker"),
+        ("9" * 5_000, "leader.replication.throttled.rate", ErrorCode.INVALID_REQUEST, "is no broker"),
+    ],
+)
+def test_settings_of_brokers_that_are_refused(
+    harness: Harness, name: str, setting: str, code: ErrorCode, text: str
+) -> None:
+    found, message = change_brokers(harness, name, (setting, SET, "1"))
+    assert found == code
+    assert text in message
+
+
 def test_validation_changes_nothing(harness: Harness) -> None:
     harness.create_topic("orders")
     assert change(harness, ("retention.ms", SET, "1"), validate_only=True) is ErrorCode.NONE
     assert configs(harness) == {}
+    rate = ("leader.replication.throttled.rate", SET, "1")
+    assert change_brokers(harness, "1", rate, validate_only=True) == (0, "")
+    assert harness.broker.catalog.broker_configs == {}

@@ -8,8 +8,9 @@ one message per turn. So a waiting learner costs only its place in the queue, ho
 however slowly; and a message with entries cannot be overtaken by a later probe whether it arrived. A part of a snapshot
 takes a turn too; the leader asks for it when it has the snapshot in memory, which is limited in `outgoing_snapshot`.
 
-A turn costs the time that its bytes take at the limited rate. Unused time is not saved up. A turn that sends nothing
-(because another node is leader now, for example) is free, and the next one follows at once.
+A turn costs the time that its bytes take at the limited rate, which may differ between learners (`rate_of`): settings
+of brokers and topics can change it at run time. Unused time is not saved up. A turn that sends nothing (because another
+node is leader now, for example) is free, and the next one follows at once.
 
 Entries that are not in the page cache are first read on another thread, and the queue waits for that: the learner whose
 entries were read has the next turn. If it went to the end of a long queue instead, its entries could be evicted from
@@ -21,6 +22,7 @@ Always true: a learner of a group is in the queue at most once; while a learner 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from drmq.model import NodeId
@@ -37,7 +39,8 @@ class LearnerCatchUp:
     """The queue of learners that wait for a turn. Used on the event loop."""
 
     def __init__(self, bytes_per_s: int, now: Callable[[], float], call_later: _CallLater) -> None:
-        self._bytes_per_s = bytes_per_s
+        self.rate_of: Callable[[Replica, NodeId], int] = lambda replica, member: bytes_per_s
+        """The rate at which a learner of a replica is copied to, in bytes per second."""
         self._now = now
         self._call_later = call_later
         self._row: dict[tuple[Replica, NodeId], None] = {}
@@ -46,6 +49,7 @@ class LearnerCatchUp:
         self._is_called = False
         self._called_for = 0.0
         """The value of `_paid_until` when the call was scheduled."""
+        self._call_number = 0
         self._holder: Replica | None = None
         """The replica that had the last turn, until it has sent something."""
         self._reader: Replica | None = None
@@ -65,9 +69,9 @@ class LearnerCatchUp:
             self._row[replica, member] = None
         self._call()
 
-    def on_sent(self, replica: Replica, size_bytes: int) -> None:
+    def on_sent(self, replica: Replica, member: NodeId, size_bytes: int) -> None:
         """Entries, or a part of a snapshot, of this size were sent to a learner."""
-        self._paid_until = max(self._paid_until, self._now()) + size_bytes / self._bytes_per_s
+        self._paid_until = max(self._paid_until, self._now()) + size_bytes / self.rate_of(replica, member)
         if replica is self._holder:
             self._holder = None
 
@@ -82,13 +86,24 @@ class LearnerCatchUp:
             self._reader = None
             self._call()
 
+    def on_rates_changed(self) -> None:
+        """Do not wait any longer for what was sent at an earlier rate: it may have been very low."""
+        self._paid_until = min(self._paid_until, self._now())
+        self._is_called = False
+        self._call()
+
     def _call(self) -> None:
         # Never called directly: the caller is in the middle of its own work.
         if len(self) and not self._is_called and self._reader is None:
             self._is_called, self._called_for = True, self._paid_until
-            self._call_later(max(0.0, self._paid_until - self._now()), self._give)
+            self._call_number += 1
+            delay_s = max(0.0, self._paid_until - self._now())
+            self._call_later(delay_s, partial(self._give, self._call_number))
 
-    def _give(self) -> None:
+    def _give(self, call_number: int) -> None:
+        if call_number != self._call_number:
+            # A later call has replaced this one.
+            return
         self._is_called = False
         try:
             # Not decided by the clock: a timer that fires slightly early would be scheduled again and again.

@@ -338,9 +338,9 @@ class Replica:
 
     def _send(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries and self._is_learner(message.target):
-            self._host.catch_up.on_sent(self, sum(entry.size_bytes for entry in message.entries))
+            self._host.catch_up.on_sent(self, message.target, sum(entry.size_bytes for entry in message.entries))
         elif isinstance(message, SnapshotChunk) and message.data and self._is_learner(message.target):
-            self._host.catch_up.on_sent(self, len(message.data))
+            self._host.catch_up.on_sent(self, message.target, len(message.data))
         self._host.send(node_of(message.target), self.group, message)
 
     def _is_learner(self, member: NodeId) -> bool:

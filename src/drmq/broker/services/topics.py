@@ -1,4 +1,5 @@
-"""Creates, changes and deletes topics: the catalog decides, and this module waits until the decision is committed.
+"""Creates, changes and deletes topics, and changes settings of brokers: the catalog decides, and this module waits
+until the decision is committed.
 
 Everything here runs on the controller. Other nodes forward such requests to it. A topic exists when the fact is
 committed. Its partitions can be used when they have leaders, and the creator of a topic gets its answer only then.
@@ -21,7 +22,7 @@ _LOOK_S = 0.2
 
 
 class TopicService:
-    """Creates, changes and deletes topics. Used on the controller's event loop."""
+    """Creates, changes and deletes topics, and changes settings. Used on the controller's event loop."""
 
     def __init__(
         self, metadata: Metadata, new_partitions: NewPartitions, defaults: TopicDefaults, replicas_max: int
@@ -149,6 +150,23 @@ class TopicService:
             return () if validate_only else facts
 
         await self._metadata.decide(change, f"the settings of {name!r}")
+
+    async def derive_broker_configs(
+        self,
+        node_id: NodeId | None,
+        changes: Callable[[Mapping[str, str]], Mapping[str, str | None]],
+        *,
+        replace_all: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Change settings of a broker, or of all for None, to values that `changes` derives from the current ones."""
+
+        def change(catalog: Catalog) -> Sequence[Fact]:
+            present = catalog.broker_configs.get(node_id, {})
+            facts = catalog.change_broker_configs(node_id, changes(present), replace_all=replace_all)
+            return () if validate_only else facts
+
+        await self._metadata.decide(change, "the settings of brokers")
 
     async def _wait_for_leaders(self, topic: Topic) -> None:
         """Wait until the new partitions of a topic have leaders, as long as they are new."""

@@ -28,7 +28,7 @@ from drmq.transport.peers import (
 from support.broker_harness import NODE, Harness
 
 OTHER = NodeId(2)
-FRESH = Identity(None, OTHER, 0, 1, b"b" * 16, "host", 1, features=(FeatureRange("metadata.version", 1, 2),))
+FRESH = Identity(None, OTHER, 0, 1, b"b" * 16, "host", 1, features=(FeatureRange("metadata.version", 1, 3),))
 
 
 def hello(identity: Identity) -> Hello:
@@ -52,7 +52,7 @@ def a_registration(directory_id: str, cluster_id: str | None = None) -> dict[str
         "roles": ["broker"],
         "starts": 1,
         "boot_id": FRESH.boot_id.hex(),
-        "features": {"metadata.version": [1, 2]},
+        "features": {"metadata.version": [1, 3]},
     }
 
 

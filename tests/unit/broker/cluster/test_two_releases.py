@@ -17,7 +17,7 @@ from drmq.broker import BrokerOptions
 from drmq.broker.cluster.features import Update
 from drmq.broker.partitions.derived_state import replay_batches
 from drmq.broker.replication.entry_log import check_own
-from drmq.catalog import METADATA_VERSION
+from drmq.catalog import FEATURES, METADATA_VERSION
 from drmq.model import ApiError, ErrorCode, NodeId, Offset
 from drmq.raft import EntryKind
 from drmq.testing.simulation.links import Links
@@ -28,7 +28,7 @@ from drmq.testing.simulation.world import MS, SECOND, World
 T = TypeVar("T")
 
 FORMED_WITHIN_US = 60 * SECOND
-TO_LEVEL_2 = [Update(METADATA_VERSION, 2)]
+TO_NEWEST = [Update(METADATA_VERSION, FEATURES[METADATA_VERSION].level_max)]
 FACTS_OF_VERSION_1 = {
     "cluster-created",
     "broker-registered",
@@ -107,13 +107,13 @@ class Machines:
     def finalize(self) -> None:
         node = self.controller
         self.until(lambda: None not in node.broker.features.of_brokers().values())
-        self.run(node, node.broker.features.update(TO_LEVEL_2, dry_run=False))
-        self.until(lambda: set(self.levels()) == {2})
+        self.run(node, node.broker.features.update(TO_NEWEST, dry_run=False))
+        self.until(lambda: set(self.levels()) == {FEATURES[METADATA_VERSION].level_max})
 
 
 def test_a_new_cluster_begins_with_the_newest_levels() -> None:
     machines = Machines(3).formed()
-    assert machines.levels() == [2, 2, 2]
+    assert machines.levels() == [3, 3, 3]
     assert machines.formats() == [4, 4, 4]
 
 
@@ -135,11 +135,11 @@ def test_a_level_waits_for_the_last_node_and_then_shuts_the_older_release_out() 
     machines = Machines(3, 3).formed()
     controller = machines.controller
     with pytest.raises(ApiError, match="node 3 runs a release that does not support it") as refused:
-        machines.run(controller, controller.broker.features.update(TO_LEVEL_2, dry_run=False))
+        machines.run(controller, controller.broker.features.update(TO_NEWEST, dry_run=False))
     assert refused.value.code is ErrorCode.FEATURE_UPDATE_FAILED
     machines.restart(3, is_older=False)
     machines.formed()
-    machines.run(machines.controller, machines.controller.broker.features.update(TO_LEVEL_2, dry_run=True))
+    machines.run(machines.controller, machines.controller.broker.features.update(TO_NEWEST, dry_run=True))
     assert machines.levels() == [1, 1, 1]
     machines.finalize()
     machines.until(lambda: machines.formats() == [4, 4, 4])
@@ -151,7 +151,7 @@ def test_a_level_waits_for_the_last_node_and_then_shuts_the_older_release_out() 
     for node in others:
         machines.until(lambda node=node: node.broker.network.peers[NodeId(3)].refusal is not None)  # type: ignore[misc]
         refusal = str(node.broker.network.peers[NodeId(3)].refusal)
-        assert "node 3 cannot take part: the cluster has finalized level 2 of metadata.version" in refusal
+        assert "node 3 cannot take part: the cluster has finalized level 3 of metadata.version" in refusal
     assert not older.is_serving
 
     machines.add(4, is_older=True)
@@ -169,7 +169,7 @@ def test_a_node_that_is_down_holds_up_a_level() -> None:
     controller = machines.controller
     machines.until(lambda: not controller.broker.network.is_up(NodeId(3)))
     with pytest.raises(ApiError, match="while node 3 is down, because an older release may come back there"):
-        machines.run(controller, controller.broker.features.update(TO_LEVEL_2, dry_run=False))
+        machines.run(controller, controller.broker.features.update(TO_NEWEST, dry_run=False))
     machines.nodes[3].start()
     machines.formed()
     machines.finalize()

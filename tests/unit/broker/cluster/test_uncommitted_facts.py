@@ -526,7 +526,7 @@ def fields(directory_id: str) -> dict[str, object]:
         "roles": ["broker"],
         "starts": 1,
         "boot_id": directory_id,
-        "features": {"metadata.version": [1, 2]},
+        "features": {"metadata.version": [1, 3]},
     }
 
 

@@ -82,7 +82,7 @@ def test_whoever_asks_twice_waits_once_and_an_exception_stops_nobody() -> None:
     assert [delay_s for delay_s, _ in calls] == [0.0], "one call is under way, however many wait"
     with pytest.raises(AssertionError):
         calls.pop()[1]()
-    turns.on_sent(broken, 50)
+    turns.on_sent(broken, LEARNER, 50)
     calls.pop()[1]()
     assert rival.turns == 0, "what was sent meanwhile is to be paid for first"
     assert [delay_s for delay_s, _ in calls] == [5.0]
@@ -99,7 +99,7 @@ class Row:
         self.calls: list[tuple[float, Callable[..., object]]] = []
         self.rival = Rival()
         self.turns = LearnerCatchUp(1_000, lambda: self.now, self._call_later)
-        self.turns.on_sent(self.rival, 1_000)
+        self.turns.on_sent(self.rival, LEARNER, 1_000)
         self.turns.ask(self.rival, LEARNER)
 
     def _call_later(self, delay_s: float, function: Callable[..., object], *arguments: object) -> None:
@@ -120,7 +120,7 @@ def test_a_timer_that_is_a_little_early_is_not_set_again_and_again() -> None:
 
 def test_a_turn_waits_for_what_was_sent_meanwhile() -> None:
     row = Row()
-    row.turns.on_sent(row.rival, 2_000)
+    row.turns.on_sent(row.rival, LEARNER, 2_000)
     row.fire(1.0)
     assert row.rival.turns == 0
     assert [delay_s for delay_s, _ in row.calls] == [2.0]
@@ -134,7 +134,41 @@ def test_a_row_goes_on_after_a_read_whoever_has_sent_something_meanwhile() -> No
     row.fire(1.0)
     row.turns.on_reading(row.rival)
     row.turns.ask(Rival(), LEARNER)
-    row.turns.on_sent(row.rival, 1_000)
+    row.turns.on_sent(row.rival, LEARNER, 1_000)
     assert row.calls == []
     row.turns.on_read(row.rival)
     assert [delay_s for delay_s, _ in row.calls] == [1.0]
+
+
+def test_each_learner_has_its_own_rate() -> None:
+    row = Row()
+    row.turns.rate_of = lambda replica, member: 500 if replica is row.rival else 2_000
+    row.fire(1.0)
+    row.turns.on_sent(row.rival, LEARNER, 1_000)
+    row.turns.ask(Rival(), LEARNER)
+    assert [delay_s for delay_s, _ in row.calls] == [2.0]
+    row.turns.on_sent(Rival(), LEARNER, 1_000)
+    row.fire(3.0)
+    assert [delay_s for delay_s, _ in row.calls] == [0.5]
+
+
+def test_a_new_rate_counts_at_once() -> None:
+    """A megabyte at a byte per second would take days, and its timer cannot be taken back."""
+    row = Row()
+    row.turns.rate_of = lambda replica, member: 1
+    row.turns.on_sent(row.rival, LEARNER, 1_000_000)
+    row.fire(1.0)
+    [(delay_s, stale)] = row.calls
+    assert delay_s == 1_000_000
+    row.turns.rate_of = lambda replica, member: 1_000
+    row.turns.on_rates_changed()
+    row.calls.remove((delay_s, stale))
+    assert [delay_s for delay_s, _ in row.calls] == [0.0]
+    row.fire(1.0)
+    assert row.rival.turns == 1
+    row.turns.on_sent(row.rival, LEARNER, 1_000)
+    row.turns.ask(row.rival, LEARNER)
+    stale()
+    assert row.rival.turns == 1, "the old timer grants no turn"
+    row.fire(2.0)
+    assert row.rival.turns == 2
