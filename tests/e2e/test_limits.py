@@ -238,11 +238,11 @@ def test_reader_that_never_reads(start_broker: StartBroker) -> None:
 
 
 def test_many_readers_that_never_read_get_small_answers(start_broker: StartBroker) -> None:
-    """Past the limit on unread answers, fetches are answered with one batch: many slow readers do not add up.
+    """Past half of the limit on unread answers, fetches are answered with one batch: slow readers do not add up.
 
-    (Past twice the limit there is not even that for anybody, which is another promise: memory comes first.)
+    (Past the limit there is not even that for anybody, which is another promise: memory comes first.)
     """
-    broker = start_broker(response_bytes_max=20 * MEGABYTE, fetch_bytes_max=4 * MEGABYTE)
+    broker = start_broker(response_bytes_max=40 * MEGABYTE, fetch_bytes_max=4 * MEGABYTE)
     with RawClient(broker.bootstrap) as client:
         client.create_topic("big", 1)
         for _ in range(100):

@@ -107,14 +107,19 @@ class Fetch(Read):
         self._refused = refused
 
     def room(self) -> int:
-        exchange = self._exchange
+        exchange, connection = self._exchange, self._connection
         listener = exchange.server.listener
-        if self._connection.unread_bytes > _UNREAD_BYTES_MAX or listener.is_flooded:
+        if connection.unread_bytes > _UNREAD_BYTES_MAX or listener.is_flooded or connection.closed:
             return 0
         if listener.is_congested:
             return 1
         data: FetchData = exchange.request
-        return min(data.max_bytes, exchange.server.broker.options.fetch_bytes_max)
+        left = listener.options.response_bytes_max - listener.blocked_bytes
+        return min(data.max_bytes, exchange.server.broker.options.fetch_bytes_max, left)
+
+    @property
+    def caller(self) -> str:
+        return self._exchange.caller.address
 
     def on_parked(self) -> None:
         self._exchange.server.park(self._connection, self)

@@ -49,6 +49,8 @@ _LARGE_FRAME_SIZE = 65_536
 _WRITE_BUFFER_HIGH = 1_048_576
 _JOINED_SIZE_MAX = 32_768
 """Small responses are joined: one buffer costs less than many."""
+_COUNTED_SIZE_MIN = 16_384
+"""Responses up to this size are counted only when the client does not read them."""
 _PRODUCE_KEY = 0
 
 
@@ -355,7 +357,8 @@ class Connection(asyncio.BufferedProtocol):
             self.resume(Pause.REQUESTS)
         if self._reasons & Pause.ORDER and self._held_bytes <= _WRITE_BUFFER_HIGH:
             self.resume(Pause.ORDER)
-        if self.unread_bytes or self._reasons & Pause.ANSWERS:
+        if self._out_bytes > _COUNTED_SIZE_MIN or self.unread_bytes or self._reasons & Pause.ANSWERS:
+            # At once, and not when it is written: before that, many others may get as much.
             self.count_unread()
 
     def _hold(self, answer: Answer) -> None:
@@ -365,6 +368,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes += answer.held_bytes
         if self._held_bytes > _WRITE_BUFFER_HIGH:
             self.pause(Pause.ORDER)
+        if self._held_bytes > _COUNTED_SIZE_MIN:
             self.count_unread()
 
     def count_unread(self) -> None:
@@ -388,6 +392,8 @@ class Connection(asyncio.BufferedProtocol):
             # (CVE-2024-12254), so unread answers would neither stop reads nor time out. Setting the limits again does.
             if self._transport.get_write_buffer_size() > _WRITE_BUFFER_HIGH:
                 self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
+        if self.unread_bytes:
+            self.count_unread()
 
     @property
     def limits(self) -> ListenerOptions:

@@ -33,7 +33,8 @@ class ListenerOptions:
     """How long a client may leave its responses unread before the connection is closed."""
 
     response_bytes_max: Bytes = 268_435_456
-    """Bytes of responses that wait for slow clients, of all connections. Beyond this limit, fetches return little."""
+    """Bytes of responses that wait for clients to read them, of all connections. Beyond half of this limit, a fetch
+    returns one batch; beyond the limit, none."""
 
     idle_timeout_ms: Milliseconds = 600_000
     """A connection that has sent nothing for this time is closed."""

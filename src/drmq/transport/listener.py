@@ -37,7 +37,7 @@ class Listener:
         self.buffers = BufferPool()
         self.partial_bytes = 0
         self.blocked_bytes = 0
-        """Bytes of responses that slow clients have not read; updated when a connection has many of them."""
+        """Bytes of responses that wait to be sent. A large response counts from the moment in which it is ready."""
         self.now = 0.0
         self.loop: asyncio.AbstractEventLoop
         self.accepted_count = self.refused_count = 0
@@ -169,13 +169,13 @@ class Listener:
 
     @property
     def is_congested(self) -> bool:
-        """Whether slow clients hold so many bytes of responses that new responses must stay small."""
-        return self.blocked_bytes > self.options.response_bytes_max
+        """Whether clients hold so many bytes of responses that new responses must stay small."""
+        return self.blocked_bytes > self.options.response_bytes_max // 2
 
     @property
     def is_flooded(self) -> bool:
         """Whether even small responses are too much: responses that may be empty must be empty."""
-        return self.blocked_bytes > 2 * self.options.response_bytes_max
+        return self.blocked_bytes >= self.options.response_bytes_max
 
     # ---- time -----------------------------------------------------------------------------------
 

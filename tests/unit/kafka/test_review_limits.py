@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 
 from drmq import groups
@@ -74,10 +77,35 @@ def test_slow_readers_can_take_only_so_much(harness: Harness, line: KafkaHarness
         return len(line.ask(a_fetch(0, wait_ms=0), VERSION).responses[0].partitions[0].records or b"")
 
     everything = fetched()
-    listener.blocked_bytes = listener.options.response_bytes_max + 1
+    listener.blocked_bytes = listener.options.response_bytes_max // 2 + 1
     assert 0 < fetched() < everything
-    listener.blocked_bytes = 2 * listener.options.response_bytes_max + 1
+    listener.blocked_bytes = listener.options.response_bytes_max
     assert fetched() == 0
+
+
+def test_only_so_many_reads_from_disk_are_begun(
+    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been read and not been sent is in no count, so there may be little of it."""
+    harness.produce("t")
+    begun: list[asyncio.Future[object]] = []
+
+    def blocking(function: Callable[[], object]) -> asyncio.Future[object]:
+        begun.append(harness.loop.create_future())
+        return begun[-1]
+
+    monkeypatch.setattr(harness.broker, "blocking", blocking)
+    log = harness.partition("t").log
+    monkeypatch.setattr(type(log), "read", lambda *arguments: None)
+    for _ in range(10):
+        line.send(a_fetch(0, wait_ms=0), VERSION)
+    harness.run(asyncio.sleep(0.01))
+    assert len(begun) == 4
+    begun[0].set_result(([], 0, False))
+    harness.run(asyncio.sleep(0.01))
+    assert len(begun) == 5
+    for future in begun:
+        future.cancel()
 
 
 def test_only_so_many_partitions_are_waited_for(

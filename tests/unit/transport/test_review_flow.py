@@ -85,6 +85,22 @@ def test_answers_that_nobody_reads_count_at_once_and_no_longer_than_they_are_the
     assert line.listener.blocked_bytes == 0
 
 
+def test_a_large_answer_counts_before_it_is_written() -> None:
+    """Otherwise a thousand clients that ask in one turn of the loop would all be answered as if there were none."""
+    answers: list[Answer] = []
+    line = Line(opening(answers))
+    line.receive(frame(8) * 3)
+    for index, answer in enumerate(answers):
+        answer.send([bytes(300_000)])
+        assert line.listener.blocked_bytes == (index + 1) * 300_000
+    line.transport.unsent = 500_000
+    line.loop.turn()
+    assert line.listener.blocked_bytes == 500_000
+    line.transport.unsent = 0
+    line.connection.count_unread()
+    assert line.listener.blocked_bytes == 0
+
+
 def test_one_who_neither_reads_nor_asks_is_gone() -> None:
     """Unread answers below the socket's limit must not keep a silent connection for ever."""
     line = Line(options=ListenerOptions(idle_timeout_ms=1))

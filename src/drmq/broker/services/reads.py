@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drmq.broker.partitions.partition import Partition
+from drmq.broker.services.fair_queue import FairQueue
 from drmq.broker.services.lookups import check_leader_epoch
 from drmq.model import ApiError, ErrorCode, Offset, TopicId
 from drmq.storage import LogCorrupt, OffsetOutOfRange, StorageError
@@ -45,6 +46,7 @@ MISDIRECTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEAD
 _NO_ERROR, _NOT_AVAILABLE = ErrorCode.NONE, ErrorCode.OFFSET_NOT_AVAILABLE
 """Module constants, because looking up an enum member in its class takes a good part of a microsecond."""
 _new = tuple.__new__
+_DISK_READS_MAX = 4
 _PARKED_PARTITIONS_MAX = 500_000
 """Partitions of all parked reads together. Beyond this limit, reads do not wait and return what is available."""
 
@@ -104,6 +106,9 @@ class Reads:
         """The number of partitions in all parked reads."""
         self.read_bytes = 0
         """The bytes of batches in all results since the start."""
+        self.from_disk = FairQueue(_DISK_READS_MAX, _DISK_READS_MAX)
+        """Reads on threads. No more are begun than threads can do, so that each knows what the others have returned:
+        results that wait for the event loop would be in no count."""
 
     async def read(
         self, wanted: Sequence[Wanted], *, max_bytes: int | None = None, max_wait_ms: int = 0, min_bytes: int = 1
@@ -163,6 +168,11 @@ class Read:
     def room(self) -> int:
         """How many bytes the reader can accept now. Called on any thread."""
         raise NotImplementedError
+
+    @property
+    def caller(self) -> str:
+        """The address of the client. Reads from disk of different callers take turns."""
+        return ""
 
     def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
         """Receive the results, in the order of `wanted`, and whether another node leads one of the partitions."""
@@ -357,8 +367,9 @@ class Read:
 
     def _read_from_disk(self) -> None:
         """Read on a thread, because the data is not in the page cache."""
-        future = asyncio.ensure_future(self._reads.broker.blocking(lambda: self._read(cached_only=False)))
-        future.add_done_callback(self._on_read)
+        blocking = self._reads.broker.blocking
+        reading = self._reads.from_disk.run(self.caller, lambda: blocking(lambda: self._read(cached_only=False)))
+        asyncio.ensure_future(reading).add_done_callback(self._on_read)
 
     def _on_read(self, future: asyncio.Future[tuple[list[ReadResult], int, bool]]) -> None:
         if future.cancelled():
