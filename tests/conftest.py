@@ -13,3 +13,6 @@ settings.load_profile("drmq")
 # A shell starts background jobs with SIGINT ignored, and every child inherits that: a test that
 # interrupts a command would wait for ever. With a handler here, children start with the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# The same with `nohup` and SIGHUP, which must not end the tests themselves.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
