@@ -5,6 +5,7 @@ result. Errors of the layers below are translated to Kafka's error codes here an
 are the hot path: they read their frames and write their answers with their own code.
 """
 
+from drmq.kafka.preload import import_all
 from drmq.kafka.server import KafkaServer
 
-__all__ = ["KafkaServer"]
+__all__ = ["KafkaServer", "import_all"]

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from drmq.broker import Broker, DiskLogs, LogStore, MemoryLogs
 from drmq.broker.cluster.membership import NodeRemoved
-from drmq.kafka import KafkaServer
+from drmq.kafka import KafkaServer, import_all
 from drmq.model import DrmqError, NodeId
 from drmq.model.address import Address
 from drmq.server.config import ServerConfig
@@ -47,6 +47,7 @@ class Node:
 
     async def start(self) -> tuple[str, int]:
         """Open everything. Returns the address that is advertised to clients."""
+        import_all()
         await self.broker.start()
         try:
             _, port = await self.server.open(self.config.host, self.config.port, accepts=False)
