@@ -44,7 +44,7 @@ LEDGER_BUGS = [
     PlantedBug(
         "ledger: no sync of ancestors",
         symbol="Ledger.create",
-        right="sync_ancestors(files, directory)",
+        right="sync_ancestors(files, directory, pool.known_directories)",
         wrong="",
     ),
     PlantedBug(

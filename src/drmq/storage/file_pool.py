@@ -92,6 +92,8 @@ class FilePool:
         self.index_bytes = 0
         self.opened_count = 0
         """How often a file was opened."""
+        self.known_directories: set[str] = set()
+        """Directories whose names are known to be durable (`files.sync_ancestors`)."""
         self._lock = Lock()
         self._idle: OrderedDict[PooledFile, None] = OrderedDict()
         """Open files that may be closed. Those at the front were opened, or found in use, longest ago."""

@@ -119,16 +119,16 @@ class Ledger:
     def create(cls, directory: str, base: LedgerBase, files: Files = OS_FILES, pool: FilePool | None = None) -> Ledger:
         """A new ledger, durable with its directory. None may exist yet: replacing one would lose a vote."""
         path = f"{directory}/{LEDGER_NAME}"
-        make_directories(files, directory)
+        pool = pool or FilePool(files)
+        make_directories(files, directory, pool.known_directories)
         # Before the file gets its name, so that code which finds the file need not sync the directories above it again.
-        sync_ancestors(files, directory)
+        sync_ancestors(files, directory, pool.known_directories)
         assert not files.exists(path), f"{path} exists; it must be opened, not created"
         facts = NO_FACTS._replace(base=base)
         content = whole_file(facts, base.index)
         _write_beside(files, path, content)
         _put_in_place(files, path)
-        file = (pool or FilePool(files)).file(path)
-        return cls(files, file, facts, base.index, len(content), len(content) + RESERVE_BYTES)
+        return cls(files, pool.file(path), facts, base.index, len(content), len(content) + RESERVE_BYTES)
 
     @classmethod
     def open(cls, directory: str, files: Files = OS_FILES, pool: FilePool | None = None) -> Ledger:

@@ -34,8 +34,8 @@ class LogOptions:
     segment_bytes: int = 128 << 20
     """A segment is sealed before it would grow beyond this (bytes; default 128 MiB).
 
-    Larger: fewer files, but retention frees space in larger steps, and after a crash up to this much is read again.
-    Smaller: more files, and a sync of the directory for each.
+    Larger: fewer files, but retention frees space in larger steps, and after a crash up to an eighth of this is read
+    again. Smaller: more files, and a sync of the directory for each.
     """
 
     segment_ms: int = 7 * 24 * 3600 * 1000

@@ -1,7 +1,10 @@
 """Opening a log: what is there, what was acknowledged, and what a crash left behind.
 
 All segments but the last were synced before the next one was created, so they are accepted without reading them. Only
-the last one is walked. What the walk can find, and what it means:
+the last one is walked, and only from its checkpoint on: the last batch below the flushed position that is in its index
+file, which is saved from time to time. Bytes before that were synced and are checked when they are read, as those of
+sealed segments. If the log does not continue there as the index says, all of it is walked. What the walk can find, and
+what it means:
 
 - the end of the file: the log is complete;
 - something other than the next batch, below the flushed offset: those bytes were acknowledged. This is
@@ -103,7 +106,7 @@ def holds_segments(files: Files, directory: str) -> bool:
 def open_log(pool: FilePool, directory: str, options: LogOptions, first_offset: Offset) -> OpenedLog:
     """Find or create the log in `directory`; a new one starts at `first_offset`."""
     files = pool.files
-    make_directories(files, directory)
+    make_directories(files, directory, pool.known_directories)
     flushed_file = FlushedFile(files, f"{directory}/{FLUSHED_NAME}", pool)
     flushed = flushed_file.read()
     start = read_start(files, f"{directory}/{START_NAME}")
@@ -143,7 +146,7 @@ def _create(
     segment = Segment(pool, directory, first_offset, options.index_interval_bytes)
     segment.create()
     files.sync_directory(directory)
-    sync_ancestors(files, directory)
+    sync_ancestors(files, directory, pool.known_directories)
     flushed_file.write(Flushed(False, first_offset, first_offset, 0))
     return OpenedLog([segment], first_offset, flushed_file, Recovery(True, 0, 0, None))
 
@@ -154,6 +157,7 @@ def _settle(files: Files, directory: str, tail: Segment, flushed: Flushed | None
     Bytes that are not known to be on the disk are written again. If an earlier sync of them failed, the page cache
     still holds them marked as clean, and another sync alone would prove nothing.
     """
+    found = Flushed(False, tail.end_offset, tail.base_offset, tail.size_bytes)
     position = flushed.position if flushed is not None and flushed.segment == tail.base_offset else 0
     file = tail.file
     handle = file.handle
@@ -162,11 +166,15 @@ def _settle(files: Files, directory: str, tail: Segment, flushed: Flushed | None
             data = files.read(handle, min(_CHUNK_BYTES, tail.size_bytes - position), position)
             files.write(handle, (data,), position)
             position += len(data)
-        files.sync(handle)
+        if found != flushed:
+            # Otherwise this is what was synced before the `flushed` file was written.
+            files.sync(handle)
+        # A name may be new in any case, such as that of the file `start`.
         files.sync_directory(directory)
     except OSError as error:
         raise LogFenced(tail.path, f"what was found cannot be made durable: {error.strerror}") from error
-    flushed_file.write(Flushed(False, tail.end_offset, tail.base_offset, tail.size_bytes))
+    if found != flushed:
+        flushed_file.write(found)
 
 
 def _open_tail(
@@ -179,32 +187,56 @@ def _open_tail(
     handle = file.handle
     size_bytes = files.size(handle)
     if flushed is not None and flushed.is_clean and flushed.segment == base and flushed.position == size_bytes:
-        found = _open_clean(pool, directory, tail, flushed)
+        found = _open_clean(files, tail, flushed)
         if found is not None:
             return found
     # A segment is created only after the one before it was synced, so its base is a lower bound even without the file.
     promised = max(base, flushed.offset if flushed is not None else base)
-    bad: BadBatch | None = None
-    try:
-        for position, header in walk(files, handle, 0, size_bytes, base):
-            tail.note(header, position)
-    except BadBatch as error:
-        bad = error
+    bad, walked_from = None, 0
+    part = _from_checkpoint(tail, flushed, size_bytes)
+    if part is not None:
+        walked_from = part.size_bytes
+        bad = _walk_on(files, part, handle, size_bytes)
+    if part is not None and part.end_offset >= promised:
+        tail = part
+    else:
+        bad, walked_from = _walk_on(files, tail, handle, size_bytes), 0
     if tail.end_offset < promised:
         if bad is None:
             bad = BadBatch(size_bytes, tail.end_offset, f"the log was flushed up to offset {promised}, but ends here")
         raise tail.corrupt(bad)
     cut_path = _cut_tail(files, directory, tail, size_bytes, bad) if bad is not None else None
     tail.flushed_bytes = tail.synced_bytes = tail.size_bytes
-    return tail, Recovery(False, size_bytes, size_bytes - tail.size_bytes, cut_path)
+    return tail, Recovery(False, size_bytes - walked_from, size_bytes - tail.size_bytes, cut_path)
 
 
-def _open_clean(pool: FilePool, directory: str, tail: Segment, flushed: Flushed) -> tuple[Segment, Recovery] | None:
+def _from_checkpoint(tail: Segment, flushed: Flushed | None, size_bytes: int) -> Segment | None:
+    """The part of the last segment that need not be walked; None if all of it must be."""
+    if flushed is None or flushed.segment != tail.base_offset or flushed.position > size_bytes:
+        return None
+    try:
+        return tail.from_checkpoint(flushed.position)
+    except LogCorrupt:
+        # A walk of the whole segment shows whether the index or the log is wrong.
+        return None
+
+
+def _walk_on(files: Files, tail: Segment, handle: int, size_bytes: int) -> BadBatch | None:
+    """Register the batches that follow in the file; returns what ended the walk early."""
+    try:
+        for position, header in walk(files, handle, tail.size_bytes, size_bytes, tail.end_offset):
+            tail.note(header, position)
+    except BadBatch as error:
+        return error
+    return None
+
+
+def _open_clean(files: Files, tail: Segment, flushed: Flushed) -> tuple[Segment, Recovery] | None:
     """The last segment after a clean shutdown, or None if its index does not match."""
     size_bytes = flushed.position
     if size_bytes == 0:
         return tail, Recovery(True, 0, 0, None)
-    found = Segment.sealed(pool, directory, tail.base_offset, flushed.offset, size_bytes)
+    found = tail.as_sealed(flushed.offset, size_bytes)
     index = found.index = found.load_index_file()
     if index is None or not len(index):
         return None
@@ -212,7 +244,7 @@ def _open_clean(pool: FilePool, directory: str, tail: Segment, flushed: Flushed)
     offset = Offset(found.base_offset + index.offsets[-1])
     file = found.file
     try:
-        for _, header in walk(pool.files, file.handle, last, size_bytes, offset):
+        for _, header in walk(files, file.handle, last, size_bytes, offset):
             offset = header.next_offset
     except BadBatch:
         # A walk of the whole segment shows whether the index or the log is wrong.

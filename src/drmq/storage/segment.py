@@ -26,6 +26,7 @@ Rolling, retention and truncation involve many segments; they are in `segment_lo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
@@ -67,6 +68,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "path",
+        "saved_bytes",
         "size_bytes",
         "synced_bytes",
         "trusted_from",
@@ -80,6 +82,8 @@ class Segment:
         self.end_offset = base_offset
         self.size_bytes = 0
         self.flushed_bytes = self.synced_bytes = 0
+        self.saved_bytes = 0
+        """How much of the active segment its index file covers (`save_checkpoint`)."""
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = _NO_OFFSET
@@ -100,6 +104,12 @@ class Segment:
         segment.end_offset = end_offset
         segment.size_bytes = segment.flushed_bytes = segment.synced_bytes = segment.trusted_from = size_bytes
         segment.index, segment._has_summary = None, False
+        return segment
+
+    def as_sealed(self, end_offset: Offset, size_bytes: int) -> Segment:
+        """The same segment, as if it were sealed and had this end."""
+        segment = Segment.sealed(self._pool, self.path.rpartition("/")[0], self.base_offset, end_offset, size_bytes)
+        segment._file = self._file
         return segment
 
     # Files
@@ -124,6 +134,8 @@ class Segment:
 
     def create(self) -> None:
         """Make the empty log file; not durable until the directory is synced."""
+        # The index of an earlier file of this name would say something about other bytes.
+        self.remove_index()
         # An earlier attempt that a full disk interrupted may have left bytes.
         file = self._file.create()
         self._files.truncate(file.handle, 0)
@@ -194,8 +206,44 @@ class Segment:
     def _write_index(self, index: SparseIndex) -> None:
         file = OpenFile(self._files, self._files.open(self.index_path, create=True))
         content = encode(index, self.summary(), self.epochs)
-        self._files.truncate(file.handle, 0)
         self._files.write(file.handle, (content,), 0)
+        self._files.truncate(file.handle, len(content))
+
+    def save_checkpoint(self, synced_offset: Offset) -> None:
+        """Write an index file that covers the synced part of the active segment, which ends at `synced_offset`.
+
+        After a crash, opening the log walks only what follows. Without a sync, as any index: if it is lost or damaged,
+        more is walked.
+        """
+        synced = self.cut(self.synced_bytes, synced_offset)
+        synced._write_index(synced.load())
+        self.saved_bytes = self.synced_bytes
+
+    def from_checkpoint(self, flushed_bytes: int) -> Segment | None:
+        """This segment up to the last indexed batch below `flushed_bytes`, from an index file that may be older.
+
+        None if there is no such batch, or no valid index file. What the index says about the log is not checked; the
+        caller walks the log from there.
+        """
+        try:
+            file = OpenFile(self._files, self._files.open(self.index_path))
+        except FileNotFoundError:
+            return None
+        data = self._files.read(file.handle, self._files.size(file.handle), 0)
+        header = decode_header(data)
+        body = decode_body(header, data[INDEX_HEADER_SIZE:]) if header is not None else None
+        if header is None or body is None or header.summary.base_offset != self.base_offset:
+            return None
+        index, epochs = body
+        # Only what was flushed is known to be complete. A batch that begins there may be half of an unfinished write.
+        entry = bisect_left(index.positions, flushed_bytes) - 1
+        if entry < 1:
+            return None
+        summary = header.summary
+        found = self.as_sealed(summary.end_offset, summary.size_bytes)
+        found._take_summary(summary)
+        found.index, found.epochs = index, epochs
+        return found.cut(index.positions[entry], Offset(self.base_offset + index.offsets[entry]))
 
     def cut(self, position: int, end_offset: Offset) -> Segment:
         """A new segment object for the same file cut at `position`, where `end_offset` would begin."""

@@ -47,6 +47,11 @@ T = TypeVar("T")
 
 RELATIVE_OFFSET_MAX = 0xFFFF_FFFF
 """The index stores offsets relative to the first of the segment in 32 bits."""
+CHECKPOINT_BYTES = 256 << 10
+"""When this much was synced since the index of the active segment was last saved, it is saved again, but only if it is
+at least an eighth of the segment: all checkpoints of a segment together are then a few times as large as its index. An
+opening after a crash walks what was appended since."""
+_CHECKPOINT_PART = 8
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -286,6 +291,7 @@ class SegmentLog:
         self._flushed_offset = self._synced_offset = end_offset
         self._unflushed = []
         self._write_flushed(self._flushed())
+        self._maybe_save_index()
 
     def begin_sync(self) -> BackgroundSync | None:
         if self._begun is not None or self._is_closed or self.is_fenced or self._synced_offset == self._flushed_offset:
@@ -306,6 +312,20 @@ class SegmentLog:
         self._active.on_synced()
         self._synced_offset = begun.flushed.offset
         self._write_flushed(begun.flushed)
+        self._maybe_save_index()
+
+    def _maybe_save_index(self) -> None:
+        """Save the index of the active segment if much was synced since the last time."""
+        segment = self._active
+        unsaved_bytes = segment.synced_bytes - segment.saved_bytes
+        if unsaved_bytes < max(CHECKPOINT_BYTES, segment.synced_bytes // _CHECKPOINT_PART):
+            return
+        try:
+            segment.save_checkpoint(self._synced_offset)
+        except (OSError, LogCorrupt) as error:
+            # Only a hint: without it, an opening after a crash walks more. The next attempt is made later.
+            segment.saved_bytes = segment.synced_bytes
+            _logger.warning("%s: cannot save the index: %s", segment.index_path, error)
 
     def _flushed(self, *, is_clean: bool = False) -> Flushed:
         return Flushed(is_clean, self._flushed_offset, self._active.base_offset, self._active.flushed_bytes)

@@ -26,8 +26,8 @@ from support.planted_bugs import PlantedBug, chosen, try_in_copy
 
 # Fast ones first: the run of a bug ends with the first failure.
 LOG_TESTS = (
-    "test_index test_file_pool test_damage test_writer test_snapshots test_directory test_log_contract test_crash"
-    " test_log_model test_segment_log"
+    "test_index test_recovery test_file_pool test_damage test_writer test_snapshots test_directory test_log_contract"
+    " test_crash test_log_model test_segment_log"
 )
 LEDGER_TESTS = "test_ledger_damage test_ledger_crash test_ledger"
 """Nothing else in storage uses the ledger."""
@@ -64,7 +64,7 @@ LOG_BUGS = [
     PlantedBug(
         "no sync of ancestors",
         symbol="recovery:_create",
-        right="sync_ancestors(files, directory)",
+        right="sync_ancestors(files, directory, pool.known_directories)",
         wrong="pass",
     ),
     PlantedBug(
@@ -209,22 +209,20 @@ LOG_BUGS = [
         wrong="pass",
     ),
     PlantedBug(
-        "recovery does not sync",
+        "recovery does not sync the file",
         symbol="_settle",
-        right="""
-            files.sync(handle)
-            files.sync_directory(directory)
-        """,
+        right="files.sync(handle)",
         wrong="pass",
     ),
     PlantedBug(
-        "recovery does not sync the file",
+        "recovery takes all that it finds for synced",
         symbol="_settle",
         right="""
-            files.sync(handle)
-            files.sync_directory(directory)
+            if found != flushed:
+                # Otherwise this is what was synced before the `flushed` file was written.
+                files.sync(handle)
         """,
-        wrong="files.sync_directory(directory)",
+        wrong="pass",
     ),
     PlantedBug(
         "recovery does not sync the directory",
@@ -264,6 +262,36 @@ LOG_BUGS = [
             size_bytes = segment.size_bytes
             self._flushed_file.write(Flushed(False, end_offset, segment.base_offset, size_bytes))
         """,
+    ),
+    PlantedBug(
+        "checkpoint: trusted beyond the flushed position",
+        symbol="Segment.from_checkpoint",
+        right="entry = bisect_left(index.positions, flushed_bytes) - 1",
+        wrong="entry = len(index) - 1",
+    ),
+    PlantedBug(
+        "checkpoint: covers what is not synced",
+        symbol="Segment.save_checkpoint",
+        right="synced = self.cut(self.synced_bytes, synced_offset)",
+        wrong="synced = self.cut(self.size_bytes, self.end_offset)",
+    ),
+    PlantedBug(
+        "checkpoint: bytes before it are trusted",
+        symbol="Segment.cut",
+        right="result.trusted_from = min(self.trusted_from, position)",
+        wrong="result.trusted_from = 0",
+    ),
+    PlantedBug(
+        "checkpoint: believed though the log does not continue there",
+        symbol="_open_tail",
+        right="if part is not None and part.end_offset >= promised:",
+        wrong="if part is not None:",
+    ),
+    PlantedBug(
+        "checkpoint: the index of an earlier segment stays",
+        symbol="Segment.create",
+        right="self.remove_index()",
+        wrong="",
     ),
     PlantedBug(
         "a file with unsynced bytes is closed",

@@ -12,13 +12,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drmq.model import Offset
-from drmq.storage import DiskFull, Log, LogFenced, LogOptions, SegmentLog, SnapshotStore
+from drmq.storage import DiskFull, Log, LogFenced, LogOptions, SegmentLog, SnapshotStore, segment_log
 from drmq.testing.files import FakeFiles, PowerCut
 from support.storage_samples import Batch, apply_retention, batch, joined, read_all, row
 
 OPTIONS = LogOptions(segment_bytes=1024, index_interval_bytes=128)
 PATH = "/data/topics/log"
 SEEDS = range(6)
+
+
+@pytest.fixture(autouse=True, params=[segment_log.CHECKPOINT_BYTES, 100], ids=["", "checkpoints"])
+def checkpoint_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything also with checkpoints in segments that are as small as these."""
+    monkeypatch.setattr(segment_log, "CHECKPOINT_BYTES", request.param)
 
 
 class Promises:

@@ -22,7 +22,7 @@ from random import Random
 import pytest
 
 from drmq.model import Offset
-from drmq.storage import AppendFailed, Journal, LogFenced, LogOptions, SegmentLog, remove_log_files
+from drmq.storage import AppendFailed, Journal, LogFenced, LogOptions, SegmentLog, remove_log_files, segment_log
 from drmq.storage.files import make_directories
 from drmq.storage.journal import PAGE_BYTES
 from drmq.testing.files import FakeFiles, PowerCut
@@ -264,6 +264,12 @@ class Lives:
         self.maybe_fail(0.2, "journal-", "write", "sync")
         self.journal.close()
         self.files.forget_faults()
+
+
+@pytest.fixture(autouse=True)
+def checkpoint_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small, so that each log has many checkpoints."""
+    monkeypatch.setattr(segment_log, "CHECKPOINT_BYTES", 100)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
