@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,92 @@ def test_the_readme_names_the_test_command() -> None:
     """`make test` is stated, and is what continuous integration runs."""
     assert "**`make test` is the test command.**" in (ROOT / "README.md").read_text()
     assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+# ---- limits ---------------------------------------------------------------------------------------
+
+
+def _forms(value: int) -> set[str]:
+    """The ways in which the page of limits writes a number."""
+    units = {"MiB": 1 << 20, "KiB": 1 << 10, "s": 1_000, "min": 60_000, "day": 86_400_000, "days": 86_400_000}
+    return {f"{value:,}"} | {f"{value // size} {unit}" for unit, size in units.items() if value % size == 0}
+
+
+def _limit_rows() -> list[list[str]]:
+    text = (ROOT / "docs" / "reference" / "limits.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
+    return [row for row in rows if row[0] != "What" and set(row[0]) != {"-"}]
+
+
+def test_the_limits_with_a_setting_are_its_defaults() -> None:
+    from drmq.transport.limits import ListenerOptions
+
+    defaults = asdict(BrokerOptions()) | asdict(ListenerOptions())
+    checked = 0
+    for row in _limit_rows():
+        names = re.findall(r"`([a-z_]+)`", row[2]) if len(row) == 4 else []
+        for name in names:
+            assert name in defaults, row
+            if name != "segment_bytes":  # the page has the largest value that is allowed
+                assert any(form in row[1] for form in _forms(defaults[name])), (row, defaults[name])
+                checked += 1
+    assert checked > 20
+
+
+def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
+    from drmq.broker.cluster.controller import NODES_MAX
+    from drmq.broker.component_options import raft_options_of
+    from drmq.broker.maintenance import housekeeping
+    from drmq.broker.partitions import partition, producer_table
+    from drmq.broker.replication.outgoing_snapshot import HELD_BYTES_MAX
+    from drmq.broker.replication.recent_entries import RECENT_BYTES_MAX
+    from drmq.broker.services import lookups, reads
+    from drmq.catalog.catalog import DELETED_TOPICS_MAX, PARTITIONS_MAX
+    from drmq.groups import GroupOptions
+    from drmq.kafka import describe_topic_partitions, fetch, fetch_sessions, pipeline
+    from drmq.model.names import GROUP_ID_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
+    from drmq.transport.peers import PeerOptions, strangers
+    from drmq.transport.peers.hello import HELLO_FRAME_BYTES_MAX
+    from drmq.wire.codec import ARRAY_COUNT_MAX
+
+    peers, raft, groups = PeerOptions(), raft_options_of(BrokerOptions()), GroupOptions()
+    expected = {
+        "Elements of one list in a message": [ARRAY_COUNT_MAX],
+        "Names that a client gives itself": [pipeline.NAME_KEPT_MAX],
+        "Answers that the client has not read, one connection": [fetch._UNREAD_BYTES_MAX],
+        "Reads that wait for the disk": [reads._DISK_READS_MAX],
+        "Fetch sessions": [fetch_sessions.PARTITIONS_MAX, fetch_sessions.ALL_PARTITIONS_MAX],
+        "Fetches that wait for records": [reads._PARKED_PARTITIONS_MAX],
+        "A batch of DRMQ's own records": [partition.OWN_BATCH_BYTES_MAX],
+        "Bytes waiting for followers, one": [raft.uncommitted_bytes_max, raft.uncommitted_entries_max],
+        "Lookups by timestamp": [lookups._SEARCHES_MAX, lookups._SEARCHES_PER_CALLER_MAX],
+        "Name of a topic": [TOPIC_NAME_LENGTH_MAX],
+        "Partitions of a topic": [PARTITIONS_MAX],
+        "Idempotent producers remembered": [producer_table.PRODUCERS_MAX],
+        "The same, all partitions of a node": [housekeeping.PRODUCERS_MAX],
+        "Deleted topics remembered": [DELETED_TOPICS_MAX],
+        "Partitions in one page": [describe_topic_partitions.PARTITIONS_MAX],
+        "Id of a group": [GROUP_ID_BYTES_MAX],
+        "Size of all members": [groups.group_bytes_max],
+        "Bytes that wait for a peer": [peers.buffered_bytes_max],
+        "A frame with heartbeats": [peers.heartbeat_frame_bytes_max],
+        "A frame with batches": [peers.append_frame_bytes_max],
+        "A frame with a part of a snapshot": [peers.snapshot_frame_bytes_max],
+        "A frame with a request": [peers.request_frame_bytes_max],
+        "A message with batches": [raft.append_bytes_max, raft.append_entries_max],
+        "In-flight messages": [raft.in_flight_messages_max, raft.in_flight_bytes_max],
+        "Batches kept in memory": [RECENT_BYTES_MAX],
+        "Snapshots that leaders hold": [HELD_BYTES_MAX],
+        "Concurrent requests of one peer": [peers.requests_in_flight_max],
+        "Connections from peers": [peers.connections_max],
+        "Nodes of a cluster": [NODES_MAX],
+        "Answers to greetings": [strangers.ANSWERS_MAX, int(strangers.ANSWERS_PER_S)],
+        "Connections of unknown nodes": [strangers.CONNECTIONS_MAX, int(strangers.CONNECTED_S) * 1_000],
+        "A frame of an unknown node": [HELLO_FRAME_BYTES_MAX],
+    }
+    rows = _limit_rows()
+    for what, values in expected.items():
+        found = [row for row in rows if row[0].startswith(what)]
+        assert len(found) == 1, (what, found)
+        for value in values:
+            assert any(form in found[0][1] for form in _forms(value)), (found[0], value)

@@ -24,6 +24,10 @@ NEWER_VERSION = -1
 """The version that the pipeline passes for a request whose version is newer than ours."""
 
 
+_KEPT_MAX = 255
+"""Characters that are kept of a name, as long as the connection."""
+
+
 def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if context.version == NEWER_VERSION:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(ApiKey.API_VERSIONS)])
@@ -31,7 +35,8 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
         if not _is_printable(request.client_software_name) or not _is_printable(request.client_software_version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=_rows())
         assert context.connection is not None
-        context.connection.software = f"{request.client_software_name} {request.client_software_version}"
+        software = f"{request.client_software_name[:_KEPT_MAX]} {request.client_software_version[:_KEPT_MAX]}"
+        context.connection.software = software
     if _expects_another_broker(context, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=_rows())
     features = context.broker.features

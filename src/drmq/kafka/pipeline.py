@@ -53,6 +53,8 @@ log = logging.getLogger("drmq.kafka")
 Handler = Callable[[Context, Any], Any]
 
 LISTENER: Final = "KAFKA"
+NAME_KEPT_MAX: Final = 255
+"""Characters that are kept of a name that a client gives itself."""
 _CONTROLLER_WAIT_S = 5.0
 """How long a request for the controller waits while there is none. Most elections take a second."""
 _COORDINATOR_WAIT_S = 10.0
@@ -175,6 +177,9 @@ class Pipeline:
 
     def _set_caller(self, connection: Connection, client_id: str | None) -> Caller:
         """Create the caller of a connection that is new or has changed its client id."""
+        # Kept as long as the connection, so not in any length. A longer id is compared with its start, and shortened
+        # again, at each request.
+        client_id = None if client_id is None else client_id[:NAME_KEPT_MAX]
         if client_id is not None:
             connection.client_id = client_id
         caller = Caller(ANONYMOUS, client_id or "", connection.peer.rpartition(":")[0], LISTENER)

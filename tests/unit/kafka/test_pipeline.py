@@ -398,3 +398,11 @@ def test_a_topic_that_the_client_may_not_create_is_not_created(harness: Harness,
     answer = line.ask(message(ApiKey.METADATA, "Request", [message(ApiKey.METADATA, "RequestTopic", name="new")]), 12)
     assert by_name(answer.topics, "name") == {"new": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert "new" not in harness.broker.catalog.topics
+
+
+def test_of_a_long_client_id_the_start_is_kept(harness: Harness, line: KafkaHarness) -> None:
+    """It is kept as long as the connection, and there may be many connections."""
+    connection = line.connection
+    for _ in range(2):
+        caller = line.server._pipeline._set_caller(connection, "x" * 30_000)
+        assert len(caller.client_id) == len(connection.client_id) == 255

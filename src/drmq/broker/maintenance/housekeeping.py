@@ -42,6 +42,9 @@ log = logging.getLogger("drmq.broker")
 _TIME = "time"
 _TIME_NOTED_EVERY_MS = 600_000
 
+PRODUCERS_MAX = 500_000
+"""Producers remembered by all partitions of a node. Each takes up to a kilobyte."""
+
 PRODUCERS_SNAPSHOT_AFTER_BYTES = 64 * 1024 * 1024
 """How many bytes must be written after a snapshot of the producer table before a new one is worthwhile."""
 
@@ -98,11 +101,33 @@ class Maintenance:
             except (StorageError, OSError) as error:
                 # Its topic was deleted meanwhile, or its disk failed: the other partitions must not wait for it.
                 log.warning("maintenance of %r failed: %s", partition, error)
+        self._limit_producers()
         await self.save_machines(machines)
         for gone in [partition for partition in self._saved if partition.is_closed]:
             del self._saved[gone]
         for gone in [partition for partition in self._starting if partition.is_closed]:
             del self._starting[gone]
+
+    def _limit_producers(self) -> None:
+        """Forget producers that have been silent longest, if all partitions together have too many.
+
+        Each partition keeps an equal part, and what others do not use of theirs: a client with a new producer id for
+        each batch costs those partitions that it writes to.
+        """
+        tables = sorted((partition.producers for partition in self._table if len(partition.producers)), key=len)
+        left, count = PRODUCERS_MAX, sum(map(len, tables))
+        if count <= left:
+            return
+        for index, table in enumerate(tables):
+            table.forget_oldest(left // (len(tables) - index))
+            left -= len(table)
+        log.warning(
+            "%d idle producers are forgotten: partitions of this node have had %d of them, and the limit is %d",
+            count - sum(map(len, tables)),
+            count,
+            PRODUCERS_MAX,
+            extra={"repeat_key": "too many producers"},
+        )
 
     async def stop(self) -> None:
         for task in self._trims:

@@ -142,6 +142,13 @@ class ProducerTable:
             del self._producers[key]
         return len(idle)
 
+    def forget_oldest(self, kept_max: int) -> int:
+        """Drop the producers that have been silent longest, until `kept_max` are left; returns their number."""
+        count = max(0, len(self._producers) - kept_max)
+        for _ in range(count):
+            self._producers.popitem(last=False)
+        return count
+
     # ---- snapshots ------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:

@@ -320,6 +320,21 @@ async def answer_to(harness: Harness, shard: GroupShardCoordinator, request: Off
     return await answered
 
 
+def test_the_producers_of_all_partitions_together_are_limited(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partitions with few keep them. Of the others, those that were seen last are kept."""
+    monkeypatch.setattr("drmq.broker.maintenance.housekeeping.PRODUCERS_MAX", 12)
+    for topic, count in (("few", 2), ("many", 9), ("most", 20)):
+        harness.create_topic(topic)
+        for producer_id in range(count):
+            harness.append(topic, a_batch([b"x"], producer_id=producer_id, epoch=0, sequence=0))
+    harness.run(harness.broker.maintain())
+    assert [len(harness.partition(topic).producers) for topic in ("few", "many", "most")] == [2, 5, 5]
+    most = harness.partition("most").producers
+    assert [most.find_repeat(a_header(number, 0, 0)) is not None for number in (14, 15, 19)] == [False, True, True]
+
+
 # ---- state machines --------------------------------------------------------------------------------
 
 
