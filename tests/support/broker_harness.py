@@ -227,7 +227,7 @@ class Harness:
         """Hand a request to its handler, in the version given or the latest; its answer comes in time."""
         api = APIS[spec_of(type(request)).api_key]
         asked = api.version_max if version is None else version
-        arrived = _over_the_wire(request, asked)
+        arrived = over_the_wire(request, asked)
 
         async def serve() -> Any:
             module = import_module(f"drmq.kafka.{ApiKey(api.key).name.lower()}")
@@ -235,7 +235,7 @@ class Harness:
             if asyncio.isfuture(response) or asyncio.iscoroutine(response):
                 response = await response
             assert isinstance(response, api.response), response
-            return _over_the_wire(response, asked)
+            return over_the_wire(response, asked)
 
         task = self.loop.create_task(serve())
         self.settle()
@@ -302,7 +302,7 @@ class Harness:
         return joined.member_id, joined.generation_id
 
 
-def _over_the_wire(message: T, version: int) -> T:
+def over_the_wire(message: T, version: int) -> T:
     """The message as the other side gets it."""
     out = bytearray()
     encode(message, version, out)

@@ -53,6 +53,8 @@ class Assignment:
     @property
     def hosts(self) -> tuple[NodeId, ...]:
         """Every node that shall have a replica at present. A node that is not one of them may remove its files."""
+        if self.target is None and not self.given_up:
+            return self.replicas
         return tuple(dict.fromkeys(self.replicas + self.planned + self.given_up))
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from drmq.broker.services.cluster_view import NO_LEADER, ClusterView
+from drmq.broker.services.cluster_view import NO_LEADER, Look, PartitionView
 from drmq.broker.services.gate import Operation, on_topic
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
@@ -41,7 +41,7 @@ def handle(
 
 def _answer(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     cluster = context.services.cluster
-    cursor = request.cursor
+    cursor, look = request.cursor, cluster.look()
     topics = cluster.catalog.topics
     names = sorted({topic.name for topic in request.topics} or _seen(context))
     if cursor is not None:
@@ -58,7 +58,7 @@ def _answer(context: Context, request: DescribeTopicPartitionsRequest) -> Descri
             response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
             continue
         after = min(first + left, topic.partition_count)
-        response.topics.append(_describe(cluster, topic, range(first, after)))
+        response.topics.append(_describe(look, topic, range(first, after)))
         left -= max(0, after - first)
         if after < topic.partition_count:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, after)
@@ -72,26 +72,25 @@ def _seen(context: Context) -> list[str]:
     return [name for name in names if context.may(on_topic(Operation.DESCRIBE, name))]
 
 
-def _describe(cluster: ClusterView, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+def _describe(look: Look, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_partition(cluster, topic, index) for index in indexes],
+        partitions=[_partition(view) for view in look.partitions(topic, indexes)],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(cluster: ClusterView, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
-    view = cluster.partition(topic, index)
+def _partition(view: PartitionView) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if view.leader == NO_LEADER else ErrorCode.NONE,
-        partition_index=index,
+        partition_index=view.partition,
         leader_id=view.leader,
         leader_epoch=view.leader_epoch,
-        replica_nodes=view.replicas,
-        isr_nodes=view.in_sync,
+        replica_nodes=list(view.replicas),
+        isr_nodes=list(view.in_sync),
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=view.offline,
+        offline_replicas=list(view.offline),
     )

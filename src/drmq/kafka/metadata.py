@@ -11,21 +11,23 @@ damaged has no leader.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
+from typing import cast
 
-from drmq.broker.services.cluster_view import NO_LEADER, ClusterView
 from drmq.broker.services.gate import Operation, on_topic
 from drmq.catalog import Topic
 from drmq.kafka.context import Context
+from drmq.kafka.described_topic import describe, encoded
 from drmq.kafka.first_leaders import WAIT_S, when_led
 from drmq.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from drmq.model import NO_TOPIC_ID, ApiError, ErrorCode, TopicId
 from drmq.model.names import check_not_internal, check_topic_name
+from drmq.wire.codec import EncodedArray
+from drmq.wire.fields import NO_AUTHORIZED_OPERATIONS
 from drmq.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 
@@ -44,15 +46,20 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     return when_led(
         new,
         _ids(context, wanted),
-        lambda: _response(context, request, (_find(context, topic) for topic in wanted)),
+        lambda: _named(context, request, (_find(context, topic) for topic in wanted)),
     )
 
 
 def _describe_all(context: Context, request: MetadataRequest) -> MetadataResponse:
-    cluster = context.services.cluster
-    topics = cluster.catalog.topics
-    seen = (topic for name, topic in topics.items() if context.may(on_topic(Operation.DESCRIBE, name)))
-    return _response(context, request, (describe(cluster, topic) for topic in seen))
+    cluster, look = context.services.cluster, context.services.cluster.look()
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    seen = [
+        encoded(look, topic, context.version, operations)
+        for name, topic in cluster.catalog.topics.items()
+        if context.may(on_topic(Operation.DESCRIBE, name))
+    ]
+    topics = EncodedArray(len(seen), b"".join(seen))
+    return _response(context, request, cast("list[MetadataResponseTopic]", topics))
 
 
 async def _create_and_answer(
@@ -68,7 +75,7 @@ async def _create_and_answer(
             code = ErrorCode.LEADER_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
             refusals[name] = MetadataResponseTopic(error_code=code, name=name)
     await context.broker.new_partitions.wait(_ids(context, wanted), WAIT_S)
-    return _response(context, request, (refusals.get(topic) or _find(context, topic) for topic in wanted))
+    return _named(context, request, (refusals.get(topic) or _find(context, topic) for topic in wanted))
 
 
 def _wanted(entry: MetadataRequestTopic) -> str | TopicId:
@@ -91,7 +98,7 @@ def _ids(context: Context, wanted: list[str | TopicId]) -> list[TopicId]:
 def _find(context: Context, wanted: str | TopicId) -> MetadataResponseTopic:
     topic = _known(context, wanted)
     if topic is not None:
-        return describe(context.services.cluster, topic)
+        return describe(context.services.cluster.look(), topic, context.version)
     if isinstance(wanted, str):
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=wanted)
     # v10 and v11 have ids, but their name field cannot be null.
@@ -99,34 +106,24 @@ def _find(context: Context, wanted: str | TopicId) -> MetadataResponseTopic:
     return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, wanted)
 
 
-def describe(cluster: ClusterView, topic: Topic) -> MetadataResponseTopic:
-    """Describe one topic in the protocol's form."""
-    partitions = []
-    for index in range(topic.partition_count):
-        view = cluster.partition(topic, index)
-        error = ErrorCode.LEADER_NOT_AVAILABLE if view.leader == NO_LEADER else ErrorCode.NONE
-        partitions.append(
-            MetadataResponsePartition(
-                error, index, view.leader, view.leader_epoch, view.replicas, view.in_sync, view.offline
-            )
-        )
-    return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, partitions)
-
-
-def _response(context: Context, request: MetadataRequest, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
-    cluster = context.services.cluster
+def _named(context: Context, request: MetadataRequest, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
     described = list(topics)
     if request.include_topic_authorized_operations:
         for topic in described:
             if topic.error_code == ErrorCode.NONE:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
+    return _response(context, request, described)
+
+
+def _response(context: Context, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    cluster = context.services.cluster
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(each.node_id, each.host, each.port, each.rack) for each in cluster.live_brokers()
         ],
         cluster_id=context.broker.cluster_id,
         controller_id=cluster.controller_id(),
-        topics=described,
+        topics=topics,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS

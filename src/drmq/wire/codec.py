@@ -34,11 +34,29 @@ Writer = Callable[[Any, bytearray], None]
 MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
 """Raised when a read passes the end or a string is not UTF-8; callers turn these into `ProtocolError`."""
 
+
+class EncodedArray:
+    """Structures that are encoded already. A message may have it instead of a list, where it is only written.
+
+    For large answers: their parts can be kept, or encoded in a faster way than one structure at a time.
+    """
+
+    __slots__ = ("_count", "data")
+
+    def __init__(self, count: int, data: Buffer) -> None:
+        self._count = count
+        self.data = data
+
+    def __len__(self) -> int:
+        return self._count
+
+
 ARRAY_COUNT_MAX = 200_000
 """No correct peer sends a longer list; a frame that claims one is refused."""
 
 _readers: dict[tuple[type, int], Reader] = {}
 _writers: dict[tuple[type, int], Writer] = {}
+_part_writers: dict[tuple[type, type, int], Writer] = {}
 
 
 def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0, *, allow_tail: bool = False) -> T:
@@ -52,6 +70,13 @@ def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0, *, all
     if stop != end and not allow_tail:
         raise ProtocolError(f"{cls.__name__} v{version}: {end - stop} bytes too many")
     return value  # type: ignore[no-any-return]  # compiled code has no types; the schema is its type
+
+
+def encode_part(value: object, message: type, version: int, out: bytearray) -> None:
+    """Append a structure to `out`, as it is in this version of the message: for an `EncodedArray`."""
+    cls = type(value)
+    writer = _part_writers.get((cls, message, version)) or _compile_part_writer(cls, message, version)
+    writer(value, out)
 
 
 def encode(value: object, version: int, out: bytearray) -> None:
@@ -73,6 +98,13 @@ def _compile_writer(cls: type, version: int) -> Writer:
     from drmq.wire.compiler import message_writer
 
     writer = _writers[cls, version] = message_writer(cls, version)
+    return writer
+
+
+def _compile_part_writer(cls: type, message: type, version: int) -> Writer:
+    from drmq.wire.compiler import part_writer
+
+    writer = _part_writers[cls, message, version] = part_writer(cls, message, version)
     return writer
 
 

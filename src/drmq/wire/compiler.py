@@ -16,6 +16,7 @@ import struct
 from typing import Any
 
 from drmq.wire.codec import (
+    EncodedArray,
     Reader,
     Writer,
     check_count,
@@ -113,6 +114,11 @@ def message_reader(cls: type, version: int) -> Reader:
 def message_writer(cls: type, version: int) -> Writer:
     """The writer of this version of a message."""
     return _struct_writer(cls, version, _is_flexible(cls, version))
+
+
+def part_writer(cls: type, message: type, version: int) -> Writer:
+    """The writer of a structure as it is in this version of a message."""
+    return _struct_writer(cls, version, _is_flexible(message, version))
 
 
 def _is_flexible(cls: type, version: int) -> bool:
@@ -344,6 +350,10 @@ def _write_elements(source: _Source, indent: int, place: str, spec: FieldSpec, v
         source.add(indent, f"if n < {_SHORT_ARRAY}: out += {layouts}[n](*{place})")
         source.add(indent, f"else: out += pack(f'>{{n}}{code}', *{place})")
         return
+    if spec.element.kind == "struct":
+        source.add(indent, f"if type({place}) is {source.bind(EncodedArray)}: out += {place}.data")
+        source.add(indent, "else:")
+        indent += 1
     source.add(indent, f"for item in {place}:")
     _write_value(source, indent + 1, "item", "an element", spec.element, version, flexible)
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from drmq.broker import BrokerOptions
+from drmq.broker.services.cluster_view import Look, PartitionView
+from drmq.catalog import Topic
 from drmq.model import ErrorCode, NodeId
 from drmq.wire import ApiKey
 from drmq.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -116,6 +121,82 @@ def test_a_node_that_is_cut_off_sends_clients_elsewhere(harness: Harness) -> Non
         assert not line.paper.closed
         harness.advance(1_000)
         assert line.paper.closed is is_cut_off, up
+
+
+# ---- answers that are remembered --------------------------------------------------------------------
+
+
+CHANGES: dict[str, Callable[[Harness], object]] = {
+    "another leader": lambda harness: announce(harness, "far", 3, [2, 3], term=9),
+    "fewer in sync": lambda harness: announce(harness, "far", 2, [2], term=8),
+    "a node is silent": lambda harness: heard(harness).discard(NodeId(2)),
+    "a node is down": lambda harness: append(harness, harness.broker.catalog.fence(NodeId(3))),
+    "a leader is lost": lambda harness: harness.call(lambda: harness.broker.host.on_peer_down(NodeId(2))),
+    "more partitions": lambda harness: harness.run(
+        harness.broker.topics.add_partitions("t", 4, replicas=[[NodeId(1)]])
+    ),
+    "a move": lambda harness: append(
+        harness,
+        harness.broker.catalog.start_reassignment(harness.broker.catalog.topic("far"), 0, [NodeId(1), NodeId(2)]),
+    ),
+    "no leader any more": lambda harness: harness.call(
+        lambda: harness.partition("t", 2)._stop_leading(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    ),
+    "damage": lambda harness: harness.call(
+        lambda: harness.broker.partitions.publish_stopped(harness.broker.catalog.topic("far"), 0, "damaged")
+    ),
+    "a topic less": lambda harness: harness.run(harness.broker.topics.delete(harness.broker.catalog.topic("t"))),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_remembered_description_is_not_used_after_a_change(
+    harness: Harness, change: Callable[[Harness], object]
+) -> None:
+    """Whatever a description depends on is compared: clients must not be sent to a leader of the past."""
+    harness.create_topic("t", 3)
+    for node_id in (2, 3):
+        add_node(harness, node_id)
+    add_topic(harness, "far", [2, 3], [3, 2])
+    announce(harness, "far", 2, [2, 3])
+    announce(harness, "far", 3, [2, 3], index=1)
+
+    def ask(*, afresh: bool) -> list[Any]:
+        answers = []
+        for request in (
+            MetadataRequest(None, include_topic_authorized_operations=True),
+            named("t", "far", create=False),
+        ):
+            if afresh:
+                harness.broker.services.cluster._remembered.clear()
+            answers.append(harness.ask(request, 10))
+        return answers
+
+    before = ask(afresh=False)
+    assert ask(afresh=False) == before
+    change(harness)
+    after = ask(afresh=False)
+    assert after != before
+    assert after == ask(afresh=True)
+
+
+def test_a_topic_is_not_described_anew_for_each_client(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clients ask when a leader has changed. Thousands of partitions must be encoded for the first of them only."""
+    harness.create_topic("t", 3)
+    first = harness.ask(MetadataRequest(None), 12)
+    described: list[str] = []
+    partitions = Look.partitions
+
+    def counted(look: Look, topic: Topic, indexes: range) -> list[PartitionView]:
+        described.append(topic.name)
+        return partitions(look, topic, indexes)
+
+    monkeypatch.setattr(Look, "partitions", counted)
+    assert harness.ask(MetadataRequest(None), 12) == first
+    assert described == []
+    harness.create_topic("u")
+    harness.ask(MetadataRequest(None), 12)
+    assert described == ["u"]
 
 
 # ---- topics that have just been created ------------------------------------------------------------

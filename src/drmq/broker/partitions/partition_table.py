@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -46,6 +46,7 @@ from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, St
 log = logging.getLogger("drmq.broker")
 
 T = TypeVar("T")
+_NONE: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ class PartitionTable:
         self._internal_topics = internal_topics
         self._by_name: dict[str, dict[int, Slot]] = {}
         self._by_id: dict[TopicId, dict[int, Slot]] = {}
+        self._stopped: dict[TopicId, set[int]] = {}
+        """The partitions of each topic that are stopped."""
         self._by_log: dict[Log, Partition] = {}
 
     # ---- lookup ---------------------------------------------------------------------------------
@@ -163,6 +166,10 @@ class PartitionTable:
     def slots(self, topic_id: TopicId) -> Mapping[int, Slot]:
         """The partitions of a topic on this node, stopped ones included."""
         return self._by_id.get(topic_id, {})
+
+    def stopped(self, topic_id: TopicId) -> Set[int]:
+        """The partitions of a topic that are stopped on this node."""
+        return self._stopped.get(topic_id, _NONE)
 
     def count_by_role(self) -> dict[str, int]:
         """The number of replicas on this node that lead, follow or are stopped."""
@@ -284,6 +291,16 @@ class PartitionTable:
         slots = self._by_id.setdefault(topic_id, {})
         self._by_name[name] = slots
         slots[index] = slot
+        if isinstance(slot, StoppedPartition):
+            self._stopped.setdefault(topic_id, set()).add(index)
+        elif topic_id in self._stopped:
+            self._resume(GroupId(topic_id, index))
+
+    def _resume(self, group: GroupId) -> None:
+        stopped = self._stopped.get(group.topic_id, set())
+        stopped.discard(group.partition)
+        if not stopped:
+            self._stopped.pop(group.topic_id, None)
 
     # ---- removing -------------------------------------------------------------------------------
 
@@ -291,6 +308,7 @@ class PartitionTable:
         """Stop serving a partition, and end all waiting on it."""
         slots = self._by_id.get(group.topic_id, {})
         slot = slots.pop(group.partition, None)
+        self._resume(group)
         if slot is not None and not slots:
             del self._by_id[group.topic_id]
             if self._by_name.get(slot.topic) is slots:

@@ -7,10 +7,11 @@ a hint. Both carry epochs, so a client never goes back to an older leader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from drmq.broker.partitions.partition_table import StoppedPartition
+from drmq.broker.partitions.partition import Partition
 from drmq.catalog import Broker as RegisteredBroker
 from drmq.catalog import Catalog, Topic
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicId
@@ -19,19 +20,133 @@ from drmq.transport.peers import LeaderNotice
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
 
+T = TypeVar("T")
+
 NO_LEADER = -1
+_KEYS_MAX = 4
+"""How many things are remembered of a topic: few, because they are as large as its description."""
+_REMEMBERED_MIN = 100
+_IS_SERVING = attrgetter("is_serving")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionView:
+class PartitionView(NamedTuple):
     """One partition, as Metadata and similar requests describe it."""
 
-    index: int
+    partition: int
     leader: int
     leader_epoch: int
-    replicas: list[int]
-    in_sync: list[int]
-    offline: list[int]
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+class _Nodes(NamedTuple):
+    """The state of the nodes on which descriptions of partitions depend."""
+
+    up: frozenset[NodeId]
+    """The brokers that are not fenced."""
+    heard: frozenset[NodeId]
+    """The other brokers that this node is connected to."""
+
+
+class _Remembered(NamedTuple):
+    """What was made from the description of a topic, and everything that the description depends on."""
+
+    topic: Topic
+    nodes: _Nodes
+    stopped: frozenset[int]
+    groups: list[GroupId]
+    notices: list[LeaderNotice | None]
+    own: list[Partition]
+    """The partitions that are led here."""
+    made: dict[object, Any]
+
+
+class Look:
+    """The partitions as they are at one moment. A cluster has thousands, so each must cost little."""
+
+    def __init__(
+        self, broker: Broker, view: ClusterView, nodes: _Nodes, remembered: dict[TopicId, _Remembered]
+    ) -> None:
+        self._broker = broker
+        self._view = view
+        self._nodes = nodes
+        self._remembered = remembered
+        # Most partitions have the same replicas as others.
+        self._down: dict[tuple[NodeId, ...], tuple[NodeId, ...]] = {}
+        self._in_sync: dict[tuple[tuple[NodeId, ...], tuple[NodeId, ...]], tuple[NodeId, ...]] = {}
+
+    def partitions(self, topic: Topic, indexes: range) -> list[PartitionView]:
+        """Some partitions of a topic."""
+        own, heard = self._broker.node_id, self._nodes.heard
+        stopped, leaders = self._broker.partitions.stopped(topic.topic_id), self._broker.host.leaders
+        views = []
+        for index in indexes:
+            replicas = topic.partitions[index].hosts
+            offline = self._down.get(replicas)
+            if offline is None:
+                up = self._nodes.up
+                offline = self._down[replicas] = tuple(node_id for node_id in replicas if node_id not in up)
+            if index in stopped:
+                offline = tuple(sorted({*offline, own}))
+            notice = leaders.get(GroupId(topic.topic_id, index))
+            if notice is None:
+                views.append(PartitionView(index, NO_LEADER, -1, replicas, (), offline))
+                continue
+            leader = notice.leader
+            if leader in offline or not (leader in heard or (leader == own and self._view.may_lead(notice))):
+                views.append(PartitionView(index, NO_LEADER, notice.term, replicas, (), offline))
+                continue
+            key = notice.members_in_sync, offline
+            in_sync = self._in_sync.get(key)
+            if in_sync is None:
+                in_sync = self._in_sync[key] = tuple(node_id for node_id in notice.in_sync if node_id not in offline)
+            views.append(PartitionView(index, leader, notice.term, replicas, in_sync, offline))
+        return views
+
+    def remembered(self, topic: Topic, key: object, make: Callable[[], T]) -> T:
+        """What `make` returns, or has returned for this key before, if `partitions` still describes the topic alike.
+
+        Nothing has to be told about changes: all that the description depends on is compared, which takes a small part
+        of the time that it takes to describe the topic.
+        """
+        known = self._remembered.get(topic.topic_id)
+        if known is None or not self._is_current(known, topic):
+            known = self._begin(topic)
+        made = known.made
+        if key not in made:
+            if len(made) >= _KEYS_MAX:
+                made.clear()
+            made[key] = make()
+        found: T = made[key]
+        return found
+
+    def _is_current(self, known: _Remembered, topic: Topic) -> bool:
+        broker = self._broker
+        return (
+            known.topic is topic
+            and known.nodes is self._nodes
+            and known.stopped == broker.partitions.stopped(topic.topic_id)
+            and all(map(_IS_SERVING, known.own))
+            and list(map(broker.host.leaders.get, known.groups)) == known.notices
+        )
+
+    def _begin(self, topic: Topic) -> _Remembered:
+        broker = self._broker
+        groups = [GroupId(topic.topic_id, index) for index in range(topic.partition_count)]
+        notices = [broker.host.leaders.get(group) for group in groups]
+        own = [
+            broker.host.get(notice.group)
+            for notice in notices
+            if notice is not None and notice.leader == broker.node_id
+        ]
+        serving = [partition for partition in own if partition is not None and partition.is_serving]
+        stopped = frozenset(broker.partitions.stopped(topic.topic_id))
+        known = _Remembered(topic, self._nodes, stopped, groups, notices, serving, {})
+        if len(serving) == len(own):
+            # Otherwise the description depends on the state of a disk, which is not compared.
+            self._remembered[topic.topic_id] = known
+        return known
 
 
 class ClusterView:
@@ -39,6 +154,8 @@ class ClusterView:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._nodes = _Nodes(frozenset(), frozenset())
+        self._remembered: dict[TopicId, _Remembered] = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -59,18 +176,21 @@ class ClusterView:
     # ---- partitions and their leaders -----------------------------------------------------------
 
     def partition(self, topic: Topic, index: int) -> PartitionView:
+        return self.look().partitions(topic, range(index, index + 1))[0]
+
+    def look(self) -> Look:
+        """A view of all partitions, for one answer."""
         broker = self._broker
-        assignment = topic.partitions[index]
-        brokers = self.catalog.brokers
-        replicas = [int(node_id) for node_id in assignment.hosts]
-        offline = [node_id for node_id in replicas if not _is_up(brokers.get(NodeId(node_id)))]
-        if isinstance(broker.partitions.slots(topic.topic_id).get(index), StoppedPartition):
-            offline = sorted({*offline, int(broker.node_id)})
-        notice = broker.host.leaders.get(GroupId(topic.topic_id, index))
-        if notice is None or notice.leader in offline or not self.may_lead(notice):
-            return PartitionView(index, NO_LEADER, -1 if notice is None else notice.term, replicas, [], offline)
-        in_sync = [int(node_id) for node_id in notice.in_sync if node_id not in offline]
-        return PartitionView(index, notice.leader, notice.term, replicas, in_sync, offline)
+        brokers, own = self.catalog.brokers, broker.node_id
+        nodes = _Nodes(
+            frozenset(node_id for node_id, known in brokers.items() if _is_up(known)),
+            frozenset(node_id for node_id in brokers if node_id != own and broker.network.is_up(node_id)),
+        )
+        if nodes != self._nodes:
+            self._nodes = nodes
+        if len(self._remembered) > 2 * len(self.catalog.topics) + _REMEMBERED_MIN:
+            self._remembered.clear()  # Most are of topics that were deleted.
+        return Look(broker, self, self._nodes, self._remembered)
 
     def may_lead(self, notice: LeaderNotice) -> bool:
         """Whether a leader may still lead: another node must be up, this node must actually lead."""

@@ -8,7 +8,7 @@ partition without a leader elects one as soon as a majority of its replicas is u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from drmq.broker.replication.group_host import GroupHost
 from drmq.broker.services.cluster_view import NO_LEADER, ClusterView, check_partition
@@ -77,7 +77,7 @@ class Elections:
         )
 
 
-def _why_leaderless(place: TopicPartition, replicas: list[int]) -> str:
+def _why_leaderless(place: TopicPartition, replicas: Sequence[int]) -> str:
     majority = len(replicas) // 2 + 1
     return (
         f"{place} has no leader; it elects one once {majority} of its replicas ({', '.join(map(str, replicas))}) are up"

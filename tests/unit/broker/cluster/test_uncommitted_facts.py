@@ -42,7 +42,7 @@ from drmq.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from drmq.wire.messages.unregister_broker import UnregisterBrokerRequest
-from support.broker_harness import Harness
+from support.broker_harness import Harness, over_the_wire
 from support.harness_leader import receive
 from support.other_nodes import add_node
 from support.replica_harness import SELF, FrozenClock, ReplicaHarness
@@ -340,6 +340,7 @@ def seen_topics(harness: Harness) -> set[str]:
     every = metadata.handle(context, MetadataRequest(None))
     assert isinstance(named, MetadataResponse)
     assert isinstance(every, MetadataResponse)
+    every = over_the_wire(every, 12)
     wanted = [DescribeTopicPartitionsRequestTopic(name) for name in names]
     pages = describe_topic_partitions.handle(context, DescribeTopicPartitionsRequest(wanted))
     assert isinstance(pages, DescribeTopicPartitionsResponse)
