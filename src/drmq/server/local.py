@@ -42,6 +42,7 @@ from drmq.server.processes import (
     EXIT_REMOVED,
     end_process,
     log_tail,
+    process_data_dir,
     signal_ours,
     spawn_server,
     wait_until_gone,
@@ -221,12 +222,14 @@ class LocalCluster:
 
         Raises `LocalError` if a node could reach into the directory that it was copied from.
         """
-        displaced = [node for node in known.values() if node.is_displaced()]
-        if displaced:
-            raise LocalError(
-                f"Node {displaced[0].node_id} (pid {displaced[0].pid}) was running when its directory was moved, and "
-                f"still writes to the old path. Run `drmq down {self._option}`, then `drmq up {self._option}`."
-            )
+        for node in known.values():
+            if node.pid is not None and node.is_displaced():
+                old = process_data_dir(node.pid)
+                raise LocalError(
+                    f"Node {node.node_id} (pid {node.pid}) was running when its directory was moved: it still creates "
+                    f"files in {old}. Move the directory back, and stop the node before you move it. If there are no "
+                    f"files at the old path, `drmq down {self._option}` and then `drmq up` is enough."
+                )
         origin = self._file.origin()
         if origin is None:
             return known

@@ -59,11 +59,19 @@ def process_names(pid: int, data_dir: Path) -> bool:
         return re.search(rf"(?<=\s){re.escape(str(data_dir))}(?=\s|$)", arguments[0]) is not None
     if str(data_dir) in arguments:
         return True
-    named = arguments[arguments.index(_OPTION) + 1 :][:1] if _OPTION in arguments else []
+    named = process_data_dir(pid)
     try:
-        return bool(named) and os.path.samefile(named[0], data_dir)
+        return named is not None and named.samefile(data_dir)
     except OSError:
         return False
+
+
+def process_data_dir(pid: int) -> Path | None:
+    """The data directory in the command line of a process."""
+    arguments = _command_line(pid)
+    if _OPTION not in arguments[:-1]:
+        return None
+    return Path(arguments[arguments.index(_OPTION) + 1])
 
 
 def _holds_lock(pid: int, data_dir: Path) -> bool | None:
