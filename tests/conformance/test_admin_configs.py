@@ -252,3 +252,26 @@ def test_kafka_python_sets_and_resets(kafka_admin: Any, admin: AdminClient, topi
     resource = KafkaConfigResource(KafkaConfigResourceType.TOPIC, topic, {"retention.ms": None})
     assert kafka_admin.reset_configs([resource]) == {"topic": {topic: "OK"}}
     assert shown(admin, topic, {"retention.ms": DEFAULTS["retention.ms"]})["retention.ms"].is_default
+
+
+def test_throttles_of_a_broker(admin: AdminClient) -> None:
+    """Tools set them for the time of a reassignment, and delete them afterwards whether or not they are set."""
+    name = "follower.replication.throttled.rate"
+    node = str(next(iter(admin.list_topics(timeout=PATIENCE_S).brokers)))
+
+    def rate() -> Any:
+        resource = ConfigResource(ResourceType.BROKER, node)
+        return admin.describe_configs([resource])[resource].result()[name]
+
+    def change(value: str | None, operation: Any) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, node, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result()
+
+    change("1000000", AlterConfigOpType.SET)
+    found = eventually(rate, lambda found: found.value == "1000000", what="the rate")
+    assert found.source == ConfigSource.DYNAMIC_BROKER_CONFIG.value
+    assert not found.is_read_only
+    change(None, AlterConfigOpType.DELETE)
+    eventually(rate, lambda found: found.is_default, what="the rate is deleted")
+    change(None, AlterConfigOpType.DELETE)

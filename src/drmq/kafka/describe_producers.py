@@ -1,7 +1,7 @@
 """DescribeProducers (61): the idempotent producers that a partition remembers, with their last sequence numbers.
 
-Only the leader answers. There are no transactions, so no producer has an open one. The time is that of the last batch
-by the broker's clock; Kafka's is the batch's own.
+Every replica answers, as in Kafka, for the part of the log that it has. There are no transactions, so no producer has
+an open one. The time is that of the last batch by the broker's clock; Kafka's is the batch's own.
 """
 
 from __future__ import annotations

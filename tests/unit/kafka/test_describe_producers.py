@@ -26,6 +26,21 @@ def test_each_producer_with_its_last_sequence(harness: Harness) -> None:
     assert {each.current_txn_start_offset for each in described.active_producers} == {-1}
 
 
+def test_a_follower_answers_too_and_a_failed_replica_does_not(harness: Harness) -> None:
+    """`kafka-transactions find-hanging` asks each broker for all its replicas."""
+    harness.create_topic("orders")
+    partition = harness.partition("orders")
+    batch = a_batch(producer_id=7, epoch=0, sequence=0)
+    harness.call(lambda: partition.append(batch, 1_000))
+    request = DescribeProducersRequest([DescribeProducersRequestTopic("orders", [0])])
+    partition.is_leader = partition.is_serving = False
+    [described] = harness.ask(request, 0).topics[0].partitions
+    assert [each.producer_id for each in described.active_producers] == [7]
+    partition.failure = "no space left"
+    [described] = harness.ask(request, 0).topics[0].partitions
+    assert (described.error_code, described.error_message) == (ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
+
+
 def test_what_is_not_here_is_an_error(harness: Harness) -> None:
     harness.create_topic("orders")
     topics = [DescribeProducersRequestTopic("orders", [1]), DescribeProducersRequestTopic("nowhere", [0])]

@@ -173,9 +173,11 @@ class Lookups:
     # ---- producers ------------------------------------------------------------------------------
 
     def producers(self, topic: str, index: int) -> Mapping[int, Producer]:
-        """The idempotent producers that a partition remembers, by id. Raises `ApiError`."""
+        """The idempotent producers that this replica of a partition remembers, by id. Raises `ApiError`."""
         partition = self._partitions.by_name(topic, index)
-        partition.check_serving()
+        if partition.failure is not None or not partition.state.is_current:
+            reason = partition.failure or f"the producers of {topic}-{index} are being read again"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         return partition.producers.by_id
 
     # ---- the start of a log ---------------------------------------------------------------------
