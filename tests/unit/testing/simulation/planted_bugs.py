@@ -382,8 +382,8 @@ BUGS = [
             right="commit = min(state.log.commit_index, progress.match)",
             wrong="commit = state.log.commit_index",
         ),
-        seeds=40,
-        first=37,
+        seeds=20,
+        kind="strands",
     ),
     SeededBug(
         PlantedBug(
