@@ -71,7 +71,9 @@ class BrokerOptions:
     """Age in ms at which a partition rolls to a new segment file, even if the current one is small."""
 
     retention_check_interval_ms: Milliseconds = 60_000
-    """Pause between two retention runs, in ms. With long pauses, partitions grow far beyond their limits."""
+    """Pause between two retention runs, in ms. With long pauses, partitions grow far beyond their limits. A partition
+    to which nothing is written is examined less often: 20 times within `retention.ms` and `segment.ms`, at least once
+    an hour."""
 
     offsets_retention_ms: Milliseconds = 604_800_000
     """How long the committed offsets of an empty group are kept, in ms."""

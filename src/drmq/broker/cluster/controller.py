@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ NODES_MAX = 1_000
 """Nodes of a cluster. Every node has connections with all others."""
 
 _ROUND_S = 0.5
+_TRANSFERS_PER_ROUND = 100
+"""Leaderships that are transferred in a round. A node that returns may be the preferred leader of thousands."""
 
 
 class Controller:
@@ -54,6 +57,8 @@ class Controller:
         self._features = features
         self._heard_ms: dict[NodeId, int] = {}
         self._balance_at_ms = 0
+        self._transfers: deque[tuple[GroupId, NodeId]] = deque()
+        """Leaderships that are to be transferred, and to which node."""
         self.elect: Callable[[GroupId, NodeId], None] = lambda group, node_id: None
         """Asks the leader of a partition to hand over to a node."""
 
@@ -66,6 +71,7 @@ class Controller:
         now_ms = self._clock.monotonic_ms()
         self._heard_ms = dict.fromkeys(self._catalog.brokers, now_ms)
         self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
+        self._transfers.clear()
         if self._catalog.cluster_id is None:
             cluster_id = self._new_cluster_id()
             self._metadata.append([*self._catalog.create_cluster(cluster_id), *self._first_levels()])
@@ -222,6 +228,8 @@ class Controller:
     def _turn_back(self) -> None:
         """Cancel moves from a draining node whose target is down, so that they can be planned again."""
         catalog = self._catalog
+        if not any(broker.draining for broker in catalog.brokers.values()):
+            return
         for group in list(catalog.reassignments):
             topic = catalog.topics_by_id[group.topic_id]
             assignment = topic.partitions[group.partition]
@@ -259,16 +267,16 @@ class Controller:
                     )
 
     def _balance(self) -> None:
-        """Return leadership to the preferred replicas."""
+        """Return leadership to the preferred replicas, some at a time: each transfer is an election."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms < self._balance_at_ms:
-            return
-        self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
-        leaders = {group: notice.leader for group, notice in self._host.leaders.items()}
-        live = {
-            node_id for node_id, broker in self._catalog.brokers.items() if not broker.fenced and not broker.draining
-        }
-        for group, node_id in plan_leaders(self._catalog.assignments(), leaders, live):
+        if now_ms >= self._balance_at_ms:
+            self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
+            leaders = {group: notice.leader for group, notice in self._host.leaders.items()}
+            brokers = self._catalog.brokers.items()
+            live = {node_id for node_id, broker in brokers if not broker.fenced and not broker.draining}
+            self._transfers = deque(plan_leaders(self._catalog.assignments(), leaders, live))
+        for _ in range(min(len(self._transfers), _TRANSFERS_PER_ROUND)):
+            group, node_id = self._transfers.popleft()
             notice = self._host.leaders.get(group)
-            if notice is not None and node_id in notice.in_sync:
+            if notice is not None and notice.leader != node_id and node_id in notice.in_sync:
                 self.elect(group, node_id)

@@ -4,6 +4,9 @@ Nothing is removed before the state derived from it is stored. A log that is to 
 position, the members and the producers at its new start, on disk. Then consensus is notified that the log begins there,
 then the ledger records it, and only then are files removed. A crash at any step leaves a log that begins where its
 ledger says, or earlier.
+
+A round costs little for partitions that are idle: nothing can be due in an empty one, and one to which nothing was
+written since the last look is looked at again only after a small part of the time after which its records expire.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from functools import partial
+from typing import Any, NamedTuple
 
 from drmq.broker.clock import Clock, ExpiryClock
 from drmq.broker.coordination.machine_log import MachineLog
@@ -33,6 +37,7 @@ from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable
 from drmq.broker.partitions.producer_table import ProducerTable
 from drmq.broker.replication.entry_log import encode_offset
+from drmq.catalog import TopicConfig
 from drmq.model import ApiError, Offset
 from drmq.raft import SnapshotMeta
 from drmq.storage import StorageError
@@ -47,6 +52,20 @@ PRODUCERS_MAX = 500_000
 
 PRODUCERS_SNAPSHOT_AFTER_BYTES = 64 * 1024 * 1024
 """How many bytes must be written after a snapshot of the producer table before a new one is worthwhile."""
+
+
+_IDLE_LOOKS = 20
+"""How often an idle partition is looked at within the time after which its records expire or its segment is sealed."""
+_IDLE_LOOK_MS_MAX = 3_600_000
+
+
+class _Look(NamedTuple):
+    """What retention depends on, besides the time."""
+
+    start_offset: Offset
+    high_watermark: Offset
+    end_offset: Offset
+    config: TopicConfig
 
 
 class Maintenance:
@@ -68,6 +87,8 @@ class Maintenance:
         self._trims: dict[asyncio.Task[None], None] = {}
         self._starting: dict[Partition, asyncio.Lock] = {}
         """Only one task at a time moves the start of a log, so that it does not remove what another has just stored."""
+        self._looks: dict[Partition, tuple[_Look, int]] = {}
+        """How each partition was when retention last found nothing to remove, and when that was."""
 
     def load(self) -> None:
         """Load the time that was noted before this start. Blocks; called before anything expires."""
@@ -95,18 +116,20 @@ class Maintenance:
             if partition.failure is not None or isinstance(partition.state, MachineState):
                 continue
             try:
-                await self._retain(partition, now_ms)
-                partition.producers.forget_idle(now_ms - self._options.producer_expiry_ms)
+                if self._is_due(partition, now_ms):
+                    await self._retain(partition, now_ms)
+                if len(partition.producers):
+                    partition.producers.forget_idle(now_ms - self._options.producer_expiry_ms)
                 await self.save_producers(partition)
             except (StorageError, OSError) as error:
                 # Its topic was deleted meanwhile, or its disk failed: the other partitions must not wait for it.
                 log.warning("maintenance of %r failed: %s", partition, error)
         self._limit_producers()
         await self.save_machines(machines)
-        for gone in [partition for partition in self._saved if partition.is_closed]:
-            del self._saved[gone]
-        for gone in [partition for partition in self._starting if partition.is_closed]:
-            del self._starting[gone]
+        tables: tuple[dict[Partition, Any], ...] = (self._saved, self._starting, self._looks)
+        for table in tables:
+            for gone in [partition for partition in table if partition.is_closed]:
+                del table[gone]
 
     def _limit_producers(self) -> None:
         """Forget producers that have been silent longest, if all partitions together have too many.
@@ -136,15 +159,29 @@ class Maintenance:
 
     # ---- the start of a log ---------------------------------------------------------------------
 
+    def _is_due(self, partition: Partition, now_ms: int) -> bool:
+        """Whether retention may find something to remove or to seal in a partition."""
+        look = _look(partition)
+        if look.start_offset == look.end_offset:
+            return False
+        known, looked_ms = self._looks.get(partition, (None, 0))
+        config = partition.config
+        lasts_ms = config.segment_ms if config.retention_ms < 0 else min(config.segment_ms, config.retention_ms)
+        # The time may also go back, when a clock that was wrong is corrected.
+        return look != known or abs(now_ms - looked_ms) >= min(lasts_ms // _IDLE_LOOKS, _IDLE_LOOK_MS_MAX)
+
     async def _retain(self, partition: Partition, now_ms: int) -> None:
         config, kept, keep_from = partition.config, partition.log, partition.high_watermark
+        look = _look(partition)
 
         def find_start() -> Offset:
             kept.maybe_roll(now_ms)
             return kept.retention_start(now_ms, config.retention_ms, config.retention_bytes, keep_from)
 
         start = await self._table.on_writer(partition, find_start)
-        if start > kept.start_offset and await self.drop_before(partition, start):
+        if start <= kept.start_offset:
+            self._looks[partition] = (look, now_ms)
+        elif await self.drop_before(partition, start):
             log.info("retention: %r starts at %d now", partition, kept.start_offset)
 
     def on_trimmed(self, partition: Partition) -> None:
@@ -320,3 +357,8 @@ class Maintenance:
 
         await self._table.on_writer(partition, drop)
         machine.on_snapshot_saved(len(payload))
+
+
+def _look(partition: Partition) -> _Look:
+    kept = partition.log
+    return _Look(kept.start_offset, partition.high_watermark, kept.end_offset, partition.config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
@@ -101,6 +101,47 @@ def test_what_goes_later_builds_upon_the_base_before(harness: Harness, files: Fa
     harness.crash()
     with Harness(files.after_power_cut(2)) as again:
         assert produce(again, 7, 4) == (4, ErrorCode.NONE)
+
+
+def test_idle_partitions_cost_a_round_nothing(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node has thousands of partitions, and most are idle: they must not each have a job on the writer thread."""
+    harness.create_topic("orders", 3, retention_ms=str(MONTH_MS))
+    harness.create_topic("empty", 3)
+    harness.produce("orders", 0)
+    harness.produce("orders", 1)
+    table, jobs = harness.broker.partitions, []
+    on_writer = table.on_writer
+
+    def counted(partition: Partition, function: Callable[[], T]) -> Awaitable[T]:
+        jobs.append((partition.topic, partition.index))
+        return on_writer(partition, function)
+
+    monkeypatch.setattr(table, "on_writer", counted)
+
+    def looked_at() -> list[tuple[str, int]]:
+        jobs.clear()
+        harness.run(harness.broker.maintain())
+        return list(jobs)
+
+    assert looked_at() == [("orders", 0), ("orders", 1)]
+    assert looked_at() == []
+    harness.produce("orders", 1)
+    assert looked_at() == [("orders", 1)]
+    harness.run(harness.broker.topics.change_configs("orders", {"retention.bytes": "1000000"}))
+    harness.run(harness.broker.assignments.settled())
+    assert looked_at() == [("orders", 0), ("orders", 1)]
+    harness.loop.ahead_s += 3_700  # also time for a round that nobody asked for
+    assert set(looked_at()) == {("orders", 0), ("orders", 1)}
+
+
+def test_the_records_of_an_idle_partition_expire(harness: Harness) -> None:
+    harness.create_topic("orders", retention_ms="100000")
+    harness.produce("orders")
+    for _ in range(30):
+        harness.run(harness.broker.maintain())
+        harness.advance(4_000)
+    harness.run(harness.broker.maintain())
+    assert harness.partition("orders").start_offset == 1
 
 
 def test_nothing_goes_that_is_not_committed(harness: Harness) -> None:
