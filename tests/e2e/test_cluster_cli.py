@@ -236,10 +236,10 @@ def test_without_most_nodes_it_is_down(three: Cluster) -> None:
     three.fill("orders")
     three.local("node", "kill", "1")
     three.local("node", "kill", "2")
-    assert eventually(lambda: three.health()[0] == 2)
+    eventually(three.health, lambda found: found[0] == 2, what="one of three does not serve")
     # What it prints depends on how quickly the two elect a controller.
     three.local("node", "start", "2")
-    assert eventually(lambda: three.health()[0] == 1)
+    eventually(three.health, lambda found: found[0] == 1, what="two of three serve")
     assert three.records("orders") == list(range(RECORDS))
 
 
@@ -358,7 +358,7 @@ def test_cluster_that_grew_from_one_node(empty: Cluster) -> None:
         empty.local("node", "kill", node_id)
     # What it prints depends on how quickly the two elect a controller.
     empty.local("node", "start", "2")
-    assert eventually(lambda: empty.health()[0] == 1)
+    eventually(empty.health, lambda found: found[0] == 1, what="two of three serve")
     assert empty.records("orders") == list(range(RECORDS))
     again = empty.local("up", "--nodes", "3", "--host", "127.0.0.7")
     assert "Existing nodes keep their addresses." in again

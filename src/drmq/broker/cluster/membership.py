@@ -227,18 +227,19 @@ class Membership:
         )
 
     def _may_connect_back(self, hello: Hello) -> bool:
-        """Whether a node is dialled at the address in its greeting.
+        """Whether a node is dialled at the address in its greeting: if there is no other way to learn the address.
 
-        Only by a node that has just joined a cluster of releases that do not name the voters to it, until it has the
-        catalog: there is no other way to learn the address of the controller.
+        - A node that has just joined a cluster of releases that do not name the voters to it dials the nodes that
+          greet it, until it has the catalog.
+        - A node that was restarted knows who votes for the controller, but not what is committed: it has no catalog.
+          It dials the voters: without them, there may be no controller from which it could learn more.
         """
-        return (
-            self._lacks_voters
-            and not self._metadata.catalog.brokers
-            and hello.cluster_id is not None
-            and hello.cluster_id == self._store.cluster_id
-            and not self.network.is_peer(hello.node_id)
-        )
+        if hello.cluster_id is None or hello.cluster_id != self._store.cluster_id:
+            return False
+        brokers = self._metadata.catalog.brokers
+        if hello.node_id in brokers or self.network.is_peer(hello.node_id):
+            return False
+        return (self._lacks_voters and not brokers) or hello.node_id in self._metadata.voting_nodes()
 
     def _connect_back(self, hello: Hello) -> None:
         if not self.network.is_peer(hello.node_id) and hello.node_id not in self._blocked:

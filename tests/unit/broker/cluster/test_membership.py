@@ -28,7 +28,10 @@ from drmq.transport.peers import (
 from support.broker_harness import NODE, Harness
 
 OTHER = NodeId(2)
-FRESH = Identity(None, OTHER, 0, 1, b"b" * 16, "host", 1, features=(FeatureRange("metadata.version", 1, 3),))
+LEVELS = {"metadata.version": (1, 3), "share.version": (0, 1)}
+FRESH = Identity(
+    None, OTHER, 0, 1, b"b" * 16, "host", 1, features=tuple(FeatureRange(name, *each) for name, each in LEVELS.items())
+)
 
 
 def hello(identity: Identity) -> Hello:
@@ -52,7 +55,7 @@ def a_registration(directory_id: str, cluster_id: str | None = None) -> dict[str
         "roles": ["broker"],
         "starts": 1,
         "boot_id": FRESH.boot_id.hex(),
-        "features": {"metadata.version": [1, 3]},
+        "features": {name: list(levels) for name, levels in LEVELS.items()},
     }
 
 
@@ -121,14 +124,14 @@ def test_a_cluster_is_formed_only_when_all_are_there_and_fresh(harness: Harness)
 
 def test_one_node_that_belongs_to_a_cluster_is_enough_to_join_it(harness: Harness) -> None:
     member = a_fresh_member(harness, peers=2)
-    member.on_peer_up(hello(replace(FRESH, cluster_id="theirs")))
+    harness.call(lambda: member.on_peer_up(hello(replace(FRESH, cluster_id="theirs"))))
     assert harness.run(member.find_cluster()) is True
 
 
 def test_a_peer_that_is_gone_does_not_count(harness: Harness) -> None:
     member = a_fresh_member(harness, peers=1)
-    member.on_peer_up(hello(FRESH))
-    member.on_peer_down(OTHER)
+    harness.call(lambda: member.on_peer_up(hello(FRESH)))
+    harness.call(lambda: member.on_peer_down(OTHER))
 
     async def look() -> bool:
         looking = asyncio.ensure_future(member.find_cluster())
@@ -343,6 +346,21 @@ def test_a_node_that_greets_is_not_dialled(harness: Harness) -> None:
     assert refusal_of(harness, replace(FRESH, cluster_id=harness.broker.cluster_id)) is None
     harness.run(asyncio.sleep(0.01))
     assert network.dialled == {}
+
+
+def test_a_restarted_node_dials_a_voter_that_it_does_not_know_yet(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its address is in the catalog, which is not known before there is a controller, which may need that vote."""
+    monkeypatch.setattr(harness.broker.metadata, "voting_nodes", lambda: {NODE, OTHER})
+    network = harness.broker.membership.network = Linked({})
+    for stranger in (FRESH, replace(FRESH, node_id=NodeId(3), cluster_id=harness.broker.cluster_id)):
+        assert refusal_of(harness, stranger) is None
+    harness.run(asyncio.sleep(0.01))
+    assert network.dialled == {}
+    assert refusal_of(harness, replace(FRESH, cluster_id=harness.broker.cluster_id)) is None
+    harness.run(asyncio.sleep(0.01))
+    assert network.dialled == {OTHER: ("host", 1)}
 
 
 def test_an_unknown_node_can_only_register(harness: Harness) -> None:
