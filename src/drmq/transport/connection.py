@@ -124,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reasons",
         "_sends_large_frames",
         "_transport",
+        "_written_size_max",
         "answers_blocked_since",
         "client_id",
         "closed",
@@ -155,6 +156,8 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._out: list[Buffer] = []
         self._out_bytes = 0
+        self._written_size_max = 0
+        """The largest buffer that was written since the client had read everything."""
         self.closed = False
         self.peer = "?"
         self.client_id = ""
@@ -373,7 +376,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def count_unread(self) -> None:
         """Update `unread_bytes`, here and in the listener's sum."""
-        unread = 0 if self.closed else self._held_bytes + self._out_bytes + self.unsent_bytes
+        unsent = self.unsent_bytes
+        if not unsent:
+            self._written_size_max = 0
+        # A buffer is in memory as a whole until its last byte is sent.
+        unsent = max(unsent, self._written_size_max)
+        unread = 0 if self.closed else self._held_bytes + self._out_bytes + unsent
         self._listener.blocked_bytes += unread - self.unread_bytes
         self.unread_bytes = unread
 
@@ -388,6 +396,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)
+            self._written_size_max = max(self._written_size_max, *map(len, out))
             # asyncio's own `writelines` does not call `pause_writing` in Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1
             # (CVE-2024-12254), so unread answers would neither stop reads nor time out. Setting the limits again does.
             if self._transport.get_write_buffer_size() > _WRITE_BUFFER_HIGH:
