@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import select
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -392,6 +393,12 @@ class WithFewFiles(BrokerProcess):
         return ["sh", "-c", f'ulimit -n {self.open_files}; exec "$0" "$@"', *super().command]
 
 
+def catches_sigterm(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
 def test_many_partitions_need_few_descriptors(tmp_path: Path) -> None:
     """A node with more partitions than descriptors is created, serves, is killed, starts and stops as any other."""
     partitions = 300
@@ -408,6 +415,9 @@ def test_many_partitions_need_few_descriptors(tmp_path: Path) -> None:
             check_health(broker)
         assert psutil.Process(broker.pid).num_fds() < few.open_files
         broker.kill()
+        broker.start()
+        eventually(lambda: catches_sigterm(broker.pid), what="the process handles signals", timeout_s=60)
+        assert broker.terminate(60) == 0, "a node that opens its partitions obeys"
         broker.start().wait_ready(60)
         check_health(broker)
         with RawClient(broker.bootstrap) as client:

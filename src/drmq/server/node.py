@@ -51,8 +51,8 @@ class Node:
         await self.broker.start()
         try:
             _, port = await self.server.open(self.config.host, self.config.port, accepts=False)
-        except OSError:
-            # The port is in use: close the data as a clean shutdown does.
+        except BaseException:
+            # The port is in use, or a signal ends the start: close the data as a clean shutdown does.
             await self.broker.stop()
             raise
         self.broker.advertised = self.config.advertised_address(port)
