@@ -16,12 +16,12 @@ class PeerOptions:
     """How often a node sends a heartbeat to each peer, whatever else it sends. Sleeping groups rely on it."""
 
     peer_timeout_ms: Milliseconds = 1_000
-    """A peer from which nothing was received for this long is down. If it is too short, a busy peer is taken for
-    dead; if it is too long, the groups that a dead peer led wait."""
+    """A peer from which nothing was received for this long is down, unless its messages came late before (`silence`).
+    If it is too short, a busy peer is taken for dead; if it is too long, the groups that a dead peer led wait."""
 
     dial_timeout_ms: Milliseconds = 1_000
-    """How long opening a connection may take, until the peer has answered the greeting, and how long a node that has
-    dialled us may take to greet."""
+    """How long opening a connection may take, until the peer has answered the greeting. It doubles for a peer that
+    takes longer, up to ten times this. A node that has dialled us may take ten times this to greet."""
 
     redial_ms_min: Milliseconds = 50
     """The pause before a connection that broke is dialled again. It doubles with every failure."""
