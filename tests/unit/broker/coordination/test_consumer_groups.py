@@ -67,6 +67,30 @@ def test_an_answer_waits_for_the_disk_also_if_it_wrote_nothing_itself(harness: H
     assert len(stored) == len(read) == 1
 
 
+def test_the_commits_of_a_turn_share_a_batch_and_a_sync(harness: Harness, files: FakeFiles) -> None:
+    """Consumers that commit each record would otherwise wait for each other's syncs."""
+    committed(harness)
+    answers: list[Answer] = []
+    shards = list(harness.broker.groups.shards.values())
+
+    def batches() -> int:
+        return sum(shard.log.batch_count for shard in shards)
+
+    def syncs() -> int:
+        return sum(count for operation, count in files.counts.items() if "sync" in operation)
+
+    def commit_all() -> None:
+        for offset in range(50):
+            harness.broker.groups.shard_of(GROUP).submit(a_commit(offset), answers.append)
+
+    before = batches(), syncs()
+    harness.call(commit_all)
+    assert len(answers) == 50
+    assert batches() == before[0] + 1
+    assert syncs() <= before[1] + 3
+    assert committed(harness) == 49
+
+
 def test_groups_survive_the_loss_of_power(harness: Harness, files: FakeFiles) -> None:
     hand_in(harness, a_commit(5))
     harness.settle()
