@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 ALICE = Caller("User:alice", "till", "10.0.0.7", "KAFKA")
 NODES = (1, 2, 3)
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 numbers = count()
 
 
@@ -363,9 +363,10 @@ def test_what_can_be_done_twice_is_tried_again_after_an_open_end(alone: Harness)
 def test_after_the_deadline_the_last_refusal_is_the_answer(alone: Harness) -> None:
     attempts = Attempts(*[MOMENT] * 100)
     with pytest.raises(ApiError) as caught:
-        alone.run(alone.broker.services.router.retry(attempts, 0.2))
+        alone.run(alone.broker.services.router.retry(attempts, 1.0))
     assert caught.value is MOMENT
-    assert 1 < attempts.count < 10
+    # It waits between attempts. On a busy machine there are few.
+    assert 1 < attempts.count < 50
 
 
 def test_a_node_alone_serves_its_own_partitions(alone: Harness) -> None:
