@@ -110,7 +110,7 @@ class Broker:
         self.host.catch_up.rate_of = self._copy_rate
         stamps = SeenClock(self.clock, lambda: self.partitions.seen_ms())
         self.groups = ConsumerGroups(group_options_of(self.options), stamps, self._random)
-        self.leases = LeaseGroups(self.clock, Random(self._random.getrandbits(64)))
+        self.leases = LeaseGroups(self.clock, self._random)
         self.internal_topics = InternalTopics(
             InternalTopic(CLUSTER_METADATA, self.metadata, lambda: 1, is_readable=False, is_in_catalog=False),
             InternalTopic(CONSUMER_OFFSETS, self.groups, lambda: self.options.offsets_topic_partitions),
