@@ -53,7 +53,7 @@ from drmq.transport.peers import (
     twin,
 )
 from drmq.transport.peers.hello import is_other_cluster
-from drmq.transport.peers.interface import features_of
+from drmq.transport.peers.interface import features_of, protocol_version_of
 
 log = logging.getLogger("drmq.broker")
 
@@ -187,8 +187,9 @@ class Membership:
         if twin is not None:
             return twin
         lacking = unsupported(features_of(hello), self._metadata.committed_catalog.features)
-        if lacking is not None and hello.cluster_id is not None:
-            # The controller rejects a new node at its registration, with a code that ends it at once.
+        if lacking is not None and (hello.cluster_id is not None or protocol_version_of(hello) < 2):
+            # The controller rejects a new node at its registration, with a code that ends it at once. One of the first
+            # version of the protocol does not get that far: it registers only with nodes that have connected to it.
             return GreetingRefusal(RefusalCode.FEATURES, _not_supported(hello.node_id, lacking))
         known = self._metadata.catalog.brokers.get(hello.node_id)
         if known is not None and hello.cluster_id is not None and hello.incarnation < known.incarnation:
