@@ -612,4 +612,5 @@ def test_many_partitions_that_cannot_be_opened_are_tried_again_together(
     harness.advance(31_000)
     harness.run(harness.broker.assignments.settled())
     assert len(harness.broker.partitions.slots(topic.topic_id)) == 20
+    harness.advance(3_000)  # an election in each
     assert harness.produce("orders", 19) == 0
