@@ -153,7 +153,7 @@ BUGS = [
             wrong="body = body[: header.body_size].ljust(header.body_size, bytes(1))",
         ),
         seeds=70,
-        first=46,
+        first=16,
     ),
     SeededBug(
         PlantedBug(
@@ -163,7 +163,7 @@ BUGS = [
             wrong="if False:",
         ),
         seeds=40,
-        first=29,
+        first=5,
     ),
     SeededBug(
         PlantedBug(
@@ -246,8 +246,9 @@ BUGS = [
             right="numbers = sorted(reached.get(voter, 0) for voter in voters)",
             wrong="numbers = sorted(reached.values())",
         ),
-        seeds=40,
-        first=1,
+        seeds=20,
+        first=3,
+        kind="growth",
     ),
     SeededBug(
         PlantedBug(
@@ -296,8 +297,8 @@ BUGS = [
             right="install = snapshots.load_latest(INSTALL_SNAPSHOT)",
             wrong="install = None",
         ),
-        seeds=20,
-        first=13,
+        seeds=45,
+        first=36,
         kind="installs",
     ),
     SeededBug(
