@@ -93,11 +93,11 @@ def test_table_of_drmq(connection: RawConnection) -> None:
     """The table is the one in the design: what kafka-python infers from it, and no API that does not work."""
     _, ranges = read_api_versions(connection.ask(api_versions(0, 1), 1), 0)
     assert ranges[PRODUCE] == (0, 13)
-    assert ranges[1] == (4, 17)
+    assert ranges[1] == (4, 18)
     assert ranges[2] == (1, 10)
     assert ranges[35][1] == 4
     assert ranges[API_VERSIONS] == (0, 5)
-    assert not {68, 69, 71, 72, 76, 77, 78, 79} & set(ranges)
+    assert not {68, 69, 71, 72, 83, 84, 85, 86, 87} & set(ranges)
 
 
 @pytest.mark.usefixtures("still_serves")

@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import Any, Self
 
 STEPS = ("fsync", "fdatasync", "rename")
+FILE_STEPS = ("fdatasync", "rename")
+"""The steps that concern files. Directories are synced by `fsync`."""
 
 
 class StepBrokers:
@@ -39,6 +41,8 @@ class StepBrokers:
             env={**os.environ, **(environment or {})},
         )
         self._pid: int | None = None
+        self.file_steps = 0
+        """How many steps of the last broker that ended concerned files."""
 
     def __enter__(self) -> Self:
         return self
@@ -70,6 +74,7 @@ class StepBrokers:
         """Wait until it is dead: its exit status, negative for a signal, and how many steps it took."""
         answer = self._say({"wait": True})
         self._pid = None
+        self.file_steps = int(answer["file_steps"])
         return int(answer["status"]), int(answer["steps"])
 
     def end(self, number: signal.Signals) -> tuple[int, int]:
@@ -94,11 +99,13 @@ def _count_steps(counter: mmap, kill_at: int) -> None:
     """Let every step count, and die instead of taking the one at which to die."""
     lock = threading.Lock()
 
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: Any) -> Any:
             with lock:
                 steps = int.from_bytes(counter[:8], "little") + 1
                 counter[:8] = steps.to_bytes(8, "little")
+                if name in FILE_STEPS:
+                    counter[8:] = (int.from_bytes(counter[8:], "little") + 1).to_bytes(8, "little")
                 if steps == kill_at:
                     os.kill(os.getpid(), signal.SIGKILL)
                     threading.Event().wait()  # the signal may take a moment, and this step must not happen
@@ -107,7 +114,7 @@ def _count_steps(counter: mmap, kill_at: int) -> None:
         return step
 
     for name in STEPS:
-        setattr(os, name, counted(getattr(os, name)))
+        setattr(os, name, counted(name, getattr(os, name)))
 
 
 def _serve(command: dict[str, Any], counter: mmap) -> int:
@@ -137,16 +144,17 @@ def _prepare() -> None:
 
 def main() -> None:
     _prepare()
-    counter = mmap(-1, 8)
+    counter = mmap(-1, 16)
     pid = 0
     for line in sys.stdin:
         command = json.loads(line)
         if "wait" in command:
             _, status = os.waitpid(pid, 0)
             steps = int.from_bytes(counter[:8], "little")
-            answer = {"status": os.waitstatus_to_exitcode(status), "steps": steps}
+            file_steps = int.from_bytes(counter[8:], "little")
+            answer = {"status": os.waitstatus_to_exitcode(status), "steps": steps, "file_steps": file_steps}
         else:
-            counter[:8] = bytes(8)
+            counter[:] = bytes(16)
             pid = os.fork()
             if pid == 0:
                 os.dup2(2, 1)
