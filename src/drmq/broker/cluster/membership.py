@@ -232,7 +232,7 @@ class Membership:
 
         - A node that has just joined a cluster of releases that do not name the voters to it dials the nodes that
           greet it, until it has the catalog.
-        - A node that was restarted knows who votes for the controller, but not what is committed: it has no catalog.
+        - A node that was restarted knows which nodes vote, but not what is committed: it has no catalog.
           It dials the voters: without them, there may be no controller from which it could learn more.
         """
         if hello.cluster_id is None or hello.cluster_id != self._store.cluster_id:
