@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drmq.broker.notify import notify_all
+from drmq.broker.partitions.commit_times import CommitTimes
 from drmq.broker.partitions.produced_batch import check_produced
 from drmq.broker.partitions.producer_table import ProducerTable, WrittenBatch
 from drmq.broker.replication.entry_log import decode_offset, encode_trim
@@ -122,6 +123,7 @@ class PartitionEvents(Protocol):
     produced_records: int
     produced_bytes: int
     """What producers have sent to partitions that this node leads, since the start."""
+    commit_times: CommitTimes
 
     def on_role_changing(self, partition: Partition, leadership: Leadership) -> None:
         """A partition is about to take a new role, term or leader."""
@@ -390,6 +392,9 @@ class Partition:
         self._in_flight.append((next_offset, size))
         self._uncommitted_bytes += size
         self._events.uncommitted_bytes += size
+        times = self._events.commit_times
+        if times.partition is None:
+            times.begin(self, next_offset)
         return Appended(base_offset, next_offset, append_time_ms)
 
     def _refused(self, refusal: Refusal) -> ApiError:
@@ -481,6 +486,7 @@ class Partition:
         size = sum(size for _, size in self._in_flight) if self.is_leader else 0
         self._events.uncommitted_bytes += size - self._uncommitted_bytes
         self._uncommitted_bytes = size
+        self._events.commit_times.forget(self)
 
     def on_appended(self, headers: Sequence[BatchHeader]) -> None:
         """Batches of another leader are in this log."""
@@ -499,6 +505,9 @@ class Partition:
             if self.is_leader:
                 self._uncommitted_bytes -= size
                 self._events.uncommitted_bytes -= size
+                times = self._events.commit_times
+                if times.partition is self and next_offset >= times.next_offset:
+                    times.end()
             self.high_watermark = next_offset
             self.update_acked()
             self._wake()
