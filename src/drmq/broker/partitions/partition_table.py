@@ -89,7 +89,7 @@ def log_options(config: TopicConfig, group: GroupId) -> LogOptions:
 
 
 class PartitionTable:
-    """The partitions on this node by topic name and by topic id. Implements `partition.PartitionEvents`."""
+    """The partitions on this node by topic name and by topic id. Implements `PartitionEvents`."""
 
     def __init__(
         self,
