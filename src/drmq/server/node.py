@@ -198,6 +198,7 @@ async def _serve(config: ServerConfig) -> int:
             ended.set_result(0 if is_in_order else 1)
 
     node.broker.on_fatal = fail
+    logging.getLogger("drmq").addHandler(node.broker.services.events)
     _on_signals(lambda name: _end(ended, name))
     starting = asyncio.ensure_future(node.start())
     # Joining the cluster may take long; signals must be handled meanwhile.
