@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drmq.client import Admin, ClientError, Connection, Deadline
+from drmq.client.health import observe, trouble_among
 from drmq.model import DrmqError
 from drmq.model.address import DEFAULT_PORT, Address
-from drmq.server.health import observe, trouble_among
 from drmq.server.membership import PEER_PORT_DISTANCE, default_peer_port
 from drmq.server.ports import free_ports, is_free
 from drmq.server.processes import process_is_ours, process_is_paused, process_names

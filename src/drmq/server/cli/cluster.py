@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.client.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, observe, unreachable
 from drmq.server.cli.features import features, upgrade
 from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
 from drmq.server.cli.nouns import Noun
@@ -22,7 +23,6 @@ from drmq.server.cli.options import (
 )
 from drmq.server.cli.output import Column, Output, plural
 from drmq.server.cli.progress import Progress
-from drmq.server.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, observe, unreachable
 
 if TYPE_CHECKING:
     from drmq.client import Admin, Broker, Quorum, Topic

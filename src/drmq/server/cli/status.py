@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drmq.client.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, judged, unreachable_text
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Output, plural, size_text
-from drmq.server.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, judged, unreachable_text
 
 if TYPE_CHECKING:
     from drmq.client import Admin
