@@ -23,10 +23,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvents:
-    """Events of one node, the oldest first, and when that node started."""
+    """Events of one node, the oldest first, when that node started, and the address of its gateway."""
 
     node_id: int
     started_ms: int
+    http: str | None
     events: Sequence[Event]
 
 
@@ -44,4 +45,4 @@ class Events:
         if answer.error_code:
             raise refusal(answer.error_code, f"Node {node_id} refused to report its events", answer.error_message)
         found = [Event(each.sequence, each.time_ms, each.level, each.source, each.text) for each in answer.events]
-        return NodeEvents(answer.node_id, answer.started_ms, found)
+        return NodeEvents(answer.node_id, answer.started_ms, answer.http, found)

@@ -22,8 +22,8 @@ class GatewayOptions:
     """0 picks a free one."""
     node_id: int | None = None
     """The node whose child this is; None for a proxy."""
-    gateways: tuple[tuple[int, str], ...] = ()
-    """The other gateways of the cluster, by node: `host:port`."""
+    listener: int | None = None
+    """A socket that listens already, by its descriptor; then host and port are not used."""
 
 
 class Gateway:
@@ -32,14 +32,14 @@ class Gateway:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self.admins = AdminPool(options.bootstrap)
-        self.sampler = Sampler(self.admins, dict(options.gateways))
+        self.sampler = Sampler(self.admins)
         self.socket_count = 0
         """Web sockets that are open."""
         self._overview: tuple[int, asyncio.Task[Overview]] | None = None
 
     def addresses(self) -> list[GatewayAddress]:
         """The gateways that a page can move to."""
-        return [GatewayAddress(node_id, http) for node_id, http in self.options.gateways]
+        return [GatewayAddress(node_id, http) for node_id, http in sorted(self.sampler.gateways.items())]
 
     async def overview(self) -> Overview:
         """What the overview shows. All pages that ask within one sample share one answer."""

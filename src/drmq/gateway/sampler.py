@@ -19,8 +19,9 @@ from functools import partial
 from typing import Final
 
 from drmq.client import Admin, Broker, ClientError
+from drmq.client.events import NodeEvents
 from drmq.gateway.admin_pool import AdminPool
-from drmq.gateway.types import BrokerView
+from drmq.gateway.types import BrokerView, EventView
 from drmq.model.counters import Sample, quantile
 
 log = logging.getLogger("drmq.gateway")
@@ -31,6 +32,8 @@ IDLE_INTERVAL_S: Final = 5.0
 WATCHED_S: Final = 30.0
 """For how long somebody counts as looking."""
 HISTORY_MAX: Final = 600
+EVENTS_MAX: Final = 1_000
+EVENTS_PER_SAMPLE_MAX: Final = 200
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -58,9 +61,14 @@ class Point:
 class Sampler:
     """Samples of all nodes. Lives on the event loop."""
 
-    def __init__(self, admins: AdminPool, gateways: Mapping[int, str]) -> None:
+    def __init__(self, admins: AdminPool) -> None:
         self._admins = admins
-        self._gateways = gateways
+        self.gateways: dict[int, str] = {}
+        """Where the gateways of the nodes answer, as last known: a page moves on when its own gateway is gone."""
+        self.events: deque[EventView] = deque(maxlen=EVENTS_MAX)
+        """The last events of all nodes, in the order of their arrival here."""
+        self._seen: dict[int, tuple[int, int]] = {}
+        """By node: when it started, and the number of its last event that was read."""
         self._task: asyncio.Task[None] | None = None
         self._watched_s = 0.0
         self.last: dict[int, NodeSample] = {}
@@ -108,11 +116,30 @@ class Sampler:
         self.brokers = list(await self._admins.run(lambda admin: admin.brokers.all()))
         serving = [broker.node_id for broker in self.brokers if not broker.is_fenced]
         found = await asyncio.gather(*(self._admins.run(partial(_counters, node)) for node in serving))
+        news = await asyncio.gather(*(self._admins.run(partial(_events, node, self._seen)) for node in serving))
+        for answer in filter(None, news):
+            self._take(answer)
         self._before, self.last = self.last, {}
         for node_id, samples in zip(serving, found, strict=True):
             if samples is not None:
                 self.last[node_id] = _node_sample(samples)
         self.history.append(Point(int(time.time() * 1000), self._series()))
+
+    def _take(self, answer: NodeEvents) -> None:
+        node_id = answer.node_id
+        if answer.http is None:
+            self.gateways.pop(node_id, None)
+        else:
+            self.gateways[node_id] = answer.http
+        started_ms, last = self._seen.get(node_id, (0, 0))
+        if answer.started_ms != started_ms:
+            last = 0  # another run of its process: its numbers begin again
+        for event in answer.events:
+            if event.sequence > last:
+                last = event.sequence
+                view = EventView(event.time_ms, node_id, event.sequence, event.level, event.source, event.text)
+                self.events.append(view)
+        self._seen[node_id] = answer.started_ms, last
 
     def _series(self) -> dict[str, float]:
         """The series of the overview: sums over all nodes that were sampled twice in one run."""
@@ -150,7 +177,7 @@ class Sampler:
             broker.is_fenced,
             broker.is_controller,
             now is not None,
-            http=self._gateways.get(broker.node_id),
+            http=self.gateways.get(broker.node_id),
         )
         if now is None:
             return view
@@ -195,6 +222,18 @@ def _counters(node_id: int, admin: Admin) -> list[Sample] | None:
         return admin.counters.of(node_id)
     except ClientError:
         return None
+
+
+def _events(node_id: int, seen: Mapping[int, tuple[int, int]], admin: Admin) -> NodeEvents | None:
+    """The events of a node since the last time, or of its new run, in which case the number asked for is too high."""
+    after = seen.get(node_id, (0, 0))[1]
+    try:
+        answer = admin.events.of(node_id, after=after, count_max=EVENTS_PER_SAMPLE_MAX)
+        if after and answer.started_ms != seen[node_id][0]:
+            answer = admin.events.of(node_id, count_max=EVENTS_PER_SAMPLE_MAX)
+    except ClientError:
+        return None
+    return answer
 
 
 def _node_sample(samples: Iterable[Sample]) -> NodeSample:

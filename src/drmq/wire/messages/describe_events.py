@@ -35,4 +35,6 @@ class DescribeEventsResponse:
     node_id: int = int32(default=-1)
     started_ms: int = int64()
     """When the node started. A reader that finds another time than before begins again with sequence 0."""
+    http: str | None = string(nullable="0+", default=None)
+    """Where the gateway of the node answers, `host:port`; null if it has none."""
     events: list[DescribeEventsResponseEvent] = array(DescribeEventsResponseEvent)
