@@ -15,7 +15,7 @@ from drmq.client import Admin, ClientError, Connection, Deadline
 from drmq.client.health import observe, trouble_among
 from drmq.model import DrmqError
 from drmq.model.address import DEFAULT_PORT, Address
-from drmq.server.config import load
+from drmq.server.config import ConfigError, load
 from drmq.server.membership import PEER_PORT_DISTANCE, default_peer_port
 from drmq.server.ports import free_ports, is_free
 from drmq.server.processes import process_is_ours, process_is_paused, process_names
@@ -136,13 +136,20 @@ def with_gateways(nodes: Sequence[LocalNode], others: Iterable[LocalNode]) -> li
     found = []
     for node in nodes:
         port: int | None = None
-        if load({}, os.environ, node.config).config.gateway:
+        if _has_gateway(node):
             port = node.http_port or DEFAULT_HTTP_PORT + node.node_id - 1
             while port in taken or not is_free(node.kafka.host, port):
                 port += 1
             taken.add(port)
         found.append(replace(node, http_port=port))
     return found
+
+
+def _has_gateway(node: LocalNode) -> bool:
+    try:
+        return load({}, os.environ, node.config).config.gateway
+    except ConfigError:
+        return True  # the node will end, and say why
 
 
 class Missing(NamedTuple):
