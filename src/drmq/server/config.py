@@ -55,6 +55,9 @@ class ServerConfig:
     data_dir: Path = Path("drmq-data")
     """Directory for everything that the node stores; created if missing, and locked against a second process."""
 
+    metrics_port: Annotated[int, Range(0, 65535)] | None = None
+    """Port for `/metrics`, `/healthz` and `/readyz` by HTTP, on `host`; 0 picks a free one. Default: none."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe level that is logged, on standard error."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from drmq.model.counters import COUNTERS
+from drmq.model.metrics_text import exported_name
 from drmq.server.cli import COMMANDS, drmq
 from drmq.server.config import TABLES, all_settings
 from drmq.server.settings import Setting
@@ -97,10 +98,11 @@ def spark_options() -> str:
 
 def counters() -> str:
     """All counters of a node, as one Markdown table."""
-    parts = ["| Counter | Kind | Labels | Meaning |", "| --- | --- | --- | --- |"]
+    parts = ["| Counter | In `/metrics` | Kind | Labels | Meaning |", "| --- | --- | --- | --- | --- |"]
     for name, row in COUNTERS.items():
         labels = ", ".join(f"`{label}`" for label in row.labels)
-        parts.append(f"| `{name}` | {row.kind.name.lower()} | {labels} | {row.text} |")
+        exported = "same" if exported_name(name) == name else f"`{exported_name(name)}`"
+        parts.append(f"| `{name}` | {exported} | {row.kind.name.lower()} | {labels} | {row.text} |")
     return "\n".join([*parts, ""])
 
 

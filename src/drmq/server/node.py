@@ -25,6 +25,7 @@ from drmq.server.config import ServerConfig
 from drmq.server.file_limits import file_limits, raise_file_limit
 from drmq.server.ports import check_port
 from drmq.server.processes import EXIT_REMOVED
+from drmq.server.status_port import STOPPING, StatusPort
 from drmq.server.system_errors import os_error_text
 from drmq.storage import DataDirectory, Recovery
 from drmq.transport.limits import ListenerOptions
@@ -44,10 +45,22 @@ class Node:
         self.config = config
         self.broker = Broker(NodeId(config.node_id), store, config.broker, cluster=config.cluster)
         self.server = KafkaServer(self.broker, _within_file_limits(config.listener))
+        self.status = StatusPort(self.broker)
 
     async def start(self) -> tuple[str, int]:
         """Open everything. Returns the address that is advertised to clients."""
         import_all()
+        if self.config.metrics_port is not None:
+            # First of all: a probe must be able to tell a node that starts slowly from one that is gone.
+            port = await self.status.open(self.config.host, self.config.metrics_port)
+            log.info("node %d serves /metrics, /healthz and /readyz at port %d", self.config.node_id, port)
+        try:
+            return await self._start()
+        except BaseException:
+            await self.status.close()
+            raise
+
+    async def _start(self) -> tuple[str, int]:
         await self.broker.start()
         try:
             _, port = await self.server.open(self.config.host, self.config.port, accepts=False)
@@ -64,6 +77,7 @@ class Node:
             await self.stop()
             raise
         self._report_recovery()
+        self.status.obstacle = None
         return self.broker.advertised
 
     def _report_recovery(self) -> None:
@@ -82,14 +96,17 @@ class Node:
 
     async def stop(self) -> None:
         """Shut down cleanly. Leadership moves while clients are still connected, so that they are redirected."""
+        self.status.obstacle = STOPPING
         await self.broker.hand_over()
         await self.server.close()
+        await self.status.close()
         await self.broker.stop()
 
     async def crash(self) -> None:
         """Stop as if the process were killed: save nothing, notify no peer. For tests that run nodes as threads."""
         self.broker.abandon()
         await self.server.listener.close(drain_timeout_s=0.0)
+        await self.status.close()
         await self.broker.let_go()
 
 
@@ -161,6 +178,8 @@ def _check_ports(config: ServerConfig) -> None:
     """Raise `PortTaken` before the data directory is created or opened: a wrong port is no reason to touch it."""
     if config.port:
         check_port(Address(config.host, config.port))
+    if config.metrics_port:
+        check_port(Address(config.host, config.metrics_port), "--metrics-port", "--host")
     if config.cluster.peer_port:
         check_port(Address(config.cluster.peer_host, config.cluster.peer_port), "--peer-port", "--peer-host")
 
