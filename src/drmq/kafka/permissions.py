@@ -189,4 +189,5 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.ADD_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.DESCRIBE_COUNTERS: _cluster(Operation.DESCRIBE),
+    ApiKey.DESCRIBE_EVENTS: _cluster(Operation.DESCRIBE),
 }

@@ -53,6 +53,7 @@ class ApiKey(IntEnum):
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     DESCRIBE_COUNTERS = 12_000
+    DESCRIBE_EVENTS = 12_004
 
     @property
     def is_own(self) -> bool:

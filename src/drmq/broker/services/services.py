@@ -10,6 +10,7 @@ from drmq.broker.services.cluster_view import ClusterView
 from drmq.broker.services.counters import Counters
 from drmq.broker.services.dead_letters import DeadLetters
 from drmq.broker.services.elections import Elections
+from drmq.broker.services.events import Events
 from drmq.broker.services.gate import OPEN, Gate
 from drmq.broker.services.groups import GroupService
 from drmq.broker.services.lease_sessions import LeaseSessions
@@ -39,6 +40,7 @@ class Services:
         self.elections = Elections(self.cluster, broker.host, broker.elect)
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
+        self.events = Events(broker.clock.wall_ms())
         self.leases = LeaseService(broker)
         self.dead_letters = DeadLetters(broker)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
