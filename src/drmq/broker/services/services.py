@@ -13,6 +13,7 @@ from drmq.broker.services.elections import Elections
 from drmq.broker.services.events import Events
 from drmq.broker.services.gate import OPEN, Gate
 from drmq.broker.services.groups import GroupService
+from drmq.broker.services.lease_queries import LeaseQueries
 from drmq.broker.services.lease_sessions import LeaseSessions
 from drmq.broker.services.leases import LeaseService
 from drmq.broker.services.lookups import Lookups
@@ -43,6 +44,7 @@ class Services:
         self.events = Events(broker.clock.wall_ms())
         self.leases = LeaseService(broker)
         self.dead_letters = DeadLetters(broker)
+        self.lease_queries = LeaseQueries(broker, self.leases.shards)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(
