@@ -120,6 +120,7 @@ class Refusal(Enum):
     NOT_LEASED = "its lease has run out, or it was settled before"
     LEASED_TO_ANOTHER = "another member holds it"
     STALE_TOKEN = "it was delivered again since"
+    NO_RENEWAL = "the group does not renew leases (share.renew.acknowledge.enable is false)"
 
 
 class Refused(NamedTuple):

@@ -376,6 +376,8 @@ class LeaseShard:
                     _add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
                 elif settlement.token not in (0, hold.token):
                     _add_refused(refused, first, last, Refusal.STALE_TOKEN)
+                elif settlement.outcome is Outcome.RENEW and not options.renews:
+                    _add_refused(refused, first, last, Refusal.NO_RENEWAL)
                 elif settlement.outcome is Outcome.RENEW:
                     renewed.append((first, last))
                 else:
