@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from drmq.leases.queue import Death
 from drmq.leases.records import QueueKey
 from drmq.model import TopicId
+
+WHOLE_TOPIC: Final = 0xFFFFFFFF
+"""As the partition of a `QueueKey`: an entry about the topic. Its `end` is the number of partitions that the topic had
+when the group began to work on it. It is begun and removed like a queue, and not described."""
 
 
 class StartQueue(NamedTuple):

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.leases.messages import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -235,7 +236,9 @@ class LeaseShard:
                 return self._remove(soft, keys, (Answer(ticket, Done()),))
             case DescribeQueues():
                 views = [
-                    self._view(self.queues[key], soft, request.with_leases) for key in self._keys_of(request.group)
+                    self._view(self.queues[key], soft, request.with_leases)
+                    for key in self._keys_of(request.group)
+                    if key.partition != WHOLE_TOPIC
                 ]
                 return Step((), (Answer(ticket, QueueList(tuple(views))),))
 

@@ -13,11 +13,12 @@ is withdrawn at the same moment is given back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.services.lease_shards import LeaseShards, ShardLink, resolve
+from drmq.broker.services.queue_starts import QueueStarts
 from drmq.broker.services.reads import WantedPartition
 from drmq.leases import (
     Acquire,
@@ -71,7 +72,8 @@ class LeaseService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.shards = LeaseShards(broker)
-        self.starts_at: Callable[[str, Partition], int] = lambda group, partition: partition.high_watermark
+        self.starts = QueueStarts(broker, self.shards)
+        self.starts_at: Callable[[str, Partition], int | Awaitable[int]] = self.starts.offset_of
         """The offset at which a group begins in a partition that it has not worked on."""
 
     # ---- settling -------------------------------------------------------------------------------
@@ -171,7 +173,9 @@ class LeaseService:
 
     async def start(self, key: QueueKey, partition: Partition) -> None:
         """Begin a queue where its group begins."""
-        await self.shards.ask(key, StartQueue(key, self.starts_at(key.group, partition)))
+        found = self.starts_at(key.group, partition)
+        offset = found if isinstance(found, int) else await found
+        await self.shards.ask(key, StartQueue(key, offset))
 
 
 class _Acquisition:

@@ -113,7 +113,7 @@ class Machines:
 
 def test_a_new_cluster_begins_with_the_newest_levels() -> None:
     machines = Machines(3).formed()
-    assert machines.levels() == [3, 3, 3]
+    assert machines.levels() == [4, 4, 4]
     assert machines.formats() == [4, 4, 4]
 
 

@@ -213,3 +213,71 @@ def test_the_prefix_of_the_cluster_names_the_topic(harness: Harness, member: Sha
     set_configs(harness, ResourceType.BROKER, "", {"errors.deadletterqueue.topic.name.prefix": "dead-"})
     reject(harness, member, b"poison")
     until(harness, lambda: dead_values(harness, "dead-billing") == [b"poison"])
+
+
+# ---- where a group begins ---------------------------------------------------------------------------
+
+
+def test_a_group_begins_at_the_end_by_default(harness: Harness) -> None:
+    member = ShareMember(harness, harness.create_topic("orders"))
+    harness.produce("orders", values=[b"old"])
+    assert member.take() == []
+    harness.produce("orders", values=[b"new"])
+    assert member.take() == [(1, 1)]
+
+
+def test_a_group_begins_at_the_start(harness: Harness) -> None:
+    member = ShareMember(harness, harness.create_topic("orders"))
+    harness.produce("orders", values=[b"a", b"b"])
+    set_group(harness, share_auto_offset_reset="earliest")
+    assert member.take() == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(("duration", "first"), [("PT50M", 2), ("PT1H10M", 1), ("P1D", 0), ("PT1S", 3)])
+def test_a_group_begins_at_a_time(harness: Harness, duration: str, first: int) -> None:
+    """One record was written two hours ago, one an hour, and one half an hour ago."""
+    member = ShareMember(harness, harness.create_topic("orders"))
+    for wait_ms in (3_600_000, 1_800_000, 1_800_000):
+        harness.produce("orders")
+        harness.advance(wait_ms)
+    set_group(harness, share_auto_offset_reset=f"by_duration:{duration}")
+    assert member.take() == [(offset, 1) for offset in range(first, 3)]
+    assert harness.produce("orders") == 3
+    assert (3, 1) in member.take()
+
+
+def test_the_setting_counts_when_the_group_begins_and_not_later(harness: Harness, member: ShareMember) -> None:
+    harness.produce("orders")
+    assert member.take() == [(0, 1)]
+    set_group(harness, share_auto_offset_reset="earliest")
+    assert member.take((0, 0, ACCEPT)) == []
+
+
+@pytest.mark.parametrize("reset", ["latest", "by_duration:PT1S"])
+def test_a_partition_that_is_added_later_begins_at_its_start(harness: Harness, reset: str) -> None:
+    """Its first records come before any member has asked for them, and all of them are new to the group."""
+    set_group(harness, share_auto_offset_reset=reset)
+    member = ShareMember(harness, harness.create_topic("orders"))
+    harness.produce("orders")
+    harness.advance(10_000)
+    assert member.take() == []
+    harness.run(harness.broker.topics.add_partitions("orders", 3))
+    harness.settle()
+    harness.produce("orders", 1, [b"a", b"b"])
+    harness.advance(10_000)
+    assert member.take(partition=1) == [(0, 1), (1, 1)]
+    harness.produce("orders", 2)
+    assert member.take(partition=2) == [(0, 1)]
+
+
+def test_partitions_that_were_there_begin_as_is_set_however_late_they_are_asked_for(harness: Harness) -> None:
+    """Otherwise a group would be sent the whole past of a partition whose leader was away for a while."""
+    member = ShareMember(harness, harness.create_topic("orders", 2))
+    assert member.take(partition=0) == []
+    harness.produce("orders", 1, [b"old"])
+    assert member.take(partition=1) == []
+    other = ShareMember(harness, member.topic, group="other")
+    harness.run(harness.broker.topics.add_partitions("orders", 3))
+    harness.settle()
+    harness.produce("orders", 2, [b"old"])
+    assert other.take(partition=2) == [], "for a group that begins now, it was there"
