@@ -52,6 +52,7 @@ from drmq.catalog.records import (
 )
 from drmq.catalog.topic_configs import (
     DEFINITIONS,
+    Compression,
     ConfigDefinition,
     ConfigType,
     TimestampType,
@@ -87,6 +88,7 @@ __all__ = [
     "BrokerUnfenced",
     "Catalog",
     "ClusterCreated",
+    "Compression",
     "ConfigDefinition",
     "ConfigType",
     "Fact",

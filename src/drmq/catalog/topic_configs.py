@@ -14,8 +14,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from drmq.model import ApiError, ErrorCode
+from drmq.records import Codec
 
 _INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -41,6 +43,14 @@ class TimestampType(IntEnum):
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
+
+
+class Compression(NamedTuple):
+    """How the batches of a topic are compressed, whatever their producers chose."""
+
+    codec: Codec
+    level: int | None
+    """None for a codec that has no levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,8 @@ class TopicConfig:
     before_max_ms: int
     after_max_ms: int
     """How far timestamps of producers may be behind and ahead of the clock."""
+    compression: Compression | None
+    """None if batches are kept as their producers compressed them."""
 
     def check_times(self, first_ms: int, last_ms: int, now_ms: int) -> None:
         """Raise `ApiError` (INVALID_TIMESTAMP) if a timestamp of a batch is too far from the clock; -1 is none."""
@@ -151,6 +163,15 @@ def _one_of(*allowed: str, why: str) -> Callable[[str], str | None]:
     return problem
 
 
+_KEPT = "producer"
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_LEVEL_NAMES = {codec: f"compression.{codec.name.lower()}.level" for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
 _NO_COMPACTION = "Has an effect only on compacted topics, which do not exist yet."
 _NO_TIERS = "there is no tiered storage"
 
@@ -170,7 +191,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             ConfigType.INT,
             "-1",
             "compression.gzip.level",
-            "Has an effect only if the broker compresses, which it does not.",
+            "How hard the broker compresses. Has an effect with `compression.type=gzip` only.",
             _one_of("-1", *map(str, range(1, 10)), why="gzip has no other levels"),
         ),
         ConfigDefinition(
@@ -178,7 +199,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             ConfigType.INT,
             "9",
             "compression.lz4.level",
-            "Has an effect only if the broker compresses, which it does not.",
+            "How hard the broker compresses. Has an effect with `compression.type=lz4` only.",
             whole_number(1, 17),
         ),
         ConfigDefinition(
@@ -186,18 +207,16 @@ DEFINITIONS: dict[str, ConfigDefinition] = {
             ConfigType.STRING,
             "producer",
             "compression.type",
-            "Batches are kept as the producer compressed them.",
-            _one_of(
-                "producer",
-                why="the broker keeps batches as they came and never recompresses; choose the codec in the producer",
-            ),
+            "`producer` keeps batches as their producers compressed them. With a codec, the broker recompresses those "
+            "that have another one, which takes processor time.",
+            _one_of(_KEPT, *_CODECS, why="clients could not read other codecs"),
         ),
         ConfigDefinition(
             "compression.zstd.level",
             ConfigType.INT,
             "3",
             "compression.zstd.level",
-            "Has an effect only if the broker compresses, which it does not.",
+            "How hard the broker compresses. Has an effect with `compression.type=zstd` only.",
             whole_number(-131_072, 22),
         ),
         ConfigDefinition(
@@ -463,6 +482,14 @@ def default_texts(defaults: TopicDefaults) -> dict[str, str]:
     return texts
 
 
+def _compression(texts: Mapping[str, str]) -> Compression | None:
+    codec = _CODECS.get(texts["compression.type"])
+    if codec is None:
+        return None
+    level_name = _LEVEL_NAMES.get(codec)
+    return Compression(codec, None if level_name is None else int(texts[level_name]))
+
+
 def effective(configs: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
     """The settings in effect: those of the topic, and the broker's defaults for the rest."""
     texts = default_texts(defaults) | dict(configs)
@@ -479,4 +506,5 @@ def effective(configs: Mapping[str, str], defaults: TopicDefaults) -> TopicConfi
         min_insync_replicas=int(texts["min.insync.replicas"]),
         before_max_ms=int(texts["message.timestamp.before.max.ms"]),
         after_max_ms=int(texts["message.timestamp.after.max.ms"]),
+        compression=_compression(texts),
     )

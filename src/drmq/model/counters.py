@@ -99,6 +99,10 @@ COUNTERS: Final[dict[str, Description]] = {
     # Records
     "drmq_messages_produced_total": Description(_C, "Records of producers that this node appended as leader."),
     "drmq_produced_bytes_total": Description(_C, "Bytes of batches of producers that this node appended as leader."),
+    "drmq_recompressed_batches_total": Description(
+        _C, "Batches of producers that this node recompressed because of the `compression.type` of their topic."
+    ),
+    "drmq_recompression_queued_bytes": Description(_G, "Bytes of batches that wait to be recompressed."),
     "drmq_consumed_bytes_total": Description(_C, "Bytes of batches in responses to reads."),
     "drmq_parked_partitions": Description(_G, "Partitions that reads are waiting on."),
     # Partitions and elections
