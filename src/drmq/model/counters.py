@@ -102,6 +102,10 @@ COUNTERS: Final[dict[str, Description]] = {
         _C, "Records in the batches that this node returned to readers. A batch is returned whole."
     ),
     "drmq_produced_bytes_total": Description(_C, "Bytes of batches of producers that this node appended as leader."),
+    "drmq_recompressed_batches_total": Description(
+        _C, "Batches of producers that this node recompressed because of the `compression.type` of their topic."
+    ),
+    "drmq_recompression_queued_bytes": Description(_G, "Bytes of batches that wait to be recompressed."),
     "drmq_consumed_bytes_total": Description(_C, "Bytes of batches in responses to reads."),
     "drmq_parked_partitions": Description(_G, "Partitions that reads are waiting on."),
     # Partitions and elections

@@ -65,6 +65,7 @@ class Pause(IntEnum):
     SHUTDOWN = 32
     ORDER = 64
     THROTTLE = 128
+    RECOMPRESSION = 256
 
 
 class FrameHandler(Protocol):

@@ -230,7 +230,7 @@ class Partition:
             return self._append(batch, now_ms, wants_written, wants_all)
         except ApiError as refused:
             if refused.code in _SENT_AGAIN and len(batch) >= HEADER_SIZE:
-                self._turn_away(read_header(batch).producer_id, now_ms)
+                self.turn_away(read_header(batch).producer_id, now_ms)
             raise
 
     def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool) -> Appended:
@@ -293,7 +293,7 @@ class Partition:
             self._turned_away.pop(header.producer_id, None)
         return repeat
 
-    def _turn_away(self, producer_id: int, now_ms: int) -> None:
+    def turn_away(self, producer_id: int, now_ms: int) -> None:
         if producer_id < 0:
             return
         # The time is that of the first refusal: repeated refusals must not hide a real gap for ever.

@@ -44,6 +44,9 @@ class Counters:
         yield Sample("drmq_messages_produced_total", table.produced_records)
         yield Sample("drmq_messages_consumed_total", reads.read_records)
         yield Sample("drmq_produced_bytes_total", table.produced_bytes)
+        recompression = self._broker.services.recompression
+        yield Sample("drmq_recompressed_batches_total", recompression.recompressed_count)
+        yield Sample("drmq_recompression_queued_bytes", recompression.queued_bytes)
         yield Sample("drmq_consumed_bytes_total", reads.read_bytes)
         yield Sample("drmq_parked_partitions", reads.parked_partitions)
 

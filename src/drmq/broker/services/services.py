@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from drmq.broker.cluster.membership import Request
@@ -19,6 +20,7 @@ from drmq.broker.services.leases import LeaseService
 from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
+from drmq.broker.services.recompression import Recompression
 from drmq.broker.services.router import ClientHandler, Router
 from drmq.broker.services.share_groups import ShareGroupService
 from drmq.broker.services.topic_creation import TopicCreation
@@ -36,9 +38,12 @@ class Services:
         self.cluster = ClusterView(broker)
         self.topics = broker.topics
         self.groups = GroupService(broker.groups, broker.host, broker.node_id)
-        self.appends = Appends(broker.partitions, broker.writer, broker.clock, broker.options)
+        decompressing = asyncio.Lock()
+        size_max = broker.options.decompressed_bytes_max
+        self.recompression = Recompression(broker.codecs, decompressing, size_max, broker.clock)
+        self.appends = Appends(broker.partitions, broker.writer, broker.clock, broker.options, self.recompression)
         self.reads = Reads(broker)
-        self.lookups = Lookups(broker.partitions, broker.blocking, broker.options.decompressed_bytes_max)
+        self.lookups = Lookups(broker.partitions, broker.blocking, decompressing, size_max)
         self.elections = Elections(self.cluster, broker.host, broker.elect)
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
