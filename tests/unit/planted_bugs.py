@@ -164,9 +164,9 @@ _BUGS = {
         ),
         PlantedBug(
             "one answer may exceed what is left",
-            symbol="fetch:Fetch.room",
-            right="exchange.server.broker.options.fetch_bytes_max, left)",
-            wrong="exchange.server.broker.options.fetch_bytes_max)",
+            symbol="exchange:Exchange.room",
+            right="return min(wanted, listener.options.response_bytes_max - listener.blocked_bytes)",
+            wrong="return wanted",
         ),
         PlantedBug(
             "any number of reads from disk at once",
@@ -185,8 +185,8 @@ _BUGS = {
         PlantedBug(
             "a setting that is deleted must exist",
             symbol="changed_broker_configs",
-            right="_checked(name, value) for name, value in changes.items() if value is not None",
-            wrong="_checked(name, value or '1') for name, value in changes.items()",
+            right="_checked(name, value, node_id) for name, value in changes.items() if value is not None",
+            wrong="_checked(name, value or '1', node_id) for name, value in changes.items()",
         ),
         PlantedBug(
             "the rate of leaders has no effect",
@@ -347,13 +347,13 @@ _BUGS = {
     "tests/unit/catalog/test_topic_configs.py": [
         PlantedBug(
             "unclean elections can be asked for",
-            symbol="_false",
-            right='if value.lower() == "false":',
-            wrong="if True:",
+            symbol="only_false",
+            right='if value.lower() == "true" else boolean(value)',
+            wrong="if False else boolean(value)",
         ),
         PlantedBug(
             "settings that would have no effect are accepted",
-            symbol="topic_configs:_one_of",
+            symbol="config_definitions:one_of",
             right="return None if value in allowed else",
             wrong="return None if True else",
         ),
