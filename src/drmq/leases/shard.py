@@ -21,6 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.leases.messages import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -237,6 +238,8 @@ class LeaseShard:
                 views: list[QueueView] = []
                 left = request.leases_max
                 for key in self._keys_of(request.group):
+                    if key.partition == WHOLE_TOPIC:
+                        continue
                     views.append(self._view(self.queues[key], soft, left))
                     left -= len(views[-1].leases)
                 return Step((), (Answer(ticket, QueueList(tuple(views))),))
@@ -380,6 +383,8 @@ class LeaseShard:
                     _add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
                 elif settlement.token not in (0, hold.token):
                     _add_refused(refused, first, last, Refusal.STALE_TOKEN)
+                elif settlement.outcome is Outcome.RENEW and not options.renews:
+                    _add_refused(refused, first, last, Refusal.NO_RENEWAL)
                 elif settlement.outcome is Outcome.RENEW:
                     renewed.append((first, last))
                 else:
