@@ -98,8 +98,9 @@ class Queue:
         self.parked = Parked()
         self.dying: Ranges[Death] = Ranges()
         self.leases: dict[int, Lease] = {}
-        self.recent: dict[str, Ranges[None]] = {}
-        """What each member settled recently, the member that settled last at the end. A repeated request succeeds."""
+        self.recent: dict[str, Ranges[Fate]] = {}
+        """What each member settled recently, and how, the member that settled last at the end. A repeated request
+        succeeds."""
 
     @property
     def start(self) -> int:
@@ -123,12 +124,12 @@ class Queue:
         self.end = record.end
 
     def end_leases(self, record: LeaseEnded) -> None:
-        settled: list[tuple[int, int]] = []
+        settled: list[tuple[int, int, Fate]] = []
         for entry in record.offsets:
             for first, last, hold in self.held.cut(entry.first, entry.last):
                 self._shrink(hold.lease, last - first + 1)
                 self._place(entry._replace(first=first, last=last))
-                settled.append((first, last))
+                settled.append((first, last, entry.fate))
         if record.member:
             self._remember(record.member, settled)
 
@@ -173,14 +174,14 @@ class Queue:
         elif entry.fate is Fate.DYING:
             self.dying.add(first, last, Death(entry.attempt, entry.failed_ms, entry.at_ms, entry.reason))
 
-    def _remember(self, member: str, ranges: Iterable[tuple[int, int]]) -> None:
+    def _remember(self, member: str, ranges: Iterable[tuple[int, int, Fate]]) -> None:
         recent = self.recent.pop(member, None) or Ranges()
         self.recent[member] = recent
         if len(self.recent) > _RECENT_MEMBERS_MAX:
             del self.recent[next(iter(self.recent))]
-        for first, last in ranges:
+        for first, last, fate in ranges:
             recent.cut(first, last)
-            recent.add(first, last, None)
+            recent.add(first, last, fate)
         while len(recent) > _RECENT_RANGES_MAX:
             recent.drop_first()
 
@@ -207,7 +208,8 @@ class Queue:
             tuple(SavedHold(first, last, *hold) for first, last, hold in self.held),
             tuple(waiting),
             tuple(
-                (member, tuple((first, last) for first, last, _ in ranges)) for member, ranges in self.recent.items()
+                (member, tuple((first, last, fate) for first, last, fate in ranges))
+                for member, ranges in self.recent.items()
             ),
         )
 

@@ -167,8 +167,8 @@ class QueueSnapshot(NamedTuple):
     held: tuple[SavedHold, ...]
     waiting: tuple[Settled, ...]
     """What is returned, parked or dying."""
-    recent: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
-    """What each member settled recently."""
+    recent: tuple[tuple[str, tuple[tuple[int, int, Fate], ...]], ...]
+    """What each member settled recently, and how."""
 
 
 LeaseRecord: TypeAlias = (
@@ -198,6 +198,7 @@ _LEASED = Struct(">qqHq")
 _SETTLED = Struct(">qqBHqqB")
 _HELD = Struct(">qqHqqq")
 _RANGE = Struct(">qq")
+_RECENT = Struct(">qqB")
 _QUEUE = Struct(">BqqIIII")
 _LEASE = Struct(">qIH")
 _MEMBER = Struct(">HI")
@@ -245,7 +246,7 @@ def _snapshot_to_bytes(record: QueueSnapshot) -> bytes:
     parts += [_pack_all(_HELD, record.held), _pack_all(_SETTLED, record.waiting)]
     for member, ranges in record.recent:
         name = member.encode()
-        parts += [_MEMBER.pack(len(name), len(ranges)), name, _pack_all(_RANGE, ranges)]
+        parts += [_MEMBER.pack(len(name), len(ranges)), name, _pack_all(_RECENT, ranges)]
     return b"".join(parts)
 
 
@@ -319,7 +320,8 @@ class _Reader:
         recent = []
         for _ in range(member_count):
             size, count = self._take(_MEMBER)
-            recent.append((self._text(size), self._ranges(count)))
+            name = self._text(size)
+            recent.append((name, tuple((first, last, Fate(fate)) for first, last, fate in self._all(_RECENT, count))))
         return QueueSnapshot(key, end, last_token, tuple(leases), held, waiting, tuple(recent))
 
     def _take(self, layout: Struct) -> tuple[int, ...]:

@@ -370,7 +370,7 @@ class LeaseShard:
         for settlement in request.settlements:
             at = settlement.first
             for first, last, hold in queue.held.find(settlement.first, settlement.last):
-                _refuse_missing(queue, request.member, at, first - 1, refused)
+                _refuse_missing(queue, request.member, at, first - 1, settlement.outcome, options, refused)
                 at = last + 1
                 if queue.leases[hold.lease].member != request.member:
                     _add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
@@ -380,7 +380,7 @@ class LeaseShard:
                     renewed.append((first, last))
                 else:
                     _add_settled(ended, self._fate_of(first, last, hold, settlement, options, soft, wall_ms))
-            _refuse_missing(queue, request.member, at, settlement.last, refused)
+            _refuse_missing(queue, request.member, at, settlement.last, settlement.outcome, options, refused)
         records: list[LeaseRecord] = []
         if ended:
             records.append(LeaseEnded(queue.key, request.member, tuple(ended)))
@@ -517,6 +517,17 @@ class LeaseShard:
 
 
 _NOTHING = Acquired(0, 0, ())
+_FATES = {
+    Outcome.ACCEPT: (Fate.DONE,),
+    Outcome.RELEASE: (Fate.RETURNED, Fate.PARKED, Fate.DYING),
+    Outcome.GIVE_BACK: (Fate.RETURNED,),
+    Outcome.REJECT: (Fate.DYING,),
+    Outcome.RENEW: (),
+}
+"""What an outcome makes of a record. Who repeats it is told that it succeeded; who says something else is refused."""
+_FATES_WITHOUT_LETTERS: dict[Outcome, tuple[Fate, ...]] = {
+    outcome: (Fate.DONE,) if outcome in (Outcome.RELEASE, Outcome.REJECT) else () for outcome in Outcome
+}
 
 
 def _replay_in(queue: Queue, record: LeaseRecord) -> None:
@@ -593,12 +604,17 @@ def _add_refused(refused: list[Refused], first: int, last: int, refusal: Refusal
         refused.append(Refused(first, last, refusal))
 
 
-def _refuse_missing(queue: Queue, member: str, first: int, last: int, refused: list[Refused]) -> None:
-    """Refuse offsets that nobody holds, except those that this member settled recently: it repeats a request."""
+def _refuse_missing(
+    queue: Queue, member: str, first: int, last: int, outcome: Outcome, options: LeaseOptions, refused: list[Refused]
+) -> None:
+    """Refuse offsets that nobody holds, except those that this member settled so recently: it repeats a request."""
     if first > last:
         return
     recent = queue.recent.get(member)
+    fates = _FATES[outcome] if options.writes_dead_letters else (*_FATES[outcome], *_FATES_WITHOUT_LETTERS[outcome])
     for known in recent.find(first, last) if recent is not None else ():
+        if known.value not in fates:
+            continue
         _refuse_not_held(queue, first, known.first - 1, refused)
         first = known.last + 1
     _refuse_not_held(queue, first, last, refused)
