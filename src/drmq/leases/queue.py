@@ -86,13 +86,15 @@ class Lease:
 class Queue:
     """The state of one queue. Owned by the shard."""
 
-    __slots__ = ("dying", "end", "held", "key", "last_token", "leases", "parked", "recent", "returned")
+    __slots__ = ("dying", "end", "held", "key", "last_token", "leases", "parked", "recent", "returned", "time_ms")
 
     def __init__(self, key: QueueKey, end: int) -> None:
         self.key = key
         self.end = end
         """The first offset that was never leased."""
         self.last_token = 0
+        self.time_ms = 0
+        """The latest time of the shard that its records name."""
         self.held: Ranges[Hold] = Ranges()
         self.returned: Ranges[History] = Ranges()
         self.parked = Parked()
@@ -130,6 +132,7 @@ class Queue:
                 self._shrink(hold.lease, last - first + 1)
                 self._place(entry._replace(first=first, last=last))
                 settled.append((first, last, entry.fate))
+        self.time_ms = max(self.time_ms, record.time_ms)
         if record.member:
             self._remember(record.member, settled)
 
@@ -144,6 +147,7 @@ class Queue:
         self.last_token = record.lease
 
     def unpark(self, due_ms: int, count_max: int) -> None:
+        self.time_ms = max(self.time_ms, due_ms)
         for row in self.parked.take(due_ms, count_max):
             self.returned.add(row.first, row.last, History(row.attempt, row.failed_ms))
 
@@ -204,6 +208,7 @@ class Queue:
             self.key,
             self.end,
             self.last_token,
+            self.time_ms,
             tuple(SavedLease(id_, lease.member, lease.duration_ms) for id_, lease in self.leases.items()),
             tuple(SavedHold(first, last, *hold) for first, last, hold in self.held),
             tuple(waiting),
@@ -216,7 +221,7 @@ class Queue:
     @classmethod
     def restore(cls, saved: QueueSnapshot) -> Queue:
         queue = cls(saved.key, saved.end)
-        queue.last_token = saved.last_token
+        queue.last_token, queue.time_ms = saved.last_token, saved.time_ms
         queue.leases = {lease.lease: Lease(lease.member, lease.duration_ms) for lease in saved.leases}
         for hold in saved.held:
             queue.held.add(hold.first, hold.last, Hold(hold.attempt, hold.failed_ms, hold.token, hold.lease))

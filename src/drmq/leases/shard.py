@@ -6,8 +6,10 @@ due. It is built when leadership begins and dropped when it ends.
 
 Time: leases run out by the monotonic clock of the leader. A new leader gives every lease its full duration again,
 because it cannot know how much had passed: a record may be redelivered later than its lease says, never earlier. Parked
-offsets are due by a wall clock, because records hold the times. A leader reads its wall clock once, when it begins to
-lead, and goes on by the monotonic clock: a clock that is set while it leads neither delays nor hastens a retry.
+offsets are due by the time of the shard, because records hold the times. A leader reads its wall clock once, when it
+begins to lead, and goes on by the monotonic clock: a clock that is set while it leads neither delays nor hastens a
+retry. If its wall clock is behind what the records say, it goes on from there: else whatever an earlier leader parked,
+whose clock was a month ahead, would wait for a month.
 
 Decisions see only what is replayed, so a step leases from a queue at most once. What else waits there is served in the
 next step, at once.
@@ -107,7 +109,7 @@ class _SoftState:
         self.now_ms = 0
         """The time of the last input."""
         self.wall_offset_ms: int | None = None
-        """The wall clock minus the monotonic one, as read first; None before that."""
+        """The time of the shard minus the monotonic clock; None before the wall clock is read."""
         self.waiting: dict[QueueKey, dict[int, Acquire]] = {}
         """Requests that wait for records, by ticket, the oldest first."""
         self.ready: dict[QueueKey, None] = {}
@@ -120,7 +122,7 @@ class _SoftState:
 
     @property
     def wall_ms(self) -> int:
-        """The wall clock, as if nothing had set it since this node began to lead."""
+        """The time of the shard: the wall clock, as if nothing had set it back or, since this node leads, forward."""
         assert self.wall_offset_ms is not None
         return self.now_ms + self.wall_offset_ms
 
@@ -225,7 +227,7 @@ class LeaseShard:
             case StartQueue():
                 return self._on_start(ticket, request, soft)
             case ReleaseMember():
-                return self._on_release_member(ticket, request)
+                return self._on_release_member(ticket, request, soft)
             case Bury():
                 queue = self.queues.get(request.key)
                 known = queue is not None and any(queue.dying.find(first, last) for first, last in request.ranges)
@@ -243,7 +245,8 @@ class LeaseShard:
         soft = self._soft
         assert soft is not None, "a shard that does not lead decides nothing"
         if soft.wall_offset_ms is None:
-            soft.note_time(now_ms, wall_ms)
+            times_ms = (queue.time_ms for queue in self.queues.values())
+            soft.note_time(now_ms, max(wall_ms, max(times_ms, default=0)))
             for queue in self.queues.values():
                 self._schedule(soft, queue)
         soft.now_ms = now_ms
@@ -383,7 +386,7 @@ class LeaseShard:
             _refuse_missing(queue, request.member, at, settlement.last, settlement.outcome, options, refused)
         records: list[LeaseRecord] = []
         if ended:
-            records.append(LeaseEnded(queue.key, request.member, tuple(ended)))
+            records.append(LeaseEnded(queue.key, request.member, tuple(ended), soft.wall_ms))
         if renewed:
             lease = queue.last_token + 1
             records.append(LeaseRenewed(queue.key, lease, request.member, options.duration_ms, tuple(renewed)))
@@ -416,13 +419,13 @@ class LeaseShard:
         due_ms = -(-(soft.wall_ms + wait_ms) // _DUE_GRANULARITY_MS) * _DUE_GRANULARITY_MS
         return Settled(first, last, Fate.PARKED, hold.attempt, failed_ms, due_ms, Reason.NONE)
 
-    def _on_release_member(self, ticket: int, request: ReleaseMember) -> LeaseStep:
+    def _on_release_member(self, ticket: int, request: ReleaseMember, soft: _SoftState) -> LeaseStep:
         queue = self.queues.get(request.key)
         ended: list[Settled] = []
         if queue is not None:
             leases = {number for number, lease in queue.leases.items() if lease.member == request.member}
             ended = [_given_back(first, last, hold) for first, last, hold in queue.held if hold.lease in leases]
-        records = (LeaseEnded(request.key, request.member, tuple(ended)),) if ended else ()
+        records = (LeaseEnded(request.key, request.member, tuple(ended), soft.wall_ms),) if ended else ()
         return Step(records, (Answer(ticket, Done()),))
 
     # ---- time -----------------------------------------------------------------------------------
@@ -489,7 +492,7 @@ class LeaseShard:
             for first, last, hold in queue.held:
                 if hold.lease in out:
                     _add_settled(ended, _expired(first, last, hold, options, wall_ms))
-            records.append(LeaseEnded(queue.key, "", tuple(ended)))
+            records.append(LeaseEnded(queue.key, "", tuple(ended), soft.wall_ms))
         left = [lease.deadline_ms or 0 for number, lease in queue.leases.items() if number not in out]
         if left:
             soft.timers.set(_TimerKey(_Kind.EXPIRY, queue.key), min(left))

@@ -252,6 +252,21 @@ def test_a_clock_that_is_set_back_delays_no_retry(harness: LeaseHarness) -> None
     assert offsets_of(harness.acquire("m2", 1)) == [(0, 2)]
 
 
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_a_leader_with_a_wrong_clock_parks_nothing_for_a_month(harness: LeaseHarness, with_snapshot: bool) -> None:
+    month_ms = 30 * 86_400_000
+    harness.wall_ms += month_ms
+    harness.change_leader()
+    harness.acquire("m1", 1)
+    harness.settle(RELEASE, 0, delay_ms=1_000)
+    harness.wall_ms -= month_ms
+    harness.change_leader()
+    if with_snapshot:
+        harness.change_leader()
+    harness.pass_time(1_200)
+    assert offsets_of(harness.acquire("m2", 1)) == [(0, 2)]
+
+
 def test_a_parked_record_returns_after_a_change_of_leader(harness: LeaseHarness) -> None:
     harness.acquire("m1", 1)
     harness.settle(RELEASE, 0, delay_ms=10_000)
