@@ -135,8 +135,10 @@ class DeadLetters:
         if topic is None:
             await broker.services.topic_creation.auto_create(caller, name)
             topic = broker.metadata.committed_catalog.topic(name)
+        # Not the time of death: the clock of the leader then may have been wrong, and a topic refuses such a time.
+        now_ms = broker.clock.wall_ms()
         letters = [
-            Record(Offset(number), run.death.ended_ms, record.key, record.value, _headers(source.name, run, record))
+            Record(Offset(number), now_ms, record.key, record.value, _headers(source.name, run, record))
             for number, record in enumerate(records)
         ]
         index = run.key.partition % topic.partition_count
