@@ -189,6 +189,7 @@ class Broker:
                 Request.REASSIGNED: reports.serve_reassigned,
                 Request.ELECT: self._serve_elect,
                 Request.LEASE: self.services.leases.shards.serve,
+                Request.OPEN_RECORDS: self.services.lease_queries.serve,
                 Request.REPLICA_LOST: reports.serve_lost,
                 **{kind: serving(handler) for kind, handler in self.services.client_requests().items()},
             }

@@ -189,4 +189,6 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.ADD_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.DESCRIBE_COUNTERS: _cluster(Operation.DESCRIBE),
+    ApiKey.LEASE_FETCH: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
+    ApiKey.DESCRIBE_LEASES: replace(_topics(Operation.DESCRIBE), whole=_group(Operation.DESCRIBE).whole),
 }

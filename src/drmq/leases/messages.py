@@ -99,7 +99,8 @@ class DescribeQueues(NamedTuple):
     """Describe the queues of a group that are in this shard."""
 
     group: str
-    with_leases: bool = False
+    leases_max: int = 0
+    """Runs of leased offsets to list, over all queues."""
 
 
 LeaseRequest: TypeAlias = StartQueue | Acquire | Advance | Settle | ReleaseMember | Bury | RemoveQueues | DescribeQueues

@@ -236,9 +236,11 @@ class LeaseShard:
                 keys = [key for key in self._keys_of(request.group) if request.topic_id in (None, key.topic_id)]
                 return self._remove(soft, keys, (Answer(ticket, Done()),))
             case DescribeQueues():
-                views = [
-                    self._view(self.queues[key], soft, request.with_leases) for key in self._keys_of(request.group)
-                ]
+                views: list[QueueView] = []
+                left = request.leases_max
+                for key in self._keys_of(request.group):
+                    views.append(self._view(self.queues[key], soft, left))
+                    left -= len(views[-1].leases)
                 return Step((), (Answer(ticket, QueueList(tuple(views))),))
 
     def _leading(self, now_ms: int, wall_ms: int) -> _SoftState:
@@ -499,9 +501,9 @@ class LeaseShard:
 
     # ---- views ----------------------------------------------------------------------------------
 
-    def _view(self, queue: Queue, soft: _SoftState, with_leases: bool) -> QueueView:
+    def _view(self, queue: Queue, soft: _SoftState, leases_max: int) -> QueueView:
         leases: list[LeaseView] = []
-        for first, last, hold in queue.held if with_leases else ():
+        for first, last, hold in islice(queue.held, leases_max):
             lease = queue.leases[hold.lease]
             left_ms = max(0, (lease.deadline_ms or 0) - soft.now_ms)
             leases.append(LeaseView(first, last, lease.member, hold.attempt, hold.token, left_ms))

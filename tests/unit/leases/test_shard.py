@@ -48,7 +48,7 @@ def harness() -> LeaseHarness:
 
 
 def view(harness: LeaseHarness) -> QueueView:
-    answer = harness.ask(DescribeQueues(KEY.group, with_leases=True))
+    answer = harness.ask(DescribeQueues(KEY.group, leases_max=1_000))
     assert isinstance(answer, QueueList)
     return answer.queues[0]
 
