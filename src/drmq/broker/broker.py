@@ -498,7 +498,7 @@ class Broker:
             except (StorageError, OSError) as error:
                 log.warning("no snapshot of the producers of %r: %s", partition, error)
         for machine in self._machines():
-            await self.maintenance.save_machine(machine)
+            await self.maintenance.save_machine(machine, waits=False)
         await self._close_network()
         for partition in self.partitions:
             partition.replica.stop()
