@@ -21,6 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.leases.messages import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -234,9 +235,13 @@ class LeaseShard:
                 keys = [key for key in self._keys_of(request.group) if request.topic_id in (None, key.topic_id)]
                 return self._remove(soft, keys, (Answer(ticket, Done()),))
             case DescribeQueues():
-                views = [
-                    self._view(self.queues[key], soft, request.with_leases) for key in self._keys_of(request.group)
-                ]
+                views: list[QueueView] = []
+                left = request.leases_max
+                for key in self._keys_of(request.group):
+                    if key.partition == WHOLE_TOPIC:
+                        continue
+                    views.append(self._view(self.queues[key], soft, left))
+                    left -= len(views[-1].leases)
                 return Step((), (Answer(ticket, QueueList(tuple(views))),))
 
     def _leading(self, now_ms: int, wall_ms: int) -> _SoftState:
@@ -255,13 +260,15 @@ class LeaseShard:
         return self._remove(self._leading(now_ms, wall_ms), [key for key in self.queues if key.topic_id in gone], ())
 
     def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> LeaseStep:
-        """The callers of these waiting requests are gone."""
+        """These requests do not wait any more; those that still did are answered with nothing."""
         soft = self._leading(now_ms, wall_ms)
         gone = set(tickets)
+        answers: list[Answer[LeaseResponse]] = []
         for key, requests in list(soft.waiting.items()):
             for ticket in gone & requests.keys():
                 self._stop_waiting(soft, key, ticket)
-        return Step()
+                answers.append(Answer(ticket, _NOTHING))
+        return Step((), tuple(answers))
 
     def _keys_of(self, group: str) -> list[QueueKey]:
         return [key for key in self.queues if key.group == group]
@@ -376,6 +383,8 @@ class LeaseShard:
                     _add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
                 elif settlement.token not in (0, hold.token):
                     _add_refused(refused, first, last, Refusal.STALE_TOKEN)
+                elif settlement.outcome is Outcome.RENEW and not options.renews:
+                    _add_refused(refused, first, last, Refusal.NO_RENEWAL)
                 elif settlement.outcome is Outcome.RENEW:
                     renewed.append((first, last))
                 else:
@@ -496,9 +505,9 @@ class LeaseShard:
 
     # ---- views ----------------------------------------------------------------------------------
 
-    def _view(self, queue: Queue, soft: _SoftState, with_leases: bool) -> QueueView:
+    def _view(self, queue: Queue, soft: _SoftState, leases_max: int) -> QueueView:
         leases: list[LeaseView] = []
-        for first, last, hold in queue.held if with_leases else ():
+        for first, last, hold in islice(queue.held, leases_max):
             lease = queue.leases[hold.lease]
             left_ms = max(0, (lease.deadline_ms or 0) - soft.now_ms)
             leases.append(LeaseView(first, last, lease.member, hold.attempt, hold.token, left_ms))

@@ -53,6 +53,8 @@ class ApiKey(IntEnum):
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     DESCRIBE_COUNTERS = 12_000
+    LEASE_FETCH = 12_001
+    DESCRIBE_LEASES = 12_002
 
     @property
     def is_own(self) -> bool:

@@ -12,6 +12,7 @@ from drmq.broker.services.dead_letters import DeadLetters
 from drmq.broker.services.elections import Elections
 from drmq.broker.services.gate import OPEN, Gate
 from drmq.broker.services.groups import GroupService
+from drmq.broker.services.lease_queries import LeaseQueries
 from drmq.broker.services.lease_sessions import LeaseSessions
 from drmq.broker.services.leases import LeaseService
 from drmq.broker.services.lookups import Lookups
@@ -41,6 +42,7 @@ class Services:
         self.counters = Counters(broker)
         self.leases = LeaseService(broker)
         self.dead_letters = DeadLetters(broker)
+        self.lease_queries = LeaseQueries(broker, self.leases.shards)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(
