@@ -143,10 +143,22 @@ _BUGS = {
             wrong="self.unread_bytes or self._reasons & Pause.ANSWERS",
         ),
         PlantedBug(
-            "a buffer that is half sent counts half",
+            "a write that is half sent counts half",
             symbol="Connection.count_unread",
-            right="unsent = max(unsent, self._written_size_max)",
-            wrong="pass",
+            right="max(unsent, self._writes_memory)",
+            wrong="unsent",
+        ),
+        PlantedBug(
+            "a view counts without what it is a part of",
+            symbol="_memory_of",
+            right="len(cast(Sized, buffer.obj)) if isinstance(buffer, memoryview) else len(buffer)",
+            wrong="len(buffer)",
+        ),
+        PlantedBug(
+            "a small write behind large ones is not counted",
+            symbol="Connection.write_out",
+            right="size > _JOINED_SIZE_MAX or self._writes",
+            wrong="size > _JOINED_SIZE_MAX",
         ),
     ],
     "tests/unit/kafka/test_review_limits.py": [
