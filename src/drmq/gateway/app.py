@@ -21,7 +21,7 @@ from drmq.gateway.gateway import Gateway
 from drmq.gateway.live import live
 from drmq.gateway.openapi import document
 from drmq.gateway.problems import problem, respond
-from drmq.gateway.routes import cluster, groups, raft, topics  # noqa: F401 - they register their endpoints
+from drmq.gateway.routes import cluster, groups, raft, records, topics  # noqa: F401 - they register their endpoints
 from drmq.gateway.static_files import page
 from drmq.model.metrics_text import CONTENT_TYPE, render
 
