@@ -114,7 +114,7 @@ class LeasedData(Message[T]):
         found = self._value
         if found is _UNREAD:
             found = self._batch.value(self._row)
-            decode = self._batch.session.decode
+            decode = self._batch.buffer.decode
             if decode is not None and found is not None:
                 found = decode(found)
             self._value = found
@@ -132,9 +132,9 @@ class LeasedData(Message[T]):
     def settle_later(self, letter: int, delay: float | None = None) -> None:
         """Settle it with one of the letters of `leases.batch.WANTED`, without waiting for the broker."""
         if delay is None:
-            self._batch.session.settle(self._batch, self._row, letter)
+            self._batch.buffer.settle(self._batch, self._row, letter)
         else:
-            self._batch.session.release(self._batch, self._row, letter, delay_in_ms(delay))
+            self._batch.buffer.release(self._batch, self._row, letter, delay_in_ms(delay))
 
     @property
     def is_held(self) -> bool:

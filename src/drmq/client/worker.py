@@ -238,7 +238,7 @@ class _Run:
                     self._free.clear()
                     await _first(stopping, asyncio.ensure_future(self._free.wait()))
                     continue
-                found = session.take(room, make)
+                found = session.buffer.take(room, make)
                 if not found:
                     taking = asyncio.ensure_future(session.take_waiting(room, _POLL_S, make))
                     await _first(stopping, taking)

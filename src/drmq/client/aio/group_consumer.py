@@ -47,8 +47,8 @@ class GroupConsumer(Consumer[T]):
             raise Closed("The consumer is closed")
         if self._opened is None:
             self._opened = LeaseSession(self._options)
-            self._opened.decode = self._decode
-            self._opened.timeout_s = self._timeout_s
+            self._opened.buffer.decode = self._decode
+            self._opened.buffer.timeout_s = self._timeout_s
             self._opened.start()
 
     @property

@@ -48,8 +48,8 @@ class GroupConsumer(Consumer[T]):
         except BaseException:
             self._thread.close()
             raise
-        self._session.decode = decode
-        self._session.timeout_s = timeout
+        self._session.buffer.decode = decode
+        self._session.buffer.timeout_s = timeout
 
     @property
     def group(self) -> str:
@@ -79,13 +79,13 @@ class GroupConsumer(Consumer[T]):
 
     def poll(self, max: int = 500, timeout: float = 1.0) -> list[LeasedMessage[T]]:
         """Up to `max` messages as soon as there are any; none if there are none for `timeout` seconds."""
-        return self._session.take_blocking(max, timeout, LeasedMessage)
+        return self._session.buffer.take_blocking(max, timeout, LeasedMessage)
 
     def __iter__(self) -> Iterator[LeasedMessage[T]]:
         """Messages one by one, for ever."""
         while True:
             # One at a time: what waits here could be worked on by another consumer.
-            yield from self._session.take_blocking(1, self._timeout_s, LeasedMessage)
+            yield from self._session.buffer.take_blocking(1, self._timeout_s, LeasedMessage)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was settled with `wait=False` is confirmed. Raises `LeaseLost` if some was not."""

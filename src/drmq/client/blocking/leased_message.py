@@ -32,7 +32,7 @@ class LeasedMessage(LeasedData[T]):
         if wait:
             self._settle(ACCEPTED, timeout)
         else:
-            self._batch.session.settle(self._batch, self._row, ACCEPTED)
+            self._batch.buffer.settle(self._batch, self._row, ACCEPTED)
 
     def nack(self, delay: float | None = None, *, wait: bool = True, timeout: float | None = None) -> None:
         """The work failed: deliver it again, after `delay` seconds or the backoff of the group.
@@ -61,16 +61,16 @@ class LeasedMessage(LeasedData[T]):
     def extend(self, *, timeout: float | None = None) -> None:
         """Renew the lease now, and learn whether it still holds. Raises `LeaseLost`."""
         waiter: Future[None] = Future()
-        self._batch.session.renew(self._batch, self._row, waiter)
+        self._batch.buffer.renew(self._batch, self._row, waiter)
         self._wait(waiter, timeout, "renewing the lease")
 
     def _settle(self, letter: int, timeout: float | None, delay_ms: int | None = None) -> None:
         waiter: Future[None] = Future()
-        self._batch.session.settle_waiting(self._batch, self._row, letter, waiter, delay_ms)
+        self._batch.buffer.settle_waiting(self._batch, self._row, letter, waiter, delay_ms)
         self._wait(waiter, timeout, "settling")
 
     def _wait(self, waiter: Future[None], timeout: float | None, doing: str) -> None:
-        timeout_s = self._batch.session.timeout_s if timeout is None else timeout
+        timeout_s = self._batch.buffer.timeout_s if timeout is None else timeout
         try:
             waiter.result(timeout_s)
         except TimeoutError:

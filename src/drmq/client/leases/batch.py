@@ -14,7 +14,7 @@ The records of an answer stay in the columns of the decoder, and what happened t
 So a message is settled by writing one letter, runs of messages with the same outcome are found by a regular expression,
 and a request that failed is taken back by writing the capital letters again.
 
-The application settles from any thread. Letters are read and written under the lock of the session.
+The application settles from any thread. Letters are read and written under the lock of the buffer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from drmq.columnar import BytesColumn, Columns
 
 if TYPE_CHECKING:
-    from drmq.client.leases.session import LeaseSession
+    from drmq.client.leases.buffer import MessageBuffer
 
 PREFETCHED, HELD = b"PH"
 ACCEPTED, RELEASED, REJECTED, GIVEN_BACK = b"ARJG"
@@ -109,11 +109,12 @@ class Cells:
 
 
 class LeasedBatch:
-    """The messages of one partition in one answer. Belongs to the session that took it."""
+    """The messages of one partition in one answer."""
 
     __slots__ = (
         "_keys",
         "_values",
+        "buffer",
         "columns",
         "delays",
         "has_gaps",
@@ -123,7 +124,6 @@ class LeasedBatch:
         "renew_at_s",
         "renew_waiters",
         "renews",
-        "session",
         "states",
         "token",
         "topic",
@@ -136,14 +136,15 @@ class LeasedBatch:
         partition: int,
         columns: Columns,
         token: int,
-        session: LeaseSession,
+        buffer: MessageBuffer,
+        now_s: float,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.columns = columns
         self.token = token
-        self.received_s = self.renew_at_s = session.now_s()
-        self.session = session
+        self.received_s = self.renew_at_s = now_s
+        self.buffer = buffer
         self.offsets = columns.offsets.cast("B").cast("q")
         self.states = bytearray(b"." * columns.row_count)
         self.has_gaps = False

@@ -12,7 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 
-from drmq.client.errors import ClientError, DeadlineExceeded, Unreachable, refusal
+from drmq.client.errors import ClientError, refusal
 from drmq.client.leases.brokers import REQUEST_TIMEOUT_S, Brokers
 from drmq.client.leases.link import Link
 from drmq.model import ErrorCode
@@ -38,12 +38,14 @@ class Membership:
         brokers: Brokers,
         group: str,
         *,
+        on_alive: Callable[[], None],
         on_assigned: Callable[[Assignment], None],
         on_failed: Callable[[ClientError], None],
         is_complete: Callable[[], bool],
     ) -> None:
         self._brokers = brokers
         self._group = group
+        self._on_alive = on_alive
         self._on_assigned = on_assigned
         self._on_failed = on_failed
         self._is_complete = is_complete
@@ -102,6 +104,7 @@ class Membership:
         answer = await self._ask(self._epoch, list(self._topics) if is_joining else None)
         if joins == self._join_count:
             self._epoch = answer.member_epoch
+        self._on_alive()
         if answer.assignment is not None:
             self._on_assigned(
                 frozenset(
@@ -134,8 +137,3 @@ class Membership:
                 await self._ask(_LEAVES, None)
         except (ClientError, TimeoutError) as error:
             log.info("cannot leave group %s: %s", self._group, error)
-
-
-def is_outage(error: ClientError) -> bool:
-    """Whether an error is one that a cluster gets over by itself."""
-    return error.retriable or isinstance(error, (Unreachable, DeadlineExceeded))

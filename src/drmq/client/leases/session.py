@@ -1,8 +1,8 @@
 """A consumer of a lease group: the asyncio core that the blocking client, the asyncio client and workers share.
 
 The session joins the group (`membership`), learns the leaders of its partitions, and has one `Lane` for each broker
-that leads any. What arrives goes to a buffer. The application takes messages from the buffer and settles them, from any
-thread: `take`, `settle` and `renew` need no event loop. All else belongs to the event loop of the session.
+that leads any. What arrives goes to the `buffer`, from which the application takes messages and settles them, from any
+thread. All else belongs to the event loop of the session.
 
 A lease is renewed when a third of its time is over. What the application has not taken by then is given back instead:
 another consumer may be free.
@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from drmq.client.errors import ClientError, Closed, DeadlineExceeded, LostRun, Refused, refusal
-from drmq.client.leases.batch import DONE, HELD, LeasedBatch, LeasedOffsets, Run, Span, Waiter
+from drmq.client.errors import ClientError, DeadlineExceeded, LostRun, Refused, refusal
+from drmq.client.leases.batch import LeasedBatch, LeasedOffsets, Run
 from drmq.client.leases.brokers import Brokers
+from drmq.client.leases.buffer import MessageBuffer
 from drmq.client.leases.group_start import Start, set_group_start
 from drmq.client.leases.lane import Lane
 from drmq.client.leases.leaders import Leaders
@@ -72,27 +71,20 @@ class LeaseSession:
         self.options = options
         self.group = options.group
         self.brokers = Brokers(options.bootstrap, options.client_id)
-        self.lock = threading.Lock()
-        """Guards the buffer and the states of messages."""
-        self._arrived = threading.Condition(self.lock)
         self._loop = asyncio.get_running_loop()
+        self.buffer = MessageBuffer(Prefetch(options.prefetch_max, self.now_s()), self._wake)
+        self.buffer.failure = self._fatal
+        self.lock = self.buffer.lock
         self._membership = Membership(
             self.brokers,
             options.group,
             on_assigned=self._on_assigned,
+            on_alive=self._on_alive,
             on_failed=self._on_failed,
             is_complete=lambda: self._leaders.is_complete,
         )
         self._leaders = Leaders(self.brokers, on_changed=self._on_leaders, on_failed=self._on_failed)
         self._lanes: dict[int, Lane] = {}
-        self._prefetch = Prefetch(options.prefetch_max, self.now_s())
-        self._spans: deque[Span] = deque()
-        self._ahead_count = 0
-        """Messages in the buffer."""
-        self._waited_for = 0
-        """Messages that callers wait for."""
-        self._is_woken = False
-        self._is_urgent = False
         self._linger: asyncio.TimerHandle | None = None
         self._lost: list[LostRun] = []
         self._lease_s = _LEASE_S
@@ -103,10 +95,6 @@ class LeaseSession:
         self._tasks: asyncio.TaskGroup | None = None
         self._has_set_start = False
         self.is_closing = False
-        self.decode: Callable[[bytes], Any] | None = None
-        """Makes the value of a message from its bytes."""
-        self.timeout_s = 10.0
-        """The default of calls of messages."""
         self.on_lost: Callable[[LostRun], None] | None = None
         """Called for what `flush` would report, if set."""
 
@@ -132,9 +120,9 @@ class LeaseSession:
             # A bug: the application must not wait for ever.
             log.exception("the consumer of group %s has failed", self.group)
             self._failure = ClientError(f"The consumer has failed: {group.exceptions[0]!r}")
+            self.is_closing = True
             with self.lock:
-                self.is_closing = True
-                self._arrived.notify_all()
+                self.buffer.close()
         finally:
             self._notify()
 
@@ -166,9 +154,9 @@ class LeaseSession:
         if self._main is None:
             return
         deadline_s = self.now_s() + timeout_s
+        self.is_closing = True
         with self.lock:
-            self.is_closing = True
-            self._arrived.notify_all()
+            self.buffer.close()
             self._give_back_all()
         main, self._main = self._main, None
         try:
@@ -195,144 +183,32 @@ class LeaseSession:
             return any(source.is_pending for source in self._leaders.sources)
 
     def _give_back_all(self) -> None:
-        self._spans.clear()
-        self._ahead_count = 0
         for source in self._leaders.sources:
             for batch in source.batches:
                 batch.give_back(held_too=True)
 
-    # ---- the application: any thread ------------------------------------------------------------
-
-    def take(self, count_max: int, make: Callable[[LeasedBatch, int, int], M]) -> list[M]:
-        """Up to so many messages from the buffer, made from batch, row and attempt."""
-        with self.lock:
-            return self._take(count_max, make)
-
-    def take_blocking(self, count_max: int, timeout_s: float, make: Callable[[LeasedBatch, int, int], M]) -> list[M]:
-        """The same, and waits for the first one. Must not be called on the event loop."""
-        with self.lock:
-            if not self._spans and timeout_s > 0 and not self.is_closing:
-                self._waited_for += count_max
-                self._wake()
-                try:
-                    self._arrived.wait_for(lambda: self._spans or self.is_closing, timeout_s)
-                finally:
-                    self._waited_for -= count_max
-            found = self._take(count_max, make)
-        if not found:
-            self.check()
-        return found
+    # ---- the application ------------------------------------------------------------------------
 
     async def take_waiting(
         self, count_max: int, timeout_s: float, make: Callable[[LeasedBatch, int, int], M]
     ) -> list[M]:
-        """The same on the event loop."""
-        found = self.take(count_max, make)
+        """Up to so many messages from the buffer, once there is one."""
+        buffer = self.buffer
+        found = buffer.take(count_max, make)
         if not found and timeout_s > 0:
-            with self.lock:
-                self._waited_for += count_max
-                self._wake()
+            buffer.expect(count_max)
             try:
                 async with asyncio.timeout(timeout_s):
-                    while not self._spans and not self.is_closing:
+                    while not buffer.count and not buffer.is_closed:
                         await self._wait_for_change()
             except TimeoutError:
                 pass
             finally:
-                with self.lock:
-                    self._waited_for -= count_max
-            found = self.take(count_max, make)
+                buffer.expect(-count_max)
+            found = buffer.take(count_max, make)
         if not found:
-            self.check()
+            buffer.check()
         return found
-
-    def _take(self, count_max: int, make: Callable[[LeasedBatch, int, int], M]) -> list[M]:
-        found: list[M] = []
-        while self._spans and len(found) < count_max:
-            batch, start, end, attempt = self._spans[0]
-            stop = min(end, start + count_max - len(found))
-            batch.states[start:stop] = b"H" * (stop - start)
-            found += [make(batch, row, attempt) for row in range(start, stop)]
-            if stop == end:
-                self._spans.popleft()
-            else:
-                self._spans[0] = Span(batch, stop, end, attempt)
-        if found:
-            self._ahead_count -= len(found)
-            self._prefetch.on_taken(len(found), self._ahead_count, self.now_s())
-            if self._ahead_count <= self._prefetch.limit // 2:
-                self._wake()
-        return found
-
-    def check(self) -> None:
-        """Raise if no message can ever come."""
-        failure = self._failure
-        if failure is not None and (not self.brokers.was_reached or isinstance(failure, Refused) or self.is_closing):
-            raise failure
-        if self.is_closing:
-            raise Closed("The consumer is closed")
-
-    def settle(self, batch: LeasedBatch, row: int, letter: int) -> None:
-        """Settle a message that is held; it is told to the broker soon. Raises `LeaseLost`."""
-        with self.lock:
-            if batch.states[row] != HELD:
-                self._refuse(batch, row, letter)
-                return
-            batch.states[row] = letter
-            if not self._is_woken:
-                self._wake()
-
-    def settle_waiting(
-        self, batch: LeasedBatch, row: int, letter: int, waiter: Waiter, delay_ms: int | None = None
-    ) -> None:
-        """Settle a message that is held. `waiter` gets the answer of the broker. Raises `LeaseLost`."""
-        with self.lock:
-            if batch.states[row] == HELD:
-                if delay_ms is not None:
-                    batch.delays[row] = delay_ms
-                batch.states[row] = letter
-            elif self._refuse(batch, row, letter) == DONE:
-                waiter.set_result(None)
-                return
-            batch.waiters[row] = waiter
-            self._is_urgent = True
-            self._wake()
-
-    def release(self, batch: LeasedBatch, row: int, letter: int, delay_ms: int) -> None:
-        """Like `settle`, for a release that waits so long."""
-        with self.lock:
-            if batch.states[row] != HELD:
-                self._refuse(batch, row, letter)
-                return
-            batch.delays[row] = delay_ms
-            batch.states[row] = letter
-            self._wake()
-
-    def renew(self, batch: LeasedBatch, row: int, waiter: Waiter) -> None:
-        """Renew the leases of a batch now. `waiter` gets the answer for this row. Raises `LeaseLost`."""
-        with self.lock:
-            if batch.states[row] != HELD:
-                self._refuse(batch, row, HELD)
-            batch.renews = True
-            batch.renew_waiters[row] = waiter
-            self._is_urgent = True
-            self._wake()
-
-    def _refuse(self, batch: LeasedBatch, row: int, letter: int) -> int:
-        """The state of a message that is not held, if it is settled in the same way. Otherwise raises."""
-        state = batch.states[row]
-        if state == DONE or chr(state).upper() == chr(letter):
-            return state
-        offset = batch.offsets[row]
-        if state in b"ARJGarjg":
-            raise ClientError(f"{batch.topic}-{batch.partition} offset {offset} is settled already, in another way")
-        raise Source(batch.topic, b"", batch.partition).lost(offset, offset, "its lease has run out")
-
-    def _wake(self) -> None:
-        """Let the event loop look at what has changed. Called with the lock."""
-        if not self._is_woken:
-            self._is_woken = True
-            self._loop.call_soon_threadsafe(self._on_wake)
 
     # ---- flushing -------------------------------------------------------------------------------
 
@@ -353,9 +229,9 @@ class LeaseSession:
         try:
             async with asyncio.timeout(max(0.0, timeout_s)):
                 while not condition():
-                    if isinstance(self._failure, Refused) or (self._main is not None and self._main.done()):
-                        assert self._failure is not None
-                        raise self._failure
+                    failure = self._failure
+                    if failure is not None and (_is_final(failure) or (self._main is not None and self._main.done())):
+                        raise failure
                     await self._wait_for_change()
         except TimeoutError:
             if self._failure is not None:
@@ -380,10 +256,11 @@ class LeaseSession:
 
     # ---- the event loop -------------------------------------------------------------------------
 
+    def _wake(self) -> None:
+        self._loop.call_soon_threadsafe(self._on_wake)
+
     def _on_wake(self) -> None:
-        with self.lock:
-            self._is_woken = False
-            is_urgent, self._is_urgent = self._is_urgent, False
+        is_urgent = self.buffer.take_changes()
         for lane in self._lanes.values():
             lane.may_take.set()
         if is_urgent:
@@ -402,10 +279,21 @@ class LeaseSession:
         for lane in self._lanes.values():
             lane.must_settle.set()
 
-    def _on_assigned(self, assignment: Assignment) -> None:
+    def _on_alive(self) -> None:
         self._failure = None
+        self._notify()
+
+    def _on_assigned(self, assignment: Assignment) -> None:
         self._leaders.assign(assignment)
         self._notify()
+
+    def _fatal(self) -> ClientError | None:
+        """Why no message can come, if that is so."""
+        failure = self._failure
+        if failure is None:
+            return None
+        has_crashed = self.is_closing and self._main is not None
+        return failure if not self.brokers.was_reached or _is_final(failure) or has_crashed else None
 
     def _on_failed(self, error: ClientError) -> None:
         self._failure = error
@@ -430,9 +318,10 @@ class LeaseSession:
     def room_for(self, lane: Lane, sources: Sequence[Source]) -> int:
         """How many messages a lane may ask for."""
         others = sum(each.asked_count for each in self._lanes.values() if each is not lane)
-        room = self._prefetch.room(self._ahead_count + others, self._waited_for)
+        buffer = self.buffer
+        room = buffer.prefetch.room(buffer.count + others, buffer.waited_for)
         share = -(-room // max(1, len(self._leaders.leader_ids)))
-        if not room and (self._waited_for and not self._ahead_count):
+        if not room and buffer.waited_for and not buffer.count:
             # All of it is asked of other brokers, which may have none.
             return 1
         return max(share, 0 if all(source.was_asked for source in sources) else 1)
@@ -445,7 +334,7 @@ class LeaseSession:
                 due = [b for source in self._leaders.sources for b in source.batches if b.renew_at_s <= now_s]
                 gave_back = [self._renew_batch(batch, now_s) for batch in due]
                 if any(gave_back):
-                    self._prefetch.on_unused()
+                    self.buffer.prefetch.on_unused()
             if due:
                 self._settle_now()
 
@@ -455,11 +344,7 @@ class LeaseSession:
         batch.renews = now_s - batch.received_s < self.options.renew_for_s
         if not batch.give_back():
             return False
-        kept = [span for span in self._spans if span.batch is not batch]
-        self._ahead_count -= sum(span.end_row - span.start_row for span in self._spans) - sum(
-            span.end_row - span.start_row for span in kept
-        )
-        self._spans = deque(kept)
+        self.buffer.drop(batch)
         return True
 
     # ---- answers --------------------------------------------------------------------------------
@@ -502,7 +387,7 @@ class LeaseSession:
                     received += self._receive(source, part)
         if asked and is_done:
             self._failure = None
-            self._prefetch.on_received(received, asked)
+            self.buffer.prefetch.on_received(received, asked)
             for source in self.sources_of(lane.node_id):
                 source.was_asked = source.was_asked or source.is_assigned
         if runs:
@@ -552,19 +437,22 @@ class LeaseSession:
         leased = [LeasedOffsets(each.first_offset, each.last_offset, each.attempt) for each in part.deliveries]
         now_s = self.now_s()
         pieces = decode_records(part.records, leased)
-        if pieces.error is not None:
-            log.error("group %s: %s has records that cannot be read: %s", self.group, source, pieces.error)
+        for error in filter(None, (piece.error for piece in pieces)):
+            log.error("group %s: %s has records that cannot be read: %s", self.group, source, error)
         with self.lock:
-            spans = source.receive(pieces, leased, part.token, self)
+            spans = source.receive(pieces, leased, part.token, self.buffer, now_s)
             for span in spans:
                 span.batch.renew_at_s = now_s + part.lease_ms / 1000 / _RENEW_SHARE
             count = sum(span.end_row - span.start_row for span in spans)
             if self.is_closing:
                 self._give_back_all()
             else:
-                self._spans += spans
-                self._ahead_count += count
-                self._arrived.notify_all()
+                self.buffer.put(spans)
         if self.is_closing:
             self._settle_now()
         return count
+
+
+def _is_final(failure: ClientError) -> bool:
+    """Whether a broker has refused a request for a reason that will not pass."""
+    return isinstance(failure, Refused) and not failure.retriable

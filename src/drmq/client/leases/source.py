@@ -18,10 +18,10 @@ from drmq.client.leases.batch import (
     Span,
 )
 from drmq.columnar import Columns, iter_columns
-from drmq.records import Buffer, InvalidBatch
+from drmq.records import Buffer, InvalidBatch, iter_batches
 
 if TYPE_CHECKING:
-    from drmq.client.leases.session import LeaseSession
+    from drmq.client.leases.buffer import MessageBuffer
 
 DECOMPRESSED_BYTES_MAX = 2**28
 RUNS_MAX = 5_000
@@ -37,33 +37,48 @@ _REASONS = {
 }
 
 
-class Pieces(NamedTuple):
-    """The records of an answer, as far as they could be read, and why no further."""
+class Piece(NamedTuple):
+    """Some records of an answer, up to `next_offset`; or why they cannot be read."""
 
-    columns: list[Columns]
-    error: InvalidBatch | None
+    next_offset: int
+    columns: Columns | None
+    error: InvalidBatch | None = None
 
 
-def decode_records(records: Buffer, leased: Sequence[LeasedOffsets]) -> Pieces:
+def decode_records(records: Buffer, leased: Sequence[LeasedOffsets]) -> list[Piece]:
     """The records from the first to the last offset that was leased."""
-    columns: list[Columns] = []
+    start, end = leased[0].first_offset, leased[-1].last_offset + 1
     try:
-        columns.extend(
-            iter_columns(
-                records,
-                start_offset=leased[0].first_offset,
-                end_offset=leased[-1].last_offset + 1,
-                decompressed_size_max=DECOMPRESSED_BYTES_MAX,
-                include_headers=True,
-            )
-        )
-    except InvalidBatch as error:
-        return Pieces(columns, error)
-    return Pieces(columns, None)
+        return list(_decode(records, start, end))
+    except InvalidBatch:
+        return list(_decode_by_batch(records, start, end))
+
+
+def _decode(records: Buffer, start: int, end: int) -> Iterator[Piece]:
+    for columns in iter_columns(
+        records,
+        start_offset=start,
+        end_offset=end,
+        decompressed_size_max=DECOMPRESSED_BYTES_MAX,
+        include_headers=True,
+    ):
+        yield Piece(columns.next_offset, columns)
+
+
+def _decode_by_batch(records: Buffer, start: int, end: int) -> Iterator[Piece]:
+    """The same, but a batch that cannot be read costs none of its neighbours."""
+    view = memoryview(records)
+    for position, header in iter_batches(view):
+        first, next_offset = max(start, header.base_offset), min(end, header.next_offset)
+        if first < next_offset:
+            try:
+                yield from list(_decode(view[position : position + header.size], first, next_offset))
+            except InvalidBatch as error:
+                yield Piece(next_offset, None, error)
 
 
 class Source:
-    """One partition. Used by the event loop; what touches the states of messages needs the lock of the session."""
+    """One partition. Used by the event loop; what touches the states of messages needs the lock of the buffer."""
 
     def __init__(self, topic: str, topic_id: bytes, partition: int) -> None:
         self.topic = topic
@@ -89,26 +104,31 @@ class Source:
 
     # ---- taking ---------------------------------------------------------------------------------
 
-    def receive(self, pieces: Pieces, leased: Sequence[LeasedOffsets], token: int, session: LeaseSession) -> list[Span]:
-        """The messages of an answer. What cannot be read is released."""
+    def receive(
+        self, pieces: Sequence[Piece], leased: Sequence[LeasedOffsets], token: int, buffer: MessageBuffer, now_s: float
+    ) -> list[Span]:
+        """The messages of an answer. What cannot be read is released, and what is not there given back."""
         spans: list[Span] = []
         at, last = leased[0].first_offset, leased[-1].last_offset
-        for columns in pieces.columns:
-            batch = LeasedBatch(self.topic, self.partition, columns, token, session)
-            found, gaps = batch.take_leases(_clipped(leased, at, columns.next_offset - 1))
+        for next_offset, columns, _ in pieces:
+            part = _clipped(leased, at, next_offset - 1)
+            at = max(at, next_offset)
+            if columns is None:
+                self._settle_all(part, RELEASE, token)
+                continue
+            batch = LeasedBatch(self.topic, self.partition, columns, token, buffer, now_s)
+            found, gaps = batch.take_leases(part)
             self._loose += [Run(*gap, ACCEPT, GROUP_BACKOFF, token) for gap in gaps]
-            at = columns.next_offset
             if found:
                 self._supersede(found)
                 self.batches.append(batch)
                 spans += found
         # Accepting what is not here would lose it.
-        outcome = GIVE_BACK if pieces.error is None else RELEASE
-        self._loose += [
-            Run(each.first_offset, each.last_offset, outcome, GROUP_BACKOFF, token)
-            for each in _clipped(leased, at, last)
-        ]
+        self._settle_all(_clipped(leased, at, last), GIVE_BACK, token)
         return spans
+
+    def _settle_all(self, leased: Sequence[LeasedOffsets], outcome: int, token: int) -> None:
+        self._loose += [Run(run.first_offset, run.last_offset, outcome, GROUP_BACKOFF, token) for run in leased]
 
     def _supersede(self, found: Sequence[Span]) -> None:
         """What is leased now was not leased any more before, whatever older batches say."""
