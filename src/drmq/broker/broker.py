@@ -172,6 +172,8 @@ class Broker:
         self.groups.deleted_topics = self._deleted_topics
         self.groups.deleted_topic_ids = lambda: self.metadata.committed_catalog.deleted
         self.groups.partitions_of = self._partitions_of
+        self.groups.timing_of = self.group_settings.timing_of
+        self.groups.on_deleting = self.services.share_groups.look_at
         self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
         self.leases.options_of = self.group_settings.lease_options_of
         self.leases.on_changed = self.services.dead_letters.look_at
@@ -483,6 +485,7 @@ class Broker:
         await self.assignments.stop()
         await self.maintenance.stop()
         self.services.dead_letters.stop()
+        self.services.share_groups.stop()
         self.internal_topics.stop()
         # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()

@@ -19,6 +19,7 @@ from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
 from drmq.broker.services.router import ClientHandler, Router
+from drmq.broker.services.share_groups import ShareGroupService
 from drmq.broker.services.topic_creation import TopicCreation
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Services:
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
         self.leases = LeaseService(broker)
+        self.share_groups = ShareGroupService(broker, self.leases.shards, self.leases.starts)
         self.dead_letters = DeadLetters(broker)
         self.lease_queries = LeaseQueries(broker, self.leases.shards)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
