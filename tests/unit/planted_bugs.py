@@ -582,6 +582,14 @@ _BUGS = {
             wrong="pass",
         ),
     ],
+    "tests/unit/broker/services/test_dead_letters.py": [
+        PlantedBug(
+            "dead letters are decompressed beside others",
+            symbol="DeadLetters._read",
+            right="async with broker.services.decompressing:",
+            wrong="if True:",
+        ),
+    ],
 }
 """By the tests that must notice them."""
 
