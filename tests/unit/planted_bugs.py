@@ -69,7 +69,7 @@ _BUGS = {
             wrong="if True",
         ),
     ],
-    "tests/unit/groups": [
+    "tests/scripts/test_group_scripts.py": [
         PlantedBug(
             "offsets of groups without members are kept as long as others",
             symbol="Administration._is_expired",
@@ -552,6 +552,42 @@ _BUGS = {
             symbol="os_error_text",
             right="reason = error.strerror or str(error) or type(error).__name__",
             wrong="reason = str(error)",
+        ),
+    ],
+    "tests/unit/broker/cluster/test_controller.py": [
+        PlantedBug(
+            "the leaders of all partitions are compared at once",
+            symbol="Controller._compare_leaders",
+            right="end = min(first + left, topic.partition_count)",
+            wrong="end = topic.partition_count",
+        ),
+        PlantedBug(
+            "leaders of large topics are compared in part",
+            symbol="Controller._compare_leaders",
+            right="self._uncompared.appendleft((topic_id, end))",
+            wrong="pass",
+        ),
+    ],
+    "tests/unit/storage/test_snapshots.py": [
+        PlantedBug(
+            "first snapshots sync all directories above them",
+            symbol="SnapshotStore.save",
+            right="sync_ancestors(self._files, self._directory, self._known)",
+            wrong="sync_ancestors(self._files, self._directory)",
+        ),
+        PlantedBug(
+            "a directory that was removed is still taken as durable",
+            symbol="make_directories",
+            right="known.discard(directory)",
+            wrong="pass",
+        ),
+    ],
+    "tests/unit/broker/services/test_dead_letters.py": [
+        PlantedBug(
+            "dead letters are decompressed beside others",
+            symbol="DeadLetters._read",
+            right="async with broker.services.decompressing:",
+            wrong="if True:",
         ),
     ],
 }

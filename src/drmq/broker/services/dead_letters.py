@@ -125,7 +125,8 @@ class DeadLetters:
                 return (), run.first + 1
             raise
         data, size_max = bytes(found.data), broker.options.decompressed_bytes_max
-        return await broker.blocking(lambda: _records_of(data, run, size_max))
+        async with broker.services.decompressing:
+            return await broker.blocking(lambda: _records_of(data, run, size_max))
 
     async def _append(self, source: Topic, name: str, run: DeadRecord, records: Sequence[Record]) -> None:
         broker = self._broker

@@ -38,12 +38,13 @@ class Services:
         self.cluster = ClusterView(broker)
         self.topics = broker.topics
         self.groups = GroupService(broker.groups, broker.host, broker.node_id)
-        decompressing = asyncio.Lock()
+        self.decompressing = asyncio.Lock()
+        """Held while a batch is decompressed: `decompressed_bytes_max` limits the memory of the whole node."""
         size_max = broker.options.decompressed_bytes_max
-        self.recompression = Recompression(broker.codecs, decompressing, size_max, broker.clock)
+        self.recompression = Recompression(broker.codecs, self.decompressing, size_max, broker.clock)
         self.appends = Appends(broker.partitions, broker.writer, broker.clock, broker.options, self.recompression)
         self.reads = Reads(broker)
-        self.lookups = Lookups(broker.partitions, broker.blocking, decompressing, size_max)
+        self.lookups = Lookups(broker.partitions, broker.blocking, self.decompressing, size_max)
         self.elections = Elections(self.cluster, broker.host, broker.elect)
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)

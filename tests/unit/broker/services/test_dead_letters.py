@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from drmq.broker.services.dead_letters import _headers, _records_of
@@ -9,6 +11,7 @@ from drmq.leases import DeadRecord, QueueKey, Reason
 from drmq.leases.queue import Death
 from drmq.model import Offset, TopicId
 from drmq.records import Codec, Record, encode_batch
+from support.broker_harness import Harness
 
 KEY = QueueKey("billing", TopicId(bytes(16)), 2)
 
@@ -55,6 +58,24 @@ def test_offsets_without_a_record_are_passed_over() -> None:
     assert _records_of(b"", run_of(5, 9), 1 << 20) == ([], 6)
     records, end = _records_of(batches(4), run_of(2, 9), 1 << 20)
     assert ([record.offset for record in records], end) == ([2, 3], 4)
+
+
+def test_records_are_decompressed_when_no_other_batch_of_the_node_is(harness: Harness) -> None:
+    """`decompressed_bytes_max` is the limit of the node."""
+    topic = harness.create_topic("orders")
+    harness.append("orders", memoryview(bytearray(batches(4, codec=Codec.ZSTD))))
+    services, run = harness.broker.services, run_of(1, 2)
+    run = run._replace(key=QueueKey("billing", topic.topic_id, 0))
+
+    async def scenario() -> None:
+        async with services.decompressing:
+            reading = asyncio.ensure_future(services.dead_letters._read(topic, run))
+            await asyncio.wait([reading], timeout=0.1)
+            assert not reading.done()
+        records, end = await reading
+        assert ([record.offset for record in records], end) == ([1, 2], 3)
+
+    harness.run(scenario())
 
 
 def test_a_letter_says_where_its_record_came_from_and_why() -> None:
