@@ -18,6 +18,7 @@ from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
 from drmq.client.counters import NodeCounters
 from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
+from drmq.client.events import Events
 from drmq.client.features import Features
 from drmq.client.groups import Groups
 from drmq.client.probes import Probes
@@ -70,6 +71,7 @@ class Admin:
         self.features = Features(self._cluster)
         self.replicas = Replicas(self._cluster)
         self.counters = NodeCounters(self._cluster)
+        self.events = Events(self._cluster)
         self.probes = Probes(self._cluster)
 
     def __enter__(self) -> Admin:

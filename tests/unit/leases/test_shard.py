@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drmq.leases import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -14,6 +15,7 @@ from drmq.leases import (
     Failure,
     LeaseOptions,
     Outcome,
+    QueueBegun,
     QueueKey,
     QueueList,
     QueueView,
@@ -152,6 +154,37 @@ def test_a_repeated_settlement_succeeds_and_changes_nothing(harness: LeaseHarnes
     assert list(harness.shard.snapshot()) == before
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Outcome.RELEASE, Outcome.ACCEPT),
+        (Outcome.GIVE_BACK, Outcome.ACCEPT),
+        (Outcome.REJECT, Outcome.ACCEPT),
+        (Outcome.ACCEPT, Outcome.REJECT),
+        (Outcome.ACCEPT, Outcome.RELEASE),
+        (Outcome.RELEASE, Outcome.REJECT),
+        (Outcome.RELEASE, Outcome.RENEW),
+        (Outcome.ACCEPT, Outcome.RENEW),
+    ],
+)
+def test_who_changes_his_mind_is_refused(harness: LeaseHarness, before: Outcome, after: Outcome) -> None:
+    """A member that is told that its record is accepted must not see it delivered again."""
+    harness.end = 1
+    harness.acquire("m1")
+    assert harness.settle(before, 0) == ()
+    harness.change_leader()
+    assert [refused.refusal for refused in harness.settle(after, 0)] == [Refusal.NOT_LEASED]
+
+
+def test_without_dead_letters_a_repeated_rejection_succeeds() -> None:
+    harness = LeaseHarness(LeaseOptions(writes_dead_letters=False))
+    harness.start()
+    harness.end = 1
+    harness.acquire("m1")
+    assert harness.settle(Outcome.REJECT, 0) == ()
+    assert harness.settle(Outcome.REJECT, 0) == ()
+
+
 def test_a_repetition_is_known_after_a_change_of_leader(harness: LeaseHarness) -> None:
     """The answer may have been lost with the leader."""
     harness.acquire("m1", 3)
@@ -218,6 +251,21 @@ def test_a_clock_that_is_set_back_delays_no_retry(harness: LeaseHarness) -> None
     harness.settle(RELEASE, 0, delay_ms=1_000)
     harness.wall_ms -= 3_600_000
     harness.pass_time(1_100)
+    assert offsets_of(harness.acquire("m2", 1)) == [(0, 2)]
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_a_leader_with_a_wrong_clock_parks_nothing_for_a_month(harness: LeaseHarness, with_snapshot: bool) -> None:
+    month_ms = 30 * 86_400_000
+    harness.wall_ms += month_ms
+    harness.change_leader()
+    harness.acquire("m1", 1)
+    harness.settle(RELEASE, 0, delay_ms=1_000)
+    harness.wall_ms -= month_ms
+    harness.change_leader()
+    if with_snapshot:
+        harness.change_leader()
+    harness.pass_time(1_200)
     assert offsets_of(harness.acquire("m2", 1)) == [(0, 2)]
 
 
@@ -325,7 +373,7 @@ def test_a_request_whose_caller_is_gone_leases_nothing(harness: LeaseHarness) ->
     ticket = harness.submit(Acquire(KEY, "m2", 5, 0, 10, wait_ms=1_000))
     harness.carry_out(harness.shard.on_disconnect([ticket], harness.now_ms, harness.wall_ms))
     harness.ask(Advance(KEY, 0, 20))
-    assert ticket not in harness.answers
+    assert harness.answers[ticket] == Acquired(0, 0, ())
     harness.end = 20
     assert [offset for offset, _ in offsets_of(harness.acquire("m3", 1))] == [10]
 
@@ -406,3 +454,29 @@ def test_a_view_names_what_is_out_and_until_when(harness: LeaseHarness) -> None:
 
 def test_a_settled_answer_names_no_refusal(harness: LeaseHarness) -> None:
     assert harness.ask(Settle(KEY, "m1", ())) == SettleResult(())
+
+
+def test_the_entry_about_a_topic_is_begun_once_removed_with_its_queues_and_not_described() -> None:
+    """A group remembers with it how many partitions a topic had when it began there."""
+    harness = LeaseHarness()
+    entry = KEY._replace(partition=WHOLE_TOPIC)
+    harness.start()
+    assert harness.ask(StartQueue(entry, 3)) == QueueBegun(3)
+    harness.change_leader()
+    assert harness.ask(StartQueue(entry, 7)) == QueueBegun(3)
+    described = harness.ask(DescribeQueues(KEY.group))
+    assert isinstance(described, QueueList)
+    assert [view.key for view in described.queues] == [KEY]
+    harness.ask(RemoveQueues(KEY.group, KEY.topic_id))
+    assert harness.ask(StartQueue(entry, 7)) == QueueBegun(7)
+
+
+def test_a_renewal_that_is_switched_off_is_refused_for_its_records_only() -> None:
+    harness = LeaseHarness(LeaseOptions(renews=False))
+    harness.start()
+    harness.end = 4
+    harness.acquire()
+    settlements = (Settlement(0, 1, Outcome.RENEW), Settlement(2, 3, Outcome.ACCEPT))
+    answer = harness.ask(Settle(KEY, "m1", settlements))
+    assert answer == SettleResult((Refused(0, 1, Refusal.NO_RENEWAL),))
+    assert harness.shard.queues[KEY].held.count == 2
