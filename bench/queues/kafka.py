@@ -127,7 +127,7 @@ class DrmqQueue(KafkaProtocolQueue):
     """On its defaults: messages, leases and acknowledgements are on disk on most nodes before they are answered."""
 
     program = "drmq"
-    contenders = (IMPLICIT, EXPLICIT, OWN)
+    contenders = (IMPLICIT, EXPLICIT, OWN, MANY, ONE)
 
     def __init__(self, directory: Path, node_count: int) -> None:
         super().__init__(directory, node_count)
