@@ -16,3 +16,8 @@ The layout follows one measurement from top to bottom:
 Nothing here imports `drmq`, except programs that measure DRMQ's own client: the broker is measured from outside, like
 any other.
 """
+
+import os
+
+# The nodes that are started here serve no HTTP: it is not what is measured or shown.
+os.environ.setdefault("DRMQ_GATEWAY", "false")

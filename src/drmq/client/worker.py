@@ -47,6 +47,8 @@ R = TypeVar("R")
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 _POLL_S = 1.0
+_CALL_TIMEOUT_S = 10.0
+"""How long a worker waits for its cluster when it starts and when it ends."""
 
 Handler = Callable[[Any], Any]
 
@@ -131,7 +133,7 @@ class Worker(Generic[T, R]):
                 self._running = None
 
     def stop(self) -> None:
-        """End `run` as SIGTERM does. May be called from any thread."""
+        """End `run` as the first SIGTERM does. May be called from any thread."""
         with self._lock:
             if self._running is not None:
                 self._running.stop()
@@ -158,7 +160,7 @@ class _Run:
         self._free = asyncio.Event()
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._on_signal)
+        self._loop.call_soon_threadsafe(self._stops.set)
 
     def _on_signal(self) -> None:
         if self._stops.is_set():
@@ -174,6 +176,7 @@ class _Run:
             codec=options.codec,
             start=options.start,
             prefetch=prefetch,
+            timeout=_CALL_TIMEOUT_S,
             client_id=f"drmq-worker-{self._name}",
         )
         restore = self._handle_signals() if signals else None
@@ -267,14 +270,18 @@ class _Run:
     async def _finish(self) -> None:
         """Wait for what runs, and give back what does not end in time."""
         hurrying = asyncio.ensure_future(self._hurries.wait())
+        deadline_s = self._loop.time() + self._options.grace
         try:
-            deadline_s = self._loop.time() + self._options.grace
-            while self._working and not self._hurries.is_set() and self._loop.time() < deadline_s:
+            while (self._working or self._busy_count) and not hurrying.done():
+                left_s = deadline_s - self._loop.time()
+                if left_s <= 0:
+                    break
+                self._free.clear()
+                freeing = asyncio.ensure_future(self._free.wait())
                 await asyncio.wait(
-                    [*self._working, hurrying],
-                    timeout=deadline_s - self._loop.time(),
-                    return_when=asyncio.FIRST_COMPLETED,
+                    (freeing, hurrying, *self._working), timeout=left_s, return_when=asyncio.FIRST_COMPLETED
                 )
+                freeing.cancel()
         finally:
             hurrying.cancel()
             if self._working:
@@ -294,9 +301,10 @@ class _Run:
             self._settle(message, GIVEN_BACK)
             raise
         except Exception as error:  # noqa: BLE001  # whatever the function raises means that the message has failed
-            took_too_long = limit.expired() and isinstance(error, TimeoutError)
-            what = f"took longer than {self._options.timeout:g} s" if took_too_long else "failed"
-            self._fail(message, error, what)
+            if limit.expired() and isinstance(error, TimeoutError):
+                self._fail(message, error, f"took longer than {self._options.timeout:g} s", None)
+            else:
+                self._fail(message, error, "failed", error)
         else:
             self._settle(message, ACCEPTED)
 
@@ -317,15 +325,15 @@ class _Run:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end_one)
 
-    def _fail(self, message: LeasedData[Any], error: Exception, what: str) -> None:
+    def _fail(self, message: LeasedData[Any], error: Exception, what: str, shown: Exception | None) -> None:
         options = self._options
         last = options.retries is not None and message.attempt > options.retries
         if isinstance(error, options.reject_on) or last:
             what += " and is rejected"
-            log.error("worker %s: %r %s at attempt %d", self._name, message, what, message.attempt, exc_info=error)
+            log.error("worker %s: %r %s at attempt %d", self._name, message, what, message.attempt, exc_info=shown)
             self._settle(message, REJECTED)
             return
-        log.warning("worker %s: %r %s at attempt %d", self._name, message, what, message.attempt, exc_info=error)
+        log.warning("worker %s: %r %s at attempt %d", self._name, message, what, message.attempt, exc_info=shown)
         delay = None if options.backoff is None else options.backoff.delay(message.attempt, random.random())
         self._settle(message, RELEASED, delay)
 

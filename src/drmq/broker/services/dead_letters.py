@@ -132,8 +132,10 @@ class DeadLetters:
         topic = await self._topic(name)
         if not broker.group_settings.copies_dead_letters(run.key.group):
             records = [Record(record.offset, record.timestamp, None, None, ()) for record in records]
+        # Not the time of death: the clock of the leader then may have been wrong, and a topic refuses such a time.
+        now_ms = broker.clock.wall_ms()
         letters = [
-            Record(Offset(number), run.death.ended_ms, record.key, record.value, _headers(source.name, run, record))
+            Record(Offset(number), now_ms, record.key, record.value, _headers(source.name, run, record))
             for number, record in enumerate(records)
         ]
         index = run.key.partition % topic.partition_count
