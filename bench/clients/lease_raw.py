@@ -1,6 +1,7 @@
 """The bare client of lease groups as a worker: one member, with one connection to the leader of the partition.
 
-The mode is the number of acknowledgements in a request. Each is listed by itself, not as a run of offsets.
+The mode is the number of acknowledgements in a request. Each is listed by itself, unless the mode ends in `run`: then
+they are one run of offsets, as DRMQ's own client sends them.
 """
 
 import select
@@ -16,9 +17,9 @@ def work(task: QueueTask, work: Work) -> None:
     """Lease and acknowledge until told to stop; what is in flight then is lost."""
     known = kafka_metadata.ask(task.ports[0], task.queue)
     address = f"127.0.0.1:{known.ports[known.partitions[0].leader]}"
-    lane = Lane(
-        address, task.group, find_topic_id(address, task.queue), 0, int(task.mode), TAKE_COUNT, is_one_by_one=True
-    )
+    count, _, how = task.mode.partition(" ")
+    topic_id = find_topic_id(address, task.queue)
+    lane = Lane(address, task.group, topic_id, 0, int(count), TAKE_COUNT, is_one_by_one=how != "run")
     work.ready()
     work.wait_to_go()
     lane.begin()
