@@ -7,6 +7,7 @@ import pytest
 
 from conformance.conftest import MakeTopic
 from support.clients import CLIENTS, CODECS, Acks, Client, Codec, Headers, Record, content
+from support.wire import RawConnection, fetch
 
 HEADERS: tuple[Headers, ...] = (
     (),
@@ -182,6 +183,42 @@ def test_codecs_mix_in_one_partition(client: Client, topic: str) -> None:
         writer(client.bootstrap).produce(topic, [Record(value)], codec=codec)
         expected.append(value)
     assert [record.value for record in client.consume(topic, len(expected))] == expected
+
+
+def stored_codecs(bootstrap: str, topic: str) -> set[str]:
+    """The codecs of the batches that a broker sends."""
+    with RawConnection(bootstrap) as connection:
+        answer = connection.ask(fetch(topic, 0, 1, wait_ms_max=0), 1)
+        answer.take(4 + 4 + 2 + len(topic) + 4 + 4 + 2 + 8 + 8)
+        answer.take(16 * max(0, answer.int32()))
+        data = answer.take(answer.int32())
+    found: set[str] = set()
+    position = 0
+    while position < len(data):
+        found.add(CODECS[data[position + 22] & 0x07])
+        position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    return found
+
+
+@pytest.mark.parametrize("kept", CODECS)
+def test_a_topic_with_a_codec_of_its_own(bootstrap: str, make_topic: MakeTopic, kept: Codec) -> None:
+    """Whatever producers chose, the broker stores the topic's codec; order, offsets and contents are as ever."""
+    topic = make_topic(config={"compression.type": "uncompressed" if kept == "none" else kept})
+    expected: list[Record] = []
+    for number, name in enumerate(name for name in CLIENTS if name != "kcat"):
+        for codec in CODECS if name == "confluent-kafka" else CODECS[number :: len(CLIENTS) - 2]:
+            records = [
+                Record(b"%s %d " % (name.encode(), index) * 20, key=b"%d" % index, headers=(("codec", codec.encode()),))
+                for index in range(120)
+            ]
+            deliveries = CLIENTS[name](bootstrap).produce(topic, records, codec=codec, idempotent=True)
+            assert [delivery.offset for delivery in deliveries] == [len(expected) + index for index in range(120)]
+            expected += records
+    assert stored_codecs(bootstrap, topic) == {kept}
+    for name, reader in CLIENTS.items():
+        seen = reader(bootstrap).consume(topic, len(expected))
+        assert [record.content for record in seen] == [content(record) for record in expected], name
+        assert [record.offset for record in seen] == list(range(len(expected))), name
 
 
 def test_idempotent_producer(client: Client, make_topic: MakeTopic) -> None:

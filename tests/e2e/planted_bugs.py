@@ -12,26 +12,13 @@ power.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 # The tests are not installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.planted_bugs import PlantedBug, chosen, try_in_copy
-
-
-@dataclass(frozen=True)
-class TestedBug:
-    """A planted bug, and the tests that must notice it, as pytest's command line has them."""
-
-    __test__ = False
-    bug: PlantedBug
-    tests: str
-
+from support.planted_bugs import PlantedBug, TestedBug, chosen, try_tests
 
 CRASH, STEPS, SHUTDOWN, FULL, LIMITS = (
     f"tests/e2e/test_{name}.py" for name in ("crash", "fsync_steps", "shutdown", "disk_full", "limits")
@@ -373,26 +360,9 @@ BUGS = [
 ]
 
 
-def run_tests(project: Path, tests: str, attempt: int) -> tuple[bool, str]:
-    """Whether all tests pass, and the first that does not."""
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=120", *tests.split()],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": f"{project}/src:{project}/tests", "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    failed = [
-        line.partition("::")[2] for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR tests"))
-    ]
-    return result.returncode == 0, failed[0].partition(" - ")[0] if failed else result.stdout[-300:]
-
-
 def main(words: list[str]) -> int:
     """Try those whose names contain one of `words`, or all; the exit code tells if any was missed."""
-    tried = [(case.bug, case.tests) for case in chosen(BUGS, words)]
-    return try_in_copy(tried, ("src", "tests", "pyproject.toml"), run_tests)
+    return try_tests(chosen(BUGS, words))
 
 
 if __name__ == "__main__":

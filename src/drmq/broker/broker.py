@@ -15,6 +15,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from random import Random
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from drmq.broker.cluster.partition_reports import PartitionReports, group_from, 
 from drmq.broker.cluster.registrations import Registrations
 from drmq.broker.component_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
 from drmq.broker.coordination.consumer_groups import ConsumerGroups
+from drmq.broker.coordination.group_settings import GroupSettings
 from drmq.broker.coordination.internal_topics import SEGMENT_BYTES, InternalTopic, InternalTopics
 from drmq.broker.coordination.lease_groups import LeaseGroups
 from drmq.broker.coordination.machine_log import MachineLog
@@ -111,6 +113,7 @@ class Broker:
         stamps = SeenClock(self.clock, lambda: self.partitions.seen_ms())
         self.groups = ConsumerGroups(group_options_of(self.options), stamps, self._random)
         self.leases = LeaseGroups(self.clock, self._random)
+        self.group_settings = GroupSettings(lambda: self.metadata.committed_catalog)
         self.internal_topics = InternalTopics(
             InternalTopic(CLUSTER_METADATA, self.metadata, lambda: 1, is_readable=False, is_in_catalog=False),
             InternalTopic(CONSUMER_OFFSETS, self.groups, lambda: self.options.offsets_topic_partitions),
@@ -170,7 +173,10 @@ class Broker:
         self.groups.deleted_topics = self._deleted_topics
         self.groups.deleted_topic_ids = lambda: self.metadata.committed_catalog.deleted
         self.groups.partitions_of = self._partitions_of
+        self.groups.timing_of = self.group_settings.timing_of
+        self.groups.on_deleting = self.services.share_groups.look_at
         self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
+        self.leases.options_of = self.group_settings.lease_options_of
         self.leases.on_changed = self.services.dead_letters.look_at
         self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
@@ -480,6 +486,8 @@ class Broker:
         await self.assignments.stop()
         await self.maintenance.stop()
         self.services.dead_letters.stop()
+        self.services.share_groups.stop()
+        self.services.recompression.stop()
         self.internal_topics.stop()
         # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()
@@ -507,6 +515,7 @@ class Broker:
 
     def abandon(self) -> None:
         """Stop taking part in all groups at once, without saving anything."""
+        self.services.recompression.stop()
         self.host.stop()
         for partition in self.partitions:
             partition.replica.stop()
@@ -611,6 +620,11 @@ class Broker:
     async def blocking(self, function: Callable[[], T]) -> T:
         """Run a function for a client that may wait for the disk."""
         return await asyncio.get_running_loop().run_in_executor(self._pools.clients, function)
+
+    @property
+    def codecs(self) -> Executor:
+        """The threads that recompress batches."""
+        return self._pools.codecs
 
     def new_topic_id(self) -> TopicId:
         return TopicId(self._random.randbytes(16))

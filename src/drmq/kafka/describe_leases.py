@@ -6,7 +6,6 @@ what ShareGroupDescribe tells. A shard that does not answer is a row of the inte
 
 from __future__ import annotations
 
-from drmq.broker.services.dead_letters import topic_of
 from drmq.broker.services.gate import Operation, on_topic
 from drmq.broker.services.lease_queries import QueueReport
 from drmq.kafka.context import Context
@@ -50,8 +49,8 @@ async def handle(context: Context, request: DescribeLeasesRequest) -> DescribeLe
     for failure in failures:
         text = f"queues of the group may be missing here: {failure.error.message}"
         queues.append(DescribedQueue(NO_TOPIC_ID, SHARE_GROUP_STATE, failure.shard, failure.error.code, text))
-    writes = context.broker.leases.options_of(group).writes_dead_letters
-    return DescribeLeasesResponse(dead_letter_topic=topic_of(group) if writes else None, queues=queues)
+    dead_letter_topic = context.broker.group_settings.dead_letter_topic_of(group)
+    return DescribeLeasesResponse(dead_letter_topic=dead_letter_topic, queues=queues)
 
 
 def _queue(topic: str, report: QueueReport) -> DescribedQueue:

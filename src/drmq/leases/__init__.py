@@ -53,6 +53,7 @@ letters. Order by key, priorities and scheduled delivery are not offered.
 """
 
 from drmq.leases.messages import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -84,6 +85,7 @@ from drmq.leases.records import LeaseRecord, QueueKey, Reason, record_from_bytes
 from drmq.leases.shard import LeaseShard
 
 __all__ = [
+    "WHOLE_TOPIC",
     "Acquire",
     "Acquired",
     "Advance",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from drmq.leases.queue import Death
 from drmq.leases.records import QueueKey
 from drmq.model import TopicId
+
+WHOLE_TOPIC: Final = 0xFFFFFFFF
+"""As the partition of a `QueueKey`: an entry about the topic. Its `end` is the number of partitions that the topic had
+when the group began to work on it. It is begun and removed like a queue, and not described."""
 
 
 class StartQueue(NamedTuple):
@@ -121,6 +125,7 @@ class Refusal(Enum):
     NOT_LEASED = "its lease has run out, or it was settled before"
     LEASED_TO_ANOTHER = "another member holds it"
     STALE_TOKEN = "it was delivered again since"
+    NO_RENEWAL = "the group does not renew leases (share.renew.acknowledge.enable is false)"
 
 
 class Refused(NamedTuple):

@@ -23,6 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.leases.messages import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -239,6 +240,8 @@ class LeaseShard:
                 views: list[QueueView] = []
                 left = request.leases_max
                 for key in self._keys_of(request.group):
+                    if key.partition == WHOLE_TOPIC:
+                        continue
                     views.append(self._view(self.queues[key], soft, left))
                     left -= len(views[-1].leases)
                 return Step((), (Answer(ticket, QueueList(tuple(views))),))
@@ -260,13 +263,15 @@ class LeaseShard:
         return self._remove(self._leading(now_ms, wall_ms), [key for key in self.queues if key.topic_id in gone], ())
 
     def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> LeaseStep:
-        """The callers of these waiting requests are gone."""
+        """These requests do not wait any more; those that still did are answered with nothing."""
         soft = self._leading(now_ms, wall_ms)
         gone = set(tickets)
+        answers: list[Answer[LeaseResponse]] = []
         for key, requests in list(soft.waiting.items()):
             for ticket in gone & requests.keys():
                 self._stop_waiting(soft, key, ticket)
-        return Step()
+                answers.append(Answer(ticket, _NOTHING))
+        return Step((), tuple(answers))
 
     def _keys_of(self, group: str) -> list[QueueKey]:
         return [key for key in self.queues if key.group == group]
@@ -381,6 +386,8 @@ class LeaseShard:
                     _add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
                 elif settlement.token not in (0, hold.token):
                     _add_refused(refused, first, last, Refusal.STALE_TOKEN)
+                elif settlement.outcome is Outcome.RENEW and not options.renews:
+                    _add_refused(refused, first, last, Refusal.NO_RENEWAL)
                 elif settlement.outcome is Outcome.RENEW:
                     renewed.append((first, last))
                 else:

@@ -1,20 +1,22 @@
 """Generates the parts of the reference pages that follow from definitions in the code.
 
 `python -m drmq.server.docs` rewrites the section between the markers in `docs/reference/configuration.md`,
-`docs/reference/command-line.md`, `docs/reference/counters.md` and `docs/reference/spark-options.md`; the text around it
-is written by hand. A test compares the pages with the code, so a setting, command, counter or option that is missing
-from the manual fails the build.
+`docs/reference/command-line.md`, `docs/reference/counters.md`, `docs/reference/group-settings.md` and
+`docs/reference/spark-options.md`; the text around it is written by hand. A test compares the pages with the code, so a
+setting, command, counter or option that is missing from the manual fails the build.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
 
+from drmq.catalog import BROKER_DEFINITIONS, CLUSTER_WIDE, GROUP_DEFINITIONS, ConfigDefinition
 from drmq.model.counters import COUNTERS
+from drmq.model.metrics_text import exported_name
 from drmq.server.cli import COMMANDS, drmq
 from drmq.server.config import TABLES, all_settings
 from drmq.server.settings import Setting
@@ -97,10 +99,42 @@ def spark_options() -> str:
 
 def counters() -> str:
     """All counters of a node, as one Markdown table."""
-    parts = ["| Counter | Kind | Labels | Meaning |", "| --- | --- | --- | --- |"]
+    parts = ["| Counter | In `/metrics` | Kind | Labels | Meaning |", "| --- | --- | --- | --- | --- |"]
     for name, row in COUNTERS.items():
         labels = ", ".join(f"`{label}`" for label in row.labels)
-        parts.append(f"| `{name}` | {row.kind.name.lower()} | {labels} | {row.text} |")
+        exported = "same" if exported_name(name) == name else f"`{exported_name(name)}`"
+        parts.append(f"| `{name}` | {exported} | {row.kind.name.lower()} | {labels} | {row.text} |")
+    return "\n".join([*parts, ""])
+
+
+def group_settings() -> str:
+    """The settings of lease groups, and those of the whole cluster that are about lease groups."""
+    parts = _definitions(GROUP_DEFINITIONS.values())
+    parts += ["", "These are settings of all brokers (a resource of the type BROKER with an empty name):", ""]
+    return "\n".join([*parts, *_definitions(BROKER_DEFINITIONS[name] for name in CLUSTER_WIDE), ""])
+
+
+def _definitions(definitions: Iterable[ConfigDefinition]) -> list[str]:
+    rows = [
+        f"| `{each.name}` | {each.type.name.lower()} | `{each.default}` | {each.allowed} | {each.doc} |"
+        for each in definitions
+    ]
+    return ["| Setting | Type | Default | Allowed | Meaning |", "| --- | --- | --- | --- | --- |", *rows]
+
+
+def http_api() -> str:
+    """All operations of the HTTP API, with their parameters and bodies."""
+    from msgspec.structs import fields
+
+    from drmq.gateway.app import ENDPOINTS
+    from drmq.gateway.endpoint import PREFIX
+
+    parts = ["| Operation | What it does | Parameters | Body |", "| --- | --- | --- | --- |"]
+    for each in sorted(ENDPOINTS, key=lambda each: (each.path, each.method)):
+        names = [] if each.params is None else [field.encode_name for field in fields(each.params)]
+        query = ", ".join(f"`{name}`" for name in names if name not in each.path_names)
+        body = "" if each.body is None else f"`{each.body.__name__}`"
+        parts.append(f"| `{each.method} {PREFIX}{each.path}` | {each.summary} | {query} | {body} |")
     return "\n".join([*parts, ""])
 
 
@@ -108,6 +142,8 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "configuration.md": ("settings", configuration),
     "command-line.md": ("commands", command_line),
     "counters.md": ("counters", counters),
+    "http-api.md": ("operations", http_api),
+    "group-settings.md": ("group settings", group_settings),
     "spark-options.md": ("options", spark_options),
 }
 """For each page: the name of its generated section, and the function that generates it."""

@@ -14,12 +14,13 @@ disconnects later, the lease runs out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.services.lease_shards import LeaseShards, ShardLink, resolve, unavailable
+from drmq.broker.services.queue_starts import QueueStarts
 from drmq.broker.services.reads import WantedPartition
 from drmq.leases import (
     Acquire,
@@ -77,7 +78,8 @@ class LeaseService:
         self.shards = LeaseShards(broker)
         self._tasks: set[asyncio.Task[None]] = set()
         """What is given back, so that it is not collected while it waits."""
-        self.starts_at: Callable[[str, Partition], int] = lambda group, partition: partition.high_watermark
+        self.starts = QueueStarts(broker, self.shards)
+        self.starts_at: Callable[[str, Partition], int | Awaitable[int]] = self.starts.offset_of
         """The offset at which a group begins in a partition that it has not worked on."""
 
     # ---- settling -------------------------------------------------------------------------------
@@ -204,7 +206,9 @@ class LeaseService:
 
     async def start(self, key: QueueKey, partition: Partition) -> None:
         """Begin a queue where its group begins. Raises `ApiError`."""
-        answer = await self.shards.ask(key, StartQueue(key, self.starts_at(key.group, partition)))
+        found = self.starts_at(key.group, partition)
+        offset = found if isinstance(found, int) else await found
+        answer = await self.shards.ask(key, StartQueue(key, offset))
         if isinstance(answer, Failed):
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,

@@ -186,7 +186,7 @@ class SimulatedNode:
                     new_secret=lambda: "simulated",
                 )
                 store = DiskLogs(directory, self.files, JOURNAL_BYTES, OPEN_FILES_MAX)
-                environment = Environment(random, Pools(pool, pool, pool, pool), make_writer, open_network)
+                environment = Environment(random, Pools(pool, pool, pool, pool, pool), make_writer, open_network)
                 cluster = replace(self._cluster, greets_as_version_1=self.greets_as_version_1)
                 self.broker = Broker(self.node_id, store, self._options, self.clock, cluster, environment)
                 self.broker.host.raft_options = replace(
