@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from drmq.broker import Broker, Partition
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
-from drmq.broker.services.dead_letters import HEADERS, topic_of
 from drmq.leases import LeaseOptions, QueueKey
 from drmq.leases.queue import Queue
 from drmq.model import ErrorCode
-from drmq.records import Record, decode_batch, iter_batches
+from drmq.records import decode_batch, iter_batches
 from drmq.testing.files import UNLIMITED_BYTES
-from drmq.testing.lease_history import Cause, Job, LeaseHistory, Letter, Produced
+from drmq.testing.lease_history import Job, LeaseHistory, Letter, Produced, letter_of
 from drmq.testing.lease_rules import violations
 from drmq.testing.simulation.client import Connector, Unavailable
 from drmq.testing.simulation.history import History, Place
@@ -31,14 +30,13 @@ from drmq.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsReque
 if TYPE_CHECKING:
     from drmq.testing.simulation.cluster import Cluster
 
-TOPIC, GROUP = "jobs", "crew"
+TOPIC, GROUP, LETTERS = "jobs", "crew", "dlq.crew"
 _PARTITIONS = 2
 _LOOK_US = 50 * MS
 _JUDGE_EVERY = 40
 """How often the rules are checked during a run: every so many looks."""
 _FETCH, _LIST_OFFSETS = 12, 6
 _DECOMPRESSED_MAX = 1 << 24
-_CAUSES = {b"it was rejected": Cause.REJECTED, b"it failed as often as the group allows": Cause.ATTEMPTS}
 
 
 class JobProducer(Producer):
@@ -68,7 +66,7 @@ class LetterReader(Worker):
     def __init__(self, world: World, connector: Connector, history: History, notes: LeaseNotes, count: int) -> None:
         super().__init__(world, connector, history, "the reader of letters")
         self._notes = notes
-        self._left = [Place(topic_of(GROUP), index) for index in range(count)]
+        self._left = [Place(LETTERS, index) for index in range(count)]
         self.pause_s = 0.005
 
     @property
@@ -109,22 +107,9 @@ class LetterReader(Worker):
         for at, header in iter_batches(view):
             for record in decode_batch(view[at : at + header.size], decompressed_size_max=_DECOMPRESSED_MAX):
                 if record.offset >= position:
-                    found.append(letter_of(record))
+                    found.append(letter_of(record.value, record.headers))
                     position = record.offset + 1
         return position
-
-
-def letter_of(record: Record) -> Letter:
-    """A dead letter as its headers describe it."""
-    headers = {name.removeprefix(HEADERS): value or b"" for name, value in record.headers if name.startswith(HEADERS)}
-    job = Job(headers["topic"].decode(), int(headers["partition"]), int(headers["offset"]))
-    return Letter(
-        job,
-        headers["group"].decode(),
-        int(headers["delivery.count"]),
-        _CAUSES.get(headers["message"]),
-        record.value or b"",
-    )
 
 
 class LeaseRun:
@@ -276,7 +261,7 @@ class LeaseRun:
     def reader(self) -> LetterReader | None:
         """A reader of the dead letters, if there are any."""
         for node in self._cluster.live_nodes:
-            topic = node.broker.metadata.committed_catalog.topics.get(topic_of(GROUP))
+            topic = node.broker.metadata.committed_catalog.topics.get(LETTERS)
             if topic is not None:
                 common = (self._cluster.world, self._cluster, self._cluster.history)
                 return LetterReader(*common, self.notes, topic.partition_count)
