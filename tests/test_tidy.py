@@ -126,6 +126,7 @@ def test_every_suite_of_planted_bugs_is_checked() -> None:
         "tests/unit/planted_bugs.py",
         "tests/unit/raft/planted_bugs.py",
         "tests/unit/storage/planted_bugs.py",
+        "tests/unit/testing/lease_simulation/planted_bugs.py",
         "tests/unit/testing/simulation/planted_bugs.py",
     ]
 

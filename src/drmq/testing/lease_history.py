@@ -6,10 +6,12 @@ and `answered_ms`, after its answer came. What the broker did happened between t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from drmq.broker.services.dead_letters import HEADERS
 from drmq.leases import Outcome
 
 
@@ -124,6 +126,17 @@ class Letter:
     cause: Cause | None
     """None: it names no known cause."""
     value: bytes
+
+
+_CAUSES = {b"it was rejected": Cause.REJECTED, b"it failed as often as the group allows": Cause.ATTEMPTS}
+
+
+def letter_of(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> Letter:
+    """A dead letter as its headers describe it."""
+    own = {name.removeprefix(HEADERS): text or b"" for name, text in headers if name.startswith(HEADERS)}
+    job = Job(own["topic"].decode(), int(own["partition"]), int(own["offset"]))
+    cause = _CAUSES.get(own["message"])
+    return Letter(job, own["group"].decode(), int(own["delivery.count"]), cause, value or b"")
 
 
 @dataclass(slots=True)

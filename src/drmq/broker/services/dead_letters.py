@@ -101,6 +101,9 @@ class DeadLetters:
                 "offsets %d to %d of partition %d are dropped: group %s gave them up, and has no dead-letter topic now",
                 *(run.first, run.last, run.key.partition, run.key.group),
             )
+        elif topic is None and run.key.topic_id not in self._broker.metadata.committed_catalog.deleted:
+            # This node may be behind: only a deletion that it knows of takes records away.
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {run.key.topic_id.hex()} is not known here yet")
         elif topic is not None:
             records, end = await self._read(topic, run)
             if records:
