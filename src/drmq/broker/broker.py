@@ -30,7 +30,7 @@ from drmq.broker.cluster.registrations import Registrations
 from drmq.broker.component_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
 from drmq.broker.coordination.consumer_groups import ConsumerGroups
 from drmq.broker.coordination.internal_topics import SEGMENT_BYTES, InternalTopic, InternalTopics
-from drmq.broker.coordination.lease_groups import LeaseGroups
+from drmq.broker.coordination.lease_groups import LeaseGroups, LeaseShardCoordinator
 from drmq.broker.coordination.machine_log import MachineLog
 from drmq.broker.environment import Environment
 from drmq.broker.maintenance.housekeeping import Maintenance
@@ -171,7 +171,7 @@ class Broker:
         self.groups.deleted_topic_ids = lambda: self.metadata.committed_catalog.deleted
         self.groups.partitions_of = self._partitions_of
         self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
-        self.leases.on_changed = self.services.dead_letters.look_at
+        self.leases.on_changed = self._on_leases_changed
         self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
         self.topics.stopped = self._why_stopped
@@ -193,6 +193,10 @@ class Broker:
                 **{kind: serving(handler) for kind, handler in self.services.client_requests().items()},
             }
         )
+
+    def _on_leases_changed(self, shard: LeaseShardCoordinator) -> None:
+        self.services.dead_letters.look_at(shard)
+        self.services.redrives.look_at(shard)
 
     @property
     def cluster_id(self) -> str:
@@ -479,6 +483,7 @@ class Broker:
         await self.assignments.stop()
         await self.maintenance.stop()
         self.services.dead_letters.stop()
+        self.services.redrives.stop()
         self.internal_topics.stop()
         # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()

@@ -6,7 +6,8 @@ from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from drmq.leases.queue import Death
-from drmq.leases.records import QueueKey
+from drmq.leases.queue_key import QueueKey
+from drmq.leases.redrive_messages import RedriveRequest, RedriveResponse
 from drmq.model import TopicId
 
 
@@ -102,7 +103,9 @@ class DescribeQueues(NamedTuple):
     with_leases: bool = False
 
 
-LeaseRequest: TypeAlias = StartQueue | Acquire | Advance | Settle | ReleaseMember | Bury | RemoveQueues | DescribeQueues
+LeaseRequest: TypeAlias = (
+    StartQueue | Acquire | Advance | Settle | ReleaseMember | Bury | RemoveQueues | DescribeQueues | RedriveRequest
+)
 
 
 class Failure(Enum):
@@ -202,7 +205,7 @@ class QueueList(NamedTuple):
     queues: tuple[QueueView, ...]
 
 
-LeaseResponse: TypeAlias = Failed | QueueBegun | Acquired | SettleResult | Done | QueueList
+LeaseResponse: TypeAlias = Failed | QueueBegun | Acquired | SettleResult | Done | QueueList | RedriveResponse
 
 
 class DeadRecord(NamedTuple):

@@ -49,6 +49,7 @@ from drmq.leases.messages import (
 )
 from drmq.leases.options import LeaseOptions, backoff_ms
 from drmq.leases.queue import Hold, Queue
+from drmq.leases.queue_key import QueueKey
 from drmq.leases.records import (
     Buried,
     Fate,
@@ -58,7 +59,6 @@ from drmq.leases.records import (
     LeaseRecord,
     LeaseRenewed,
     LogTrimmed,
-    QueueKey,
     QueueRemoved,
     QueueSnapshot,
     QueueStarted,
@@ -66,7 +66,9 @@ from drmq.leases.records import (
     Settled,
     Unparked,
 )
+from drmq.leases.redrive import Redrives
 from drmq.model import Answer, Step, Timers, TopicId
+from drmq.model.names import REDRIVE_GROUP
 
 if TYPE_CHECKING:
     from random import Random
@@ -138,6 +140,8 @@ class LeaseShard:
         self.queues: dict[QueueKey, Queue] = {}
         self._dying: dict[QueueKey, None] = {}
         """The queues that have offsets whose dead letters are to be written."""
+        self.redrives = Redrives()
+        """What is known about dead letters that were written, and what moves them back."""
         self._soft: _SoftState | None = None
 
     # ---- replicated state -----------------------------------------------------------------------
@@ -145,6 +149,9 @@ class LeaseShard:
     def replay(self, record: LeaseRecord) -> None:
         """Apply the next record of the log."""
         key = record.key
+        if key.group == REDRIVE_GROUP:
+            self.redrives.replay(record)
+            return
         queue = self.queues.get(key)
         if isinstance(record, QueueSnapshot):
             queue = self.queues[key] = Queue.restore(record)
@@ -165,8 +172,8 @@ class LeaseShard:
             self._schedule(self._soft, queue)
 
     def snapshot(self) -> Iterable[LeaseRecord]:
-        """One record for each queue."""
-        return [queue.snapshot() for queue in self.queues.values()]
+        """One record for each queue, and for each topic of dead letters."""
+        return [*(queue.snapshot() for queue in self.queues.values()), *self.redrives.snapshot()]
 
     def dead_records(self, count_max: int) -> Iterator[DeadRecord]:
         """Offsets whose dead letters are to be written, so many runs of each queue at most."""
@@ -184,6 +191,7 @@ class LeaseShard:
             for lease in queue.leases.values():
                 lease.deadline_ms = None
             self._schedule(soft, queue)
+        self.redrives.become_leader()
 
     def resign(self) -> LeaseStep:
         """Waiting requests are answered with nothing: their callers look for the new leader."""
@@ -238,6 +246,9 @@ class LeaseShard:
                     self._view(self.queues[key], soft, request.with_leases) for key in self._keys_of(request.group)
                 ]
                 return Step((), (Answer(ticket, QueueList(tuple(views))),))
+            case _:
+                records, answer = self.redrives.handle(request, wall_ms)
+                return Step(records, (Answer(ticket, answer),))
 
     def _leading(self, now_ms: int, wall_ms: int) -> _SoftState:
         soft = self._soft
@@ -252,7 +263,8 @@ class LeaseShard:
     def forget_topics(self, topic_ids: Iterable[TopicId], now_ms: int, wall_ms: int) -> LeaseStep:
         """Topics were deleted."""
         gone = set(topic_ids)
-        return self._remove(self._leading(now_ms, wall_ms), [key for key in self.queues if key.topic_id in gone], ())
+        keys = [key for key in self.queues if key.topic_id in gone] + self.redrives.removals(gone)
+        return self._remove(self._leading(now_ms, wall_ms), keys, ())
 
     def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> LeaseStep:
         """The callers of these waiting requests are gone."""

@@ -127,6 +127,7 @@ class Request(IntEnum):
     APPEND = 10
     READ = 11
     LEASE = 12
+    BOUNDS = 14
 
 
 class Membership:

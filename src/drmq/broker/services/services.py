@@ -17,6 +17,7 @@ from drmq.broker.services.leases import LeaseService
 from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
+from drmq.broker.services.redrives import RedriveService
 from drmq.broker.services.router import ClientHandler, Router
 from drmq.broker.services.topic_creation import TopicCreation
 
@@ -41,6 +42,7 @@ class Services:
         self.counters = Counters(broker)
         self.leases = LeaseService(broker)
         self.dead_letters = DeadLetters(broker)
+        self.redrives = RedriveService(broker)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(
