@@ -323,7 +323,15 @@ def test_the_readme_names_the_test_command() -> None:
 
 def _forms(value: int) -> set[str]:
     """The ways in which the page of limits writes a number."""
-    units = {"MiB": 1 << 20, "KiB": 1 << 10, "s": 1_000, "min": 60_000, "day": 86_400_000, "days": 86_400_000}
+    units = {
+        "MiB": 1 << 20,
+        "KiB": 1 << 10,
+        "s": 1_000,
+        "min": 60_000,
+        "h": 3_600_000,
+        "day": 86_400_000,
+        "days": 86_400_000,
+    }
     return {f"{value:,}"} | {f"{value // size} {unit}" for unit, size in units.items() if value % size == 0}
 
 
@@ -355,10 +363,17 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
     from drmq.broker.partitions import partition, producer_table
     from drmq.broker.replication.outgoing_snapshot import HELD_BYTES_MAX
     from drmq.broker.replication.recent_entries import RECENT_BYTES_MAX
-    from drmq.broker.services import lookups, reads
+    from drmq.broker.services import leases, lookups, reads
     from drmq.catalog.catalog import DELETED_TOPICS_MAX, PARTITIONS_MAX
     from drmq.groups import GroupOptions
-    from drmq.kafka import describe_topic_partitions, fetch, fetch_sessions, pipeline
+    from drmq.kafka import (
+        describe_leases,
+        describe_topic_partitions,
+        exchange,
+        fetch_sessions,
+        lease_fetch,
+        pipeline,
+    )
     from drmq.model.names import GROUP_ID_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
     from drmq.transport.peers import PeerOptions, strangers
     from drmq.transport.peers.hello import HELLO_FRAME_BYTES_MAX
@@ -368,7 +383,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
     expected = {
         "Elements of one list in a message": [ARRAY_COUNT_MAX],
         "Names that a client gives itself": [pipeline.NAME_KEPT_MAX],
-        "Answers that the client has not read, one connection": [fetch._UNREAD_BYTES_MAX],
+        "Answers that the client has not read, one connection": [exchange._UNREAD_BYTES_MAX],
         "Reads that wait for the disk": [reads._DISK_READS_MAX],
         "Fetch sessions": [fetch_sessions.PARTITIONS_MAX, fetch_sessions.ALL_PARTITIONS_MAX],
         "Fetches that wait for records": [reads._PARKED_PARTITIONS_MAX],
@@ -383,6 +398,11 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         "Partitions in one page": [describe_topic_partitions.PARTITIONS_MAX],
         "Id of a group": [GROUP_ID_BYTES_MAX],
         "Size of all members": [groups.group_bytes_max],
+        "Records that a LeaseFetch": [lease_fetch.RECORDS_MAX],
+        "Time that a LeaseFetch waits": [lease_fetch.WAIT_MS_MAX],
+        "Delay of a release": [lease_fetch.DELAY_MS_MAX],
+        "Runs of offsets that a request settles": [leases.SETTLEMENTS_MAX],
+        "Runs of leased offsets in an answer": [describe_leases.LEASES_MAX],
         "Bytes that wait for a peer": [peers.buffered_bytes_max],
         "A frame with heartbeats": [peers.heartbeat_frame_bytes_max],
         "A frame with batches": [peers.append_frame_bytes_max],

@@ -109,9 +109,9 @@ def test_a_cluster_is_upgraded_under_load_and_can_go_back_until_that_is_finalize
             change_release(cluster, load, 2, older)
             trim(cluster, 30)
             change_release(cluster, load, 2, None)
-            assert features_of(cluster, capsys)["to_finalize"]["metadata.version"] == 3
+            assert features_of(cluster, capsys)["to_finalize"]["metadata.version"] == 4
             assert main(["cluster", "upgrade", "-b", cluster.bootstrap, "--finalize", "--yes"]) == 0
-            assert "Finalized: metadata.version 3" in capsys.readouterr().out
+            assert "Finalized: metadata.version 4" in capsys.readouterr().out
             check_finalized(cluster, capsys)
             trim(cluster, 40)
             load.wait_all_served(HEALTHY_S)
@@ -133,7 +133,7 @@ def check_finalized(cluster: ClusterProcesses, capsys: pytest.CaptureFixture[str
                 lambda admin=admin, node=node: [  # type: ignore[misc]
                     admin.features.of(broker, 60.0) for broker in admin.brokers.all() if broker.node_id == node.node_id
                 ],
-                lambda found: [each.finalized["metadata.version"] for each in found if each is not None] == [3],
+                lambda found: [each.finalized["metadata.version"] for each in found if each is not None] == [4],
                 what=f"the level on node {node.node_id}",
             )
             with pytest.raises(Refused, match="cannot go back"):
@@ -147,7 +147,7 @@ def check_a_fresh_node_of_the_older_release_is_refused(cluster: ClusterProcesses
     node = NodeProcess(4, path / "node-4", cluster.network, [1, 2, 3, 4])
     run_with(node, older)
     node.start()
-    reason = "has finalized level 3 of metadata.version, and it supports 1; start it with a release"
+    reason = "has finalized level 4 of metadata.version, and it supports 1; start it with a release"
     try:
         # It goes on trying: its release ends only for reasons that it knows.
         eventually(node.log_text, lambda said: reason in said, timeout_s=HEALTHY_S, what="the node is told why")

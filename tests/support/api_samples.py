@@ -102,6 +102,19 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.SHARE_ACKNOWLEDGE: lambda: make(
             "Request", f"share-{group}", "m", 1, topics=[make("RequestTopic", topic_id, [make("RequestPartition", 0)])]
         ),
+        ApiKey.LEASE_FETCH: lambda: make(
+            "Request",
+            f"share-{group}",
+            "m",
+            max_records=1,
+            topics=[make("RequestTopic", topic_id, [make("RequestPartition", 0)])],
+        ),
+        ApiKey.DESCRIBE_LEASES: lambda: make("Request", f"share-{group}", [topic]),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: make("Request", [make("RequestGroup", f"share-{group}", None)]),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda: make(
+            "Request", f"share-{group}", [make("RequestTopic", topic, [make("RequestPartition", 0, 0)])]
+        ),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda: make("Request", f"share-{group}", [make("RequestTopic", topic)]),
         ApiKey.OFFSET_DELETE: lambda: make("Request", group, [make("RequestTopic", topic, [make("RequestPartition")])]),
     }
     others: dict[ApiKey, Callable[[], Any]] = {

@@ -31,9 +31,8 @@ from drmq.broker import (
 )
 from drmq.broker.coordination.internal_topics import InternalTopic
 from drmq.broker.services.caller import ANONYMOUS, Caller
-from drmq.broker.services.groups import ParkedRequest
 from drmq.catalog import Topic
-from drmq.kafka.context import Context
+from drmq.kafka.context import Context, Parked
 from drmq.model import ErrorCode, NodeId, Offset
 from drmq.storage import DataDirectory
 from drmq.testing.files import FakeFiles
@@ -103,7 +102,7 @@ class Harness:
             self.broker.internal_topics.add(topic)
         self.fatal: list[BaseException] = []
         self.broker.on_fatal = self.fatal.append
-        self.parked: list[ParkedRequest] = []
+        self.parked: list[Parked] = []
         self._is_running = False
         try:
             self.run(self.broker.start())
@@ -246,7 +245,7 @@ class Harness:
         return self.run(self.send(request, version, client_id=client_id))
 
     def _context(self, version: int, client_id: str, api: str = "TEST") -> Context:
-        connection = SimpleNamespace(limits=ListenerOptions())
+        connection = SimpleNamespace(limits=ListenerOptions(), closed=False)
         return Context(
             self.broker,
             cast(Connection, connection),

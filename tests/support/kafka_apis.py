@@ -1,4 +1,7 @@
-"""The APIs and topic settings of Apache Kafka 4.3, from its classes `ApiKeys` and `LogConfig`."""
+"""The APIs and settings of Apache Kafka 4.3, from its classes `ApiKeys`, `LogConfig` and `GroupConfig`.
+
+The settings of dead letters are those of Kafka 4.4.
+"""
 
 from __future__ import annotations
 
@@ -201,6 +204,7 @@ KAFKA_TOPIC_SETTINGS: Final[dict[str, tuple[str, str]]] = {
     "compression.type": ("STRING", "producer"),
     "compression.zstd.level": ("INT", "3"),
     "delete.retention.ms": ("LONG", "86400000"),
+    "errors.deadletterqueue.group.enable": ("BOOLEAN", "false"),
     "file.delete.delay.ms": ("LONG", "60000"),
     "flush.messages": ("LONG", "9223372036854775807"),
     "flush.ms": ("LONG", "9223372036854775807"),
@@ -230,3 +234,17 @@ KAFKA_TOPIC_SETTINGS: Final[dict[str, tuple[str, str]]] = {
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
 """Type and default by name."""
+
+KAFKA_SHARE_GROUP_SETTINGS: Final[dict[str, tuple[str, str]]] = {
+    "share.record.lock.duration.ms": ("INT", "30000"),
+    "share.delivery.count.limit": ("INT", "5"),
+    "share.partition.max.record.locks": ("INT", "2000"),
+    "share.auto.offset.reset": ("STRING", "latest"),
+    "share.isolation.level": ("STRING", "read_uncommitted"),
+    "share.renew.acknowledge.enable": ("BOOLEAN", "true"),
+    "share.heartbeat.interval.ms": ("INT", "5000"),
+    "share.session.timeout.ms": ("INT", "45000"),
+    "errors.deadletterqueue.topic.name": ("STRING", ""),
+    "errors.deadletterqueue.copy.record.enable": ("BOOLEAN", "false"),
+}
+"""Types and defaults of the settings of share groups, without those that only Kafka's assignors use."""

@@ -29,6 +29,7 @@ from drmq.broker.cluster.partition_reports import PartitionReports, group_from, 
 from drmq.broker.cluster.registrations import Registrations
 from drmq.broker.component_options import group_options_of, peer_options_of, raft_options_of, topic_defaults_of
 from drmq.broker.coordination.consumer_groups import ConsumerGroups
+from drmq.broker.coordination.group_settings import GroupSettings
 from drmq.broker.coordination.internal_topics import SEGMENT_BYTES, InternalTopic, InternalTopics
 from drmq.broker.coordination.lease_groups import LeaseGroups, LeaseShardCoordinator
 from drmq.broker.coordination.machine_log import MachineLog
@@ -111,6 +112,7 @@ class Broker:
         stamps = SeenClock(self.clock, lambda: self.partitions.seen_ms())
         self.groups = ConsumerGroups(group_options_of(self.options), stamps, self._random)
         self.leases = LeaseGroups(self.clock, self._random)
+        self.group_settings = GroupSettings(lambda: self.metadata.committed_catalog)
         self.internal_topics = InternalTopics(
             InternalTopic(CLUSTER_METADATA, self.metadata, lambda: 1, is_readable=False, is_in_catalog=False),
             InternalTopic(CONSUMER_OFFSETS, self.groups, lambda: self.options.offsets_topic_partitions),
@@ -170,8 +172,11 @@ class Broker:
         self.groups.deleted_topics = self._deleted_topics
         self.groups.deleted_topic_ids = lambda: self.metadata.committed_catalog.deleted
         self.groups.partitions_of = self._partitions_of
+        self.groups.timing_of = self.group_settings.timing_of
+        self.groups.on_deleting = self.services.share_groups.look_at
         self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
         self.leases.on_changed = self._on_leases_changed
+        self.leases.options_of = self.group_settings.lease_options_of
         self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
         self.topics.stopped = self._why_stopped
@@ -189,6 +194,7 @@ class Broker:
                 Request.REASSIGNED: reports.serve_reassigned,
                 Request.ELECT: self._serve_elect,
                 Request.LEASE: self.services.leases.shards.serve,
+                Request.OPEN_RECORDS: self.services.lease_queries.serve,
                 Request.REPLICA_LOST: reports.serve_lost,
                 **{kind: serving(handler) for kind, handler in self.services.client_requests().items()},
             }
@@ -484,6 +490,7 @@ class Broker:
         await self.maintenance.stop()
         self.services.dead_letters.stop()
         self.services.redrives.stop()
+        self.services.share_groups.stop()
         self.internal_topics.stop()
         # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()

@@ -49,6 +49,25 @@ class Broker:
         return not self.fenced and not self.draining and "broker" in self.roles
 
 
+def registered(fact: BrokerRegistered, known: Broker | None) -> Broker:
+    """The broker after a registration; `known` is what it was before."""
+    return Broker(
+        fact.node_id,
+        fact.incarnation,
+        fact.directory_id,
+        fact.host,
+        fact.port,
+        fact.peer_host,
+        fact.peer_port,
+        fact.rack,
+        tuple(fact.roles),
+        fact.starts,
+        fact.boot_id,
+        fenced=known is not None and known.fenced,
+        draining=known is not None and known.draining,
+    )
+
+
 def registration(broker: Broker) -> BrokerRegistered:
     """The fact that registers a broker, without its fenced and draining states."""
     return BrokerRegistered(

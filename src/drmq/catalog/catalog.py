@@ -19,8 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from drmq.catalog.broker_configs import BrokerConfigs, changed_broker_configs, with_broker_configs
-from drmq.catalog.brokers import Broker, check_registration, is_older_copy, older_copy_text, registration
+from drmq.catalog.brokers import Broker, check_registration, is_older_copy, older_copy_text, registered, registration
 from drmq.catalog.features import METADATA_VERSION, Ranges, check_update, level_before
+from drmq.catalog.group_configs import GroupConfigs, changed_group_configs, with_group_configs
 from drmq.catalog.moves import moved_assignment, restored_assignment, retargeted, without_copy
 from drmq.catalog.placement import Load, place
 from drmq.catalog.records import (
@@ -36,6 +37,7 @@ from drmq.catalog.records import (
     ClusterCreated,
     Fact,
     FeatureLevelSet,
+    GroupConfigsSet,
     PartitionsAdded,
     ProducerIdsReserved,
     ReassignmentCancelled,
@@ -75,13 +77,13 @@ class Catalog:
         """The names of deleted topics, oldest first. Each node removes its files of them."""
         self.reassignments: dict[GroupId, tuple[NodeId, ...]] = {}
         """Partitions that are to be moved, and their targets, in the order of the requests. They are moved one at a
-        time
-        (`active_reassignment`), because each move copies a whole partition over the network. A cancelled reassignment
-        stays
-        here until the partition has returned."""
+        time (`active_reassignment`), because each move copies a whole partition over the network. A cancelled
+        reassignment stays here until the partition has returned."""
         self.next_producer_id = 0
         self.broker_configs: BrokerConfigs = {}
         """Settings of brokers that were changed at run time. Replaced, never changed."""
+        self.group_configs: GroupConfigs = {}
+        """Settings of lease groups. Replaced, never changed."""
         self.features: dict[str, int] = {}
         """The level of each feature that was finalized; see `level`."""
         self._hosted: dict[NodeId, dict[GroupId, None]] = {}
@@ -97,6 +99,7 @@ class Catalog:
         copied.topics, copied.topics_by_id = self.topics.copy(), self.topics_by_id.copy()
         copied.deleted, copied.reassignments = self.deleted.copy(), self.reassignments.copy()
         copied.features, copied.broker_configs = self.features.copy(), self.broker_configs
+        copied.group_configs = self.group_configs
         copied._hosted = {node: groups.copy() for node, groups in self._hosted.items()}
         copied._firsts = self._firsts.copy()
         copied._metric_names = self._metric_names.copy()
@@ -244,6 +247,15 @@ class Catalog:
             self.broker(node_id)
         level = self.level(METADATA_VERSION)
         return changed_broker_configs(self.broker_configs, level, node_id, changes, replace_all=replace_all)
+
+    def change_group_configs(
+        self, group: str, changes: Mapping[str, str | None], *, replace_all: bool = False
+    ) -> list[Fact]:
+        """Change settings of a lease group, which need not exist. A value of None resets a setting, if it is set."""
+        level = self.level(METADATA_VERSION)
+        return changed_group_configs(
+            self.group_configs, level, self.broker_configs, group, changes, replace_all=replace_all
+        )
 
     def fence(self, node_id: NodeId) -> list[Fact]:
         return [] if self.broker(node_id).fenced else [BrokerFenced(node_id)]
@@ -438,6 +450,8 @@ class Catalog:
             self.next_producer_id = max(self.next_producer_id, fact.next_id)
         elif isinstance(fact, BrokerConfigsSet):
             self.broker_configs = with_broker_configs(self.broker_configs, fact)
+        elif isinstance(fact, GroupConfigsSet):
+            self.group_configs = with_group_configs(self.group_configs, fact)
         elif isinstance(fact, FeatureLevelSet):
             self.features[fact.feature] = max(fact.level, self.features.get(fact.feature, 0))
         else:
@@ -463,6 +477,7 @@ class Catalog:
             if broker.draining:
                 yield BrokerDraining(broker.node_id)
         yield from (BrokerConfigsSet(node_id, dict(configs)) for node_id, configs in self.broker_configs.items())
+        yield from (GroupConfigsSet(group, dict(configs)) for group, configs in self.group_configs.items())
         for topic_id, name in self.deleted.items():
             yield TopicDeleted(topic_id, name)
         for topic in self.topics_by_id.values():
@@ -507,21 +522,7 @@ class Catalog:
             ):
                 return
             self.former_brokers.pop(fact.node_id, None)
-            self.brokers[fact.node_id] = Broker(
-                fact.node_id,
-                fact.incarnation,
-                fact.directory_id,
-                fact.host,
-                fact.port,
-                fact.peer_host,
-                fact.peer_port,
-                fact.rack,
-                tuple(fact.roles),
-                fact.starts,
-                fact.boot_id,
-                fenced=known is not None and known.fenced,
-                draining=known is not None and known.draining,
-            )
+            self.brokers[fact.node_id] = registered(fact, known)
         elif known is None:
             return
         elif isinstance(fact, BrokerRemoved):

@@ -23,6 +23,8 @@ TYPED_ENTRIES = 2
 """From this level of `metadata.version` on, own entries of replica groups start with their type."""
 BROKER_CONFIGS = 3
 """From this level of `metadata.version` on, settings of brokers are facts."""
+GROUP_CONFIGS = 4
+"""From this level of `metadata.version` on, settings of groups are facts."""
 
 Ranges = Mapping[str, tuple[int, int]]
 """By name: the lowest and the highest level of each feature that a node supports."""
@@ -56,6 +58,7 @@ FEATURES: Mapping[str, Feature] = {
                 1: "what releases before feature levels write",
                 2: "feature levels as facts, and a type in the replica groups' own entries",
                 3: "settings of brokers that are changed at run time",
+                4: "settings of groups",
             },
             level_before=1,
         ),

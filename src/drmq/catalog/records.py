@@ -102,6 +102,14 @@ class BrokerConfigsSet:
     configs: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupConfigsSet:
+    """All settings of a group, replacing earlier ones. The group need not exist."""
+
+    group_id: str
+    configs: dict[str, str]
+
+
 # ---- topics and where their replicas are ----------------------------------------------------------
 
 
@@ -217,7 +225,9 @@ TopicFact: TypeAlias = (
     | ReplicaLost
     | AssignmentRestored
 )
-Fact: TypeAlias = ClusterCreated | FeatureLevelSet | BrokerConfigsSet | BrokerFact | TopicFact | ProducerIdsReserved
+Fact: TypeAlias = (
+    ClusterCreated | FeatureLevelSet | BrokerConfigsSet | GroupConfigsSet | BrokerFact | TopicFact | ProducerIdsReserved
+)
 
 _KINDS: dict[str, type[Fact]] = {
     "cluster-created": ClusterCreated,
@@ -229,6 +239,7 @@ _KINDS: dict[str, type[Fact]] = {
     "broker-drain-cancelled": BrokerDrainCancelled,
     "broker-removed": BrokerRemoved,
     "broker-configs-set": BrokerConfigsSet,
+    "group-configs-set": GroupConfigsSet,
     "topic-created": TopicCreated,
     "topic-deleted": TopicDeleted,
     "partitions-added": PartitionsAdded,
@@ -253,6 +264,8 @@ def encode_fact(fact: Fact) -> tuple[bytes, bytes]:
             subject += f"-{values['partition']}"
     elif "node_id" in values:
         subject = "brokers" if values["node_id"] is None else f"node-{values['node_id']}"
+    elif isinstance(fact, GroupConfigsSet):
+        subject = fact.group_id
     elif isinstance(fact, FeatureLevelSet):
         subject = fact.feature
     else:

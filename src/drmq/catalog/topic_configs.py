@@ -11,29 +11,28 @@ broker's defaults filled in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from drmq.catalog.config_definitions import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigDefinition,
+    ConfigType,
+    boolean,
+    check_value,
+    number,
+    one_of,
+    only_false,
+    table_of,
+    whole_number,
+)
 from drmq.model import ApiError, ErrorCode
 
-_INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
-_RATIO = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
 _REPLICA = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 SEGMENT_BYTES_MIN = 1_024
-
-
-class ConfigType(IntEnum):
-    """The type of a setting, with the protocol's numbers."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
+DEAD_LETTERS_ALLOWED = "errors.deadletterqueue.group.enable"
 
 
 class TimestampType(IntEnum):
@@ -86,37 +85,6 @@ class TopicConfig:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigDefinition:
-    """One setting: its name, type and default, and the name of its broker-wide form in Kafka's tools, if it has one."""
-
-    name: str
-    type: ConfigType
-    default: str
-    broker_name: str | None
-    doc: str
-    problem: Callable[[str], str | None]
-    """Returns what is wrong with a value, or None."""
-
-
-def whole_number(first: int, last: int) -> Callable[[str], str | None]:
-    """A check that a value is a whole number in this range."""
-
-    def problem(value: str) -> str | None:
-        # Narrower than `int`: "1_000" would be stored as text, and clients could not read it.
-        if not _WHOLE_NUMBER.fullmatch(value):
-            return "is not a whole number"
-        if not first <= int(value) <= last:
-            return f"is outside {first} to {last}"
-        return None
-
-    return problem
-
-
-def _ratio(value: str) -> str | None:
-    return None if _RATIO.fullmatch(value) and float(value) <= 1 else "is not a number from 0 to 1"
-
-
 def throttled_replicas(value: str) -> frozenset[tuple[int, int]] | None:
     """The replicas, as pairs of partition and node, that a setting names; None for all (`*`). Raises `ValueError`."""
     if value.strip() == "*":
@@ -135,320 +103,301 @@ def _throttled_replicas_problem(value: str) -> str | None:
     return None
 
 
-def _false(why: str) -> Callable[[str], str | None]:
-    def problem(value: str) -> str | None:
-        if value.lower() == "false":
-            return None
-        return f"is not offered: {why}" if value.lower() == "true" else "is neither true nor false"
-
-    return problem
-
-
-def _one_of(*allowed: str, why: str) -> Callable[[str], str | None]:
-    def problem(value: str) -> str | None:
-        return None if value in allowed else f"is not {' or '.join(allowed)}: {why}"
-
-    return problem
-
-
 _NO_COMPACTION = "Has an effect only on compacted topics, which do not exist yet."
 _NO_TIERS = "there is no tiered storage"
 
-DEFINITIONS: dict[str, ConfigDefinition] = {
-    definition.name: definition
-    for definition in (
-        ConfigDefinition(
-            "cleanup.policy",
-            ConfigType.LIST,
-            "delete",
-            "log.cleanup.policy",
-            "What happens to old records: `delete` removes whole segments by time and size.",
-            _one_of("delete", why="compaction by key is not offered yet"),
-        ),
-        ConfigDefinition(
-            "compression.gzip.level",
-            ConfigType.INT,
-            "-1",
-            "compression.gzip.level",
-            "Has an effect only if the broker compresses, which it does not.",
-            _one_of("-1", *map(str, range(1, 10)), why="gzip has no other levels"),
-        ),
-        ConfigDefinition(
-            "compression.lz4.level",
-            ConfigType.INT,
-            "9",
-            "compression.lz4.level",
-            "Has an effect only if the broker compresses, which it does not.",
-            whole_number(1, 17),
-        ),
-        ConfigDefinition(
-            "compression.type",
-            ConfigType.STRING,
+DEFINITIONS: dict[str, ConfigDefinition] = table_of(
+    ConfigDefinition(
+        "cleanup.policy",
+        ConfigType.LIST,
+        "delete",
+        "log.cleanup.policy",
+        "What happens to old records: `delete` removes whole segments by time and size.",
+        one_of("delete", why="compaction by key is not offered yet"),
+    ),
+    ConfigDefinition(
+        "compression.gzip.level",
+        ConfigType.INT,
+        "-1",
+        "compression.gzip.level",
+        "Has an effect only if the broker compresses, which it does not.",
+        one_of("-1", *map(str, range(1, 10)), why="gzip has no other levels"),
+    ),
+    ConfigDefinition(
+        "compression.lz4.level",
+        ConfigType.INT,
+        "9",
+        "compression.lz4.level",
+        "Has an effect only if the broker compresses, which it does not.",
+        whole_number(1, 17),
+    ),
+    ConfigDefinition(
+        "compression.type",
+        ConfigType.STRING,
+        "producer",
+        "compression.type",
+        "Batches are kept as the producer compressed them.",
+        one_of(
             "producer",
-            "compression.type",
-            "Batches are kept as the producer compressed them.",
-            _one_of(
-                "producer",
-                why="the broker keeps batches as they came and never recompresses; choose the codec in the producer",
-            ),
+            why="the broker keeps batches as they came and never recompresses; choose the codec in the producer",
         ),
-        ConfigDefinition(
-            "compression.zstd.level",
-            ConfigType.INT,
-            "3",
-            "compression.zstd.level",
-            "Has an effect only if the broker compresses, which it does not.",
-            whole_number(-131_072, 22),
-        ),
-        ConfigDefinition(
-            "delete.retention.ms",
-            ConfigType.LONG,
-            "86400000",
-            "log.cleaner.delete.retention.ms",
-            f"How long deletion markers are kept, in ms. {_NO_COMPACTION}",
-            whole_number(0, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "file.delete.delay.ms",
-            ConfigType.LONG,
-            "0",
-            "log.segment.delete.delay.ms",
-            "How long a removed segment stays on the disk, in ms: it is deleted at once.",
-            _one_of("0", why="files of removed segments are deleted at once, and readers that have them open finish"),
-        ),
-        ConfigDefinition(
-            "flush.messages",
-            ConfigType.LONG,
-            "1",
-            "log.flush.interval.messages",
-            "Records after which the log is synced. Every value is met: a record is synced before it is seen.",
-            whole_number(1, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "flush.ms",
-            ConfigType.LONG,
-            "0",
-            "log.flush.interval.ms",
-            "Time after which the log is synced, in ms. Every value is met: a record is synced before it is seen.",
-            whole_number(0, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "follower.replication.throttled.replicas",
-            ConfigType.LIST,
-            "",
-            None,
-            "New replicas that catch up at `follower.replication.throttled.rate`: `partition:node` each, or `*`.",
-            _throttled_replicas_problem,
-        ),
-        ConfigDefinition(
-            "index.interval.bytes",
-            ConfigType.INT,
-            "4096",
-            "log.index.interval.bytes",
-            "One index entry for about this many bytes of log; takes effect with the next segment.",
-            whole_number(64, 1 << 20),
-        ),
-        ConfigDefinition(
-            "leader.replication.throttled.replicas",
-            ConfigType.LIST,
-            "",
-            None,
-            "Leaders that send to new replicas at `leader.replication.throttled.rate`: `partition:node` each, or `*`.",
-            _throttled_replicas_problem,
-        ),
-        ConfigDefinition(
-            "local.retention.bytes",
-            ConfigType.LONG,
-            "-2",
-            "log.local.retention.bytes",
-            "The part of a log that stays on local disks: -2, all that `retention.bytes` keeps.",
-            _one_of("-2", why=f"{_NO_TIERS}, so retention.bytes decides"),
-        ),
-        ConfigDefinition(
-            "local.retention.ms",
-            ConfigType.LONG,
-            "-2",
-            "log.local.retention.ms",
-            "How long records stay on local disks: -2, as long as `retention.ms` keeps them.",
-            _one_of("-2", why=f"{_NO_TIERS}, so retention.ms decides"),
-        ),
-        ConfigDefinition(
-            "max.compaction.lag.ms",
-            ConfigType.LONG,
-            str(INT64_MAX),
-            "log.cleaner.max.compaction.lag.ms",
-            f"How long a record may stay uncompacted, in ms. {_NO_COMPACTION}",
-            whole_number(1, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "max.message.bytes",
-            ConfigType.INT,
-            "1048588",
-            "message.max.bytes",
-            "The largest record batch that the topic accepts, in bytes, as sent.",
-            whole_number(0, _INT32_MAX),
-        ),
-        ConfigDefinition(
-            "message.downconversion.enable",
-            ConfigType.BOOLEAN,
-            "false",
-            "log.message.downconversion.enable",
-            "Whether batches are converted to older formats for old clients: they are not.",
-            _false("batches are sent as they are stored, and clients that need older formats are not served"),
-        ),
-        ConfigDefinition(
-            "message.timestamp.after.max.ms",
-            ConfigType.LONG,
-            "3600000",
-            "log.message.timestamp.after.max.ms",
-            "How far the timestamps of a producer may be ahead of the broker's clock, in ms. "
-            "Not checked with `LogAppendTime`.",
-            whole_number(0, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "message.timestamp.before.max.ms",
-            ConfigType.LONG,
-            str(INT64_MAX),
-            "log.message.timestamp.before.max.ms",
-            "How far the timestamps of a producer may be behind the broker's clock, in ms. "
-            "Not checked with `LogAppendTime`.",
-            whole_number(0, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "message.timestamp.type",
-            ConfigType.STRING,
-            "CreateTime",
-            "log.message.timestamp.type",
-            "`CreateTime` keeps the producer's timestamps, `LogAppendTime` stamps the broker's.",
-            _one_of("CreateTime", "LogAppendTime", why="there are no other clocks"),
-        ),
-        ConfigDefinition(
-            "min.cleanable.dirty.ratio",
-            ConfigType.DOUBLE,
-            "0.5",
-            "log.cleaner.min.cleanable.ratio",
-            f"The uncompacted share of a log from which it is compacted. {_NO_COMPACTION}",
-            _ratio,
-        ),
-        ConfigDefinition(
-            "min.compaction.lag.ms",
-            ConfigType.LONG,
-            "0",
-            "log.cleaner.min.compaction.lag.ms",
-            f"How long a record stays uncompacted at least, in ms. {_NO_COMPACTION}",
-            whole_number(0, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "min.insync.replicas",
-            ConfigType.INT,
-            "1",
-            "min.insync.replicas",
-            "Replicas that must hold a record before acks=all is answered, beyond the majority that always must.",
-            whole_number(1, _INT32_MAX),
-        ),
-        ConfigDefinition(
-            "preallocate",
-            ConfigType.BOOLEAN,
-            "false",
-            "log.preallocate",
-            "Whether the file of a new segment gets its full size at once: it grows instead.",
-            _false("segment files grow as they are written; the journal takes the small writes"),
-        ),
-        ConfigDefinition(
-            "remote.log.copy.disable",
-            ConfigType.BOOLEAN,
-            "false",
-            None,
-            "A setting of tiered storage, which does not exist.",
-            _false(_NO_TIERS),
-        ),
-        ConfigDefinition(
-            "remote.log.delete.on.disable",
-            ConfigType.BOOLEAN,
-            "false",
-            None,
-            "A setting of tiered storage, which does not exist.",
-            _false(_NO_TIERS),
-        ),
-        ConfigDefinition(
-            "remote.storage.enable",
-            ConfigType.BOOLEAN,
-            "false",
-            None,
-            "Whether old segments are kept in tiered storage: they are not.",
-            _false(_NO_TIERS),
-        ),
-        ConfigDefinition(
-            "retention.bytes",
-            ConfigType.LONG,
-            "-1",
-            "log.retention.bytes",
-            "Size of a partition above which its oldest segments are removed, in bytes; -1 is no limit.",
-            whole_number(-1, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "retention.ms",
-            ConfigType.LONG,
-            "604800000",
-            "log.retention.ms",
-            "Age of records above which their segment is removed, in ms by record time; -1 is for ever.",
-            whole_number(-1, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "segment.bytes",
-            ConfigType.INT,
-            "268435456",
-            "log.segment.bytes",
-            "Size at which a partition begins a new segment file.",
-            whole_number(SEGMENT_BYTES_MIN, _INT32_MAX),
-        ),
-        ConfigDefinition(
-            "segment.index.bytes",
-            ConfigType.INT,
-            "10485760",
-            "log.index.size.max.bytes",
-            "The largest index of a segment file. An index has the size that `index.interval.bytes` gives it.",
-            _one_of("10485760", why="indexes grow with their segments; use segment.bytes and index.interval.bytes"),
-        ),
-        ConfigDefinition(
-            "segment.jitter.ms",
-            ConfigType.LONG,
-            "0",
-            "log.roll.jitter.ms",
-            "By how much `segment.ms` is shortened at most, by a different time in each partition.",
-            whole_number(0, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "segment.ms",
-            ConfigType.LONG,
-            "604800000",
-            "log.roll.ms",
-            "Age at which a partition begins a new segment file even if it is small, in ms.",
-            whole_number(1, INT64_MAX),
-        ),
-        ConfigDefinition(
-            "unclean.leader.election.enable",
-            ConfigType.BOOLEAN,
-            "false",
-            "unclean.leader.election.enable",
-            "Whether a replica that lacks records may become the leader: never.",
-            _false("a leader has every acknowledged record; a majority of the replicas must be up"),
-        ),
-    )
-}
+    ),
+    ConfigDefinition(
+        "compression.zstd.level",
+        ConfigType.INT,
+        "3",
+        "compression.zstd.level",
+        "Has an effect only if the broker compresses, which it does not.",
+        whole_number(-131_072, 22),
+    ),
+    ConfigDefinition(
+        "delete.retention.ms",
+        ConfigType.LONG,
+        "86400000",
+        "log.cleaner.delete.retention.ms",
+        f"How long deletion markers are kept, in ms. {_NO_COMPACTION}",
+        whole_number(0, INT64_MAX),
+    ),
+    ConfigDefinition(
+        DEAD_LETTERS_ALLOWED,
+        ConfigType.BOOLEAN,
+        "false",
+        None,
+        "Whether lease groups may write dead letters to the topic. Set on dead-letter topics that the broker creates.",
+        boolean,
+    ),
+    ConfigDefinition(
+        "file.delete.delay.ms",
+        ConfigType.LONG,
+        "0",
+        "log.segment.delete.delay.ms",
+        "How long a removed segment stays on the disk, in ms: it is deleted at once.",
+        one_of("0", why="files of removed segments are deleted at once, and readers that have them open finish"),
+    ),
+    ConfigDefinition(
+        "flush.messages",
+        ConfigType.LONG,
+        "1",
+        "log.flush.interval.messages",
+        "Records after which the log is synced. Every value is met: a record is synced before it is seen.",
+        whole_number(1, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "flush.ms",
+        ConfigType.LONG,
+        "0",
+        "log.flush.interval.ms",
+        "Time after which the log is synced, in ms. Every value is met: a record is synced before it is seen.",
+        whole_number(0, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        "",
+        None,
+        "New replicas that catch up at `follower.replication.throttled.rate`: `partition:node` each, or `*`.",
+        _throttled_replicas_problem,
+    ),
+    ConfigDefinition(
+        "index.interval.bytes",
+        ConfigType.INT,
+        "4096",
+        "log.index.interval.bytes",
+        "One index entry for about this many bytes of log; takes effect with the next segment.",
+        whole_number(64, 1 << 20),
+    ),
+    ConfigDefinition(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        "",
+        None,
+        "Leaders that send to new replicas at `leader.replication.throttled.rate`: `partition:node` each, or `*`.",
+        _throttled_replicas_problem,
+    ),
+    ConfigDefinition(
+        "local.retention.bytes",
+        ConfigType.LONG,
+        "-2",
+        "log.local.retention.bytes",
+        "The part of a log that stays on local disks: -2, all that `retention.bytes` keeps.",
+        one_of("-2", why=f"{_NO_TIERS}, so retention.bytes decides"),
+    ),
+    ConfigDefinition(
+        "local.retention.ms",
+        ConfigType.LONG,
+        "-2",
+        "log.local.retention.ms",
+        "How long records stay on local disks: -2, as long as `retention.ms` keeps them.",
+        one_of("-2", why=f"{_NO_TIERS}, so retention.ms decides"),
+    ),
+    ConfigDefinition(
+        "max.compaction.lag.ms",
+        ConfigType.LONG,
+        str(INT64_MAX),
+        "log.cleaner.max.compaction.lag.ms",
+        f"How long a record may stay uncompacted, in ms. {_NO_COMPACTION}",
+        whole_number(1, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "max.message.bytes",
+        ConfigType.INT,
+        "1048588",
+        "message.max.bytes",
+        "The largest record batch that the topic accepts, in bytes, as sent.",
+        whole_number(0, INT32_MAX),
+    ),
+    ConfigDefinition(
+        "message.downconversion.enable",
+        ConfigType.BOOLEAN,
+        "false",
+        "log.message.downconversion.enable",
+        "Whether batches are converted to older formats for old clients: they are not.",
+        only_false("batches are sent as they are stored, and clients that need older formats are not served"),
+    ),
+    ConfigDefinition(
+        "message.timestamp.after.max.ms",
+        ConfigType.LONG,
+        "3600000",
+        "log.message.timestamp.after.max.ms",
+        "How far the timestamps of a producer may be ahead of the broker's clock, in ms. "
+        "Not checked with `LogAppendTime`.",
+        whole_number(0, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "message.timestamp.before.max.ms",
+        ConfigType.LONG,
+        str(INT64_MAX),
+        "log.message.timestamp.before.max.ms",
+        "How far the timestamps of a producer may be behind the broker's clock, in ms. "
+        "Not checked with `LogAppendTime`.",
+        whole_number(0, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "message.timestamp.type",
+        ConfigType.STRING,
+        "CreateTime",
+        "log.message.timestamp.type",
+        "`CreateTime` keeps the producer's timestamps, `LogAppendTime` stamps the broker's.",
+        one_of("CreateTime", "LogAppendTime", why="there are no other clocks"),
+    ),
+    ConfigDefinition(
+        "min.cleanable.dirty.ratio",
+        ConfigType.DOUBLE,
+        "0.5",
+        "log.cleaner.min.cleanable.ratio",
+        f"The uncompacted share of a log from which it is compacted. {_NO_COMPACTION}",
+        number(0, 1),
+    ),
+    ConfigDefinition(
+        "min.compaction.lag.ms",
+        ConfigType.LONG,
+        "0",
+        "log.cleaner.min.compaction.lag.ms",
+        f"How long a record stays uncompacted at least, in ms. {_NO_COMPACTION}",
+        whole_number(0, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "min.insync.replicas",
+        ConfigType.INT,
+        "1",
+        "min.insync.replicas",
+        "Replicas that must hold a record before acks=all is answered, beyond the majority that always must.",
+        whole_number(1, INT32_MAX),
+    ),
+    ConfigDefinition(
+        "preallocate",
+        ConfigType.BOOLEAN,
+        "false",
+        "log.preallocate",
+        "Whether the file of a new segment gets its full size at once: it grows instead.",
+        only_false("segment files grow as they are written; the journal takes the small writes"),
+    ),
+    ConfigDefinition(
+        "remote.log.copy.disable",
+        ConfigType.BOOLEAN,
+        "false",
+        None,
+        "A setting of tiered storage, which does not exist.",
+        only_false(_NO_TIERS),
+    ),
+    ConfigDefinition(
+        "remote.log.delete.on.disable",
+        ConfigType.BOOLEAN,
+        "false",
+        None,
+        "A setting of tiered storage, which does not exist.",
+        only_false(_NO_TIERS),
+    ),
+    ConfigDefinition(
+        "remote.storage.enable",
+        ConfigType.BOOLEAN,
+        "false",
+        None,
+        "Whether old segments are kept in tiered storage: they are not.",
+        only_false(_NO_TIERS),
+    ),
+    ConfigDefinition(
+        "retention.bytes",
+        ConfigType.LONG,
+        "-1",
+        "log.retention.bytes",
+        "Size of a partition above which its oldest segments are removed, in bytes; -1 is no limit.",
+        whole_number(-1, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "retention.ms",
+        ConfigType.LONG,
+        "604800000",
+        "log.retention.ms",
+        "Age of records above which their segment is removed, in ms by record time; -1 is for ever.",
+        whole_number(-1, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "segment.bytes",
+        ConfigType.INT,
+        "268435456",
+        "log.segment.bytes",
+        "Size at which a partition begins a new segment file.",
+        whole_number(SEGMENT_BYTES_MIN, INT32_MAX),
+    ),
+    ConfigDefinition(
+        "segment.index.bytes",
+        ConfigType.INT,
+        "10485760",
+        "log.index.size.max.bytes",
+        "The largest index of a segment file. An index has the size that `index.interval.bytes` gives it.",
+        one_of("10485760", why="indexes grow with their segments; use segment.bytes and index.interval.bytes"),
+    ),
+    ConfigDefinition(
+        "segment.jitter.ms",
+        ConfigType.LONG,
+        "0",
+        "log.roll.jitter.ms",
+        "By how much `segment.ms` is shortened at most, by a different time in each partition.",
+        whole_number(0, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "segment.ms",
+        ConfigType.LONG,
+        "604800000",
+        "log.roll.ms",
+        "Age at which a partition begins a new segment file even if it is small, in ms.",
+        whole_number(1, INT64_MAX),
+    ),
+    ConfigDefinition(
+        "unclean.leader.election.enable",
+        ConfigType.BOOLEAN,
+        "false",
+        "unclean.leader.election.enable",
+        "Whether a replica that lacks records may become the leader: never.",
+        only_false("a leader has every acknowledged record; a majority of the replicas must be up"),
+    ),
+)
 
 
 def check_config(name: str, value: str | None) -> None:
     """Raise `ApiError` (INVALID_CONFIG) unless the setting exists and the value is allowed."""
-    definition = DEFINITIONS.get(name)
-    if definition is None:
-        known = ", ".join(DEFINITIONS)
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"unknown topic setting {name!r}; known are: {known}")
-    if value is None:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} has no value")
-    problem = definition.problem(value)
-    if problem is not None:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}={value!r} {problem}")
+    check_value(DEFINITIONS, "topic", name, value)
 
 
 def default_texts(defaults: TopicDefaults) -> dict[str, str]:

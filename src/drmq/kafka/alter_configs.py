@@ -1,5 +1,5 @@
-"""AlterConfigs (33): replace all settings of topics and brokers. Settings that the request leaves out return to their
-defaults.
+"""AlterConfigs (33): replace all settings of topics, brokers and groups. Settings that the request leaves out return to
+their defaults.
 
 Superseded by IncrementalAlterConfigs, but older clients still send it.
 """
@@ -32,7 +32,14 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
             node_id, lambda present: configs, replace_all=True, validate_only=request.validate_only
         )
 
-    altered = await alter(request.resources, replace_topic, replace_broker)
+    async def replace_group(resource: AlterConfigsRequestResource) -> None:
+        check_distinct((config.name for config in resource.configs), "settings")
+        configs = {config.name: config.value for config in resource.configs}
+        await topics.derive_group_configs(
+            resource.resource_name, lambda present: configs, replace_all=True, validate_only=request.validate_only
+        )
+
+    altered = await alter(request.resources, replace_topic, replace_broker, replace_group)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponseResource(each.error, each.message, each.resource_type, each.resource_name)

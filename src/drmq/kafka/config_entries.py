@@ -4,7 +4,8 @@ A topic's setting has up to three layers: the value set on the topic, the value 
 topics, and DRMQ's default. Each layer that has a value is a *synonym*. Synonyms are listed by precedence, and the first
 one is in effect. A broker's settings are listed under Kafka's names for them, where Kafka has one, so that tools which
 look up a setting by name find it. Few of them can be changed while the node runs: those have two more layers, the value
-set on the broker and the value set on all brokers.
+set on the broker and the value set on all brokers. A group's setting has two layers: the value set on the group, and
+the default.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from typing import NamedTuple
 
 from drmq.broker import Broker, BrokerOptions, ListenerOptions
 from drmq.broker.release import release
-from drmq.catalog import BROKER_DEFINITIONS, DEFINITIONS, LEADER_RATE, ConfigType, Topic, TopicDefaults, default_texts
+from drmq.catalog import (
+    BROKER_DEFINITIONS,
+    DEFINITIONS,
+    GROUP_DEFINITIONS,
+    LEADER_RATE,
+    ConfigType,
+    Topic,
+    TopicDefaults,
+    default_group_texts,
+    default_texts,
+)
 from drmq.model.names import CONSUMER_OFFSETS
 
 
@@ -28,6 +39,7 @@ class ConfigSource(IntEnum):
     ALL_BROKERS = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -40,7 +52,7 @@ class Synonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting of a topic or a broker."""
+    """One setting of a topic, a broker or a group."""
 
     name: str
     type: ConfigType
@@ -78,6 +90,22 @@ def _layers(name: str, configured: str, built_in: str) -> tuple[Synonym, ...]:
     if configured == built_in:
         return (default,)
     return (Synonym(name, configured, ConfigSource.STATIC_BROKER), default)
+
+
+# ---- groups -----------------------------------------------------------------------------------------
+
+
+def group_entries(broker: Broker, group: str) -> list[ConfigEntry]:
+    """All settings of a lease group, sorted by name."""
+    catalog = broker.metadata.committed_catalog
+    configs, defaults = catalog.group_configs.get(group, {}), default_group_texts(group, catalog.broker_configs)
+    entries = []
+    for name, definition in sorted(GROUP_DEFINITIONS.items()):
+        layers: tuple[Synonym, ...] = (Synonym(definition.broker_name or name, defaults[name], ConfigSource.DEFAULT),)
+        if name in configs:
+            layers = (Synonym(name, configs[name], ConfigSource.GROUP), *layers)
+        entries.append(ConfigEntry(name, definition.type, definition.doc, read_only=False, synonyms=layers))
+    return entries
 
 
 # ---- brokers ----------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The resources that have settings, and the rules that AlterConfigs and IncrementalAlterConfigs share.
 
-The settings of topics, and a few of brokers, can be changed while a node runs. A broker is named by its node id, and
-all brokers by the empty name. A resource that a request names twice is refused as a whole, and so is a resource with a
-setting named twice, because it is not clear which of the two is meant.
+The settings of topics and groups, and a few of brokers, can be changed while a node runs. A broker is named by its node
+id, and all brokers by the empty name. A group need not exist. A resource that a request names twice is refused as a
+whole, and so is a resource with a setting named twice, because it is not clear which of the two is meant.
 """
 
 from __future__ import annotations
@@ -50,8 +50,12 @@ async def alter(
     resources: Sequence[R],
     change_topic: Callable[[R], Awaitable[None]],
     change_broker: Callable[[R, NodeId | None], Awaitable[None]],
+    change_group: Callable[[R], Awaitable[None]],
 ) -> list[Altered]:
-    """Change each resource: a topic, a broker, or for None all brokers. `ApiError`s become errors in the result."""
+    """Change each resource: a topic, a broker (for None all brokers), or a group.
+
+    `ApiError`s become errors in the result.
+    """
     results = []
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     for resource in resources:
@@ -69,6 +73,8 @@ async def alter(
                 await change_topic(resource)
             elif resource.resource_type == ResourceType.BROKER:
                 await change_broker(resource, broker_named(resource.resource_name))
+            elif resource.resource_type == ResourceType.GROUP:
+                await change_group(resource)
             else:
                 raise no_settings(resource)
         except ApiError as error:
@@ -98,4 +104,6 @@ def no_settings(resource: Resource) -> ApiError:
         kind = ResourceType(resource.resource_type).name.lower().replace("_", " ")
     except ValueError:
         return ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} is unknown")
-    return ApiError(ErrorCode.INVALID_REQUEST, f"a {kind} has no settings in DRMQ; only topics and brokers have")
+    return ApiError(
+        ErrorCode.INVALID_REQUEST, f"a {kind} has no settings in DRMQ; only topics, brokers and groups have"
+    )

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from drmq.broker import Broker
 from drmq.broker.services.caller import Caller
 from drmq.broker.services.gate import Permission
-from drmq.broker.services.groups import ParkedRequest
 from drmq.broker.services.services import Services
 from drmq.transport import Connection
 
 
-def _forget(parked: ParkedRequest) -> None:
+class Parked(Protocol):
+    """A request whose answer may take a long time, such as a task."""
+
+    def cancel(self) -> object:
+        """The client has disconnected, so the answer is not needed."""
+
+
+def _forget(parked: Parked) -> None:
     """Do nothing: a request without a connection is never cancelled by a disconnect."""
 
 
@@ -28,9 +35,10 @@ class Context:
     caller: Caller
     api: str
     """The name of the API, in capitals."""
-    park: Callable[[ParkedRequest], None] = _forget
-    """Called for a group request that may wait for a long time, so that its shard is notified if the connection
-    closes."""
+    park: Callable[[Parked], None] = _forget
+    """Called for a request that may wait for a long time, so that it is cancelled if the connection closes."""
+    room: Callable[[int], int] = lambda wanted: wanted
+    """How many bytes of records the answer may have, if the client wants so many."""
 
     @property
     def services(self) -> Services:

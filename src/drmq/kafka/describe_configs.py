@@ -1,17 +1,18 @@
-"""DescribeConfigs (32): the settings of topics and of this broker, with their sources and fallbacks.
+"""DescribeConfigs (32): the settings of topics, groups and this broker, with their sources and fallbacks.
 
 A broker is named by its node id. The empty name stands for the settings that were set on all brokers at run time. A
 list of keys that is null or empty asks for all settings. Keys that do not exist are skipped. A resource that is named
-several times is described once, with all the requested keys. Other resources (loggers, groups) have no settings in
-DRMQ.
+several times is described once, with all the requested keys. A group need not exist. Other resources (loggers) have no
+settings in DRMQ.
 """
 
 from __future__ import annotations
 
-from drmq.kafka.config_entries import ConfigEntry, all_brokers_entries, broker_entries, topic_entries
+from drmq.kafka.config_entries import ConfigEntry, all_brokers_entries, broker_entries, group_entries, topic_entries
 from drmq.kafka.config_resources import ResourceType, no_settings
 from drmq.kafka.context import Context
 from drmq.model import ApiError, ErrorCode
+from drmq.model.names import is_group_id
 from drmq.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
@@ -56,6 +57,10 @@ def _entries(context: Context, resource: DescribeConfigsRequestResource) -> list
     broker, name = context.broker, resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
         return topic_entries(broker, broker.metadata.committed_catalog.topic(name))
+    if resource.resource_type == ResourceType.GROUP:
+        if not is_group_id(name):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name[:80]!r} is not the name of a group")
+        return group_entries(broker, name)
     if resource.resource_type != ResourceType.BROKER:
         raise no_settings(resource)
     if not name:

@@ -10,10 +10,12 @@ from drmq.transport import Connection, Pause
 from drmq.wire import APIS, RequestHeader
 
 if TYPE_CHECKING:
-    from drmq.broker.services.groups import ParkedRequest
+    from drmq.kafka.context import Parked
     from drmq.kafka.server import KafkaServer
 
 
+_UNREAD_BYTES_MAX = 1_048_576
+"""If more bytes than this of earlier answers are unread, the client gets no more records."""
 API_NAMES: Final = {int(key): api.key.name for key, api in APIS.items()}
 
 
@@ -40,18 +42,32 @@ class Exchange:
         """The result of the API's parser."""
         self.caller = caller
         self.throttle_ms = 0
-        self.parked: list[ParkedRequest] | None = None
-        """Group requests whose answer may take a long time. They are cancelled if the connection closes."""
+        self.parked: list[Parked] | None = None
+        """Requests whose answer may take a long time. They are cancelled if the connection closes."""
 
     @property
     def api(self) -> str:
         """The name of the API, in capitals."""
         return API_NAMES[self.header.api_key]
 
-    def park(self, parked: ParkedRequest) -> None:
+    def park(self, parked: Parked) -> None:
         if self.parked is None:
             self.parked = []
         self.parked.append(parked)
+
+    def room(self, wanted: int) -> int:
+        """How many bytes of records its answer may have, if the client wants so many. Called on any thread.
+
+        A client that does not read its answers gets no more records.
+        """
+        connection, listener = self.connection, self.server.listener
+        if connection is None:
+            return wanted
+        if connection.unread_bytes > _UNREAD_BYTES_MAX or listener.is_flooded or connection.closed:
+            return 0
+        if listener.is_congested:
+            return 1
+        return min(wanted, listener.options.response_bytes_max - listener.blocked_bytes)
 
     def throttle(self, ms: int) -> None:
         """Read no further request from the client for `ms`; the answer to this request has that time (KIP-219)."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _TOPIC_ID_FROM = 13
 _HINTS_FROM = 16
 _READ_COMMITTED = 1
-_UNREAD_BYTES_MAX = 1_048_576
-"""If more bytes than this of earlier answers are unread, the client gets no more records."""
 _new = tuple.__new__
 _API = APIS[ApiKey.FETCH]
 _RULE = RULES[ApiKey.FETCH]
@@ -107,15 +105,8 @@ class Fetch(Read):
         self._refused = refused
 
     def room(self) -> int:
-        exchange, connection = self._exchange, self._connection
-        listener = exchange.server.listener
-        if connection.unread_bytes > _UNREAD_BYTES_MAX or listener.is_flooded or connection.closed:
-            return 0
-        if listener.is_congested:
-            return 1
-        data: FetchData = exchange.request
-        left = listener.options.response_bytes_max - listener.blocked_bytes
-        return min(data.max_bytes, exchange.server.broker.options.fetch_bytes_max, left)
+        data: FetchData = self._exchange.request
+        return self._exchange.room(min(data.max_bytes, self._exchange.server.broker.options.fetch_bytes_max))
 
     @property
     def caller(self) -> str:

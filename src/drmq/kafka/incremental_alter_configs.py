@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): change individual settings of topics and brokers and leave the others unchanged.
+"""IncrementalAlterConfigs (44): change individual settings of topics, brokers and groups, and leave the others.
 
 Set and delete work on every setting, append and subtract only on lists. Appending an item that is in the list, or
 subtracting one that is not, changes nothing; nor does deleting a setting that is not set. All changes to one resource
@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from drmq.catalog import BROKER_DEFINITIONS, DEFINITIONS, ConfigDefinition, ConfigType, Topic, default_texts
+from drmq.catalog import (
+    BROKER_DEFINITIONS,
+    DEFINITIONS,
+    GROUP_DEFINITIONS,
+    ConfigDefinition,
+    ConfigType,
+    Topic,
+    default_texts,
+)
 from drmq.kafka.config_resources import alter, check_distinct
 from drmq.kafka.context import Context
 from drmq.model import ApiError, ErrorCode, NodeId
@@ -53,7 +61,15 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
 
         await topics.derive_broker_configs(node_id, changes, validate_only=request.validate_only)
 
-    altered = await alter(request.resources, change_topic, change_broker)
+    async def change_group(resource: IncrementalAlterConfigsRequestResource) -> None:
+        check_distinct((config.name for config in resource.configs), "settings")
+
+        def changes(present: Mapping[str, str]) -> dict[str, str | None]:
+            return {config.name: _new_value(GROUP_DEFINITIONS, present, config) for config in resource.configs}
+
+        await topics.derive_group_configs(resource.resource_name, changes, validate_only=request.validate_only)
+
+    altered = await alter(request.resources, change_topic, change_broker, change_group)
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponseResource(each.error, each.message, each.resource_type, each.resource_name)

@@ -1,4 +1,4 @@
-"""ListConfigResources (74): the topics and brokers, whose settings can be described.
+"""ListConfigResources (74): the topics and brokers, whose settings can be described, and the groups that have set some.
 
 An empty list of types asks for all of them. The other types that Kafka has are empty, because they have no settings in
 DRMQ. v0 asks for client metrics only.
@@ -6,7 +6,7 @@ DRMQ. v0 asks for client metrics only.
 
 from __future__ import annotations
 
-from drmq.broker.services.gate import Operation, on_topic
+from drmq.broker.services.gate import Operation, on_group, on_topic
 from drmq.kafka.config_resources import ResourceType
 from drmq.kafka.context import Context
 from drmq.model import ErrorCode
@@ -33,4 +33,9 @@ def handle(context: Context, request: ListConfigResourcesRequest) -> ListConfigR
         found += (
             ListConfigResourcesResponseResource(str(node), ResourceType.BROKER) for node in sorted(catalog.brokers)
         )
+    if ResourceType.GROUP in wanted:
+        groups = (
+            name for name in sorted(catalog.group_configs) if context.may(on_group(Operation.DESCRIBE_CONFIGS, name))
+        )
+        found += (ListConfigResourcesResponseResource(name, ResourceType.GROUP) for name in groups)
     return ListConfigResourcesResponse(config_resources=found)

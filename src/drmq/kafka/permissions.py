@@ -107,11 +107,13 @@ def _cluster(operation: Operation) -> Rule:
 
 
 def _resources(operation: Operation) -> Rule:
-    """A permission for each resource that has settings: on the topic if it is one, otherwise on the cluster."""
+    """A permission for each resource that has settings: on a topic or group itself, otherwise on the cluster."""
 
     def each(view: ClusterView, entry: Any) -> Permission:
         if entry.resource_type == ConfigResourceType.TOPIC:
             return on_topic(operation, entry.resource_name)
+        if entry.resource_type == ConfigResourceType.GROUP:
+            return on_group(operation, entry.resource_name)
         return on_cluster(operation)
 
     return Rule(lists=("resources",), each=each)
@@ -188,5 +190,16 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.SHARE_ACKNOWLEDGE: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
     ApiKey.ADD_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _cluster(Operation.ALTER),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Rule(
+        lists=("groups",), each=lambda view, entry: on_group(Operation.DESCRIBE, entry.group_id)
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: replace(
+        _topics(Operation.READ, "topic_name"), whole=_group(Operation.READ).whole
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: replace(
+        _topics(Operation.READ, "topic_name"), whole=_group(Operation.DELETE).whole
+    ),
     ApiKey.DESCRIBE_COUNTERS: _cluster(Operation.DESCRIBE),
+    ApiKey.LEASE_FETCH: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
+    ApiKey.DESCRIBE_LEASES: replace(_topics(Operation.DESCRIBE), whole=_group(Operation.DESCRIBE).whole),
 }

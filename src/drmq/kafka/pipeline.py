@@ -242,6 +242,7 @@ class Pipeline:
             exchange.caller,
             exchange.api,
             exchange.park,
+            exchange.room,
         )
         return self._handler(exchange.header.api_key)(context, exchange.request)
 

@@ -41,10 +41,17 @@ _LISTS: Final[dict[ApiKey, dict[str, str]]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: {"group_ids": "groups"},
     ApiKey.SHARE_FETCH: {"topics": "responses"},
     ApiKey.SHARE_ACKNOWLEDGE: {"topics": "responses"},
+    ApiKey.LEASE_FETCH: {"topics": "topics"},
+    ApiKey.DESCRIBE_LEASES: {"topics": "queues"},
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: {"groups": "groups"},
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: {"topics": "responses"},
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: {"topics": "responses"},
 }
 """For each API that answers by entry: its lists in the request, each with the list in the response that answers it."""
+_PREFIXES: Final = ("", "acknowledge_", "settle_")
+"""Of the errors of an entry: one that both takes and settles has two, and a refusal is both."""
 _PARTITION_LISTS: Final = ("partitions", "partition_indexes")
-_KEYS: Final = ("key", "group_id", "name", "partition_index", "partition_id")
+_KEYS: Final = ("key", "group_id", "name", "topic", "partition_index", "partition_id")
 """Fields of the response that identify an entry, where the request's entry is a plain string or number."""
 
 
@@ -112,9 +119,11 @@ def _refuse_partitions(entry: Any, made: Any, code: ErrorCode, message: str | No
 def _put_error(made: Any, code: ErrorCode, message: str | None) -> bool:
     if not hasattr(made, ERROR_CODE):
         return False
-    made.error_code = code
-    if hasattr(made, ERROR_MESSAGE):
-        made.error_message = message
+    for prefix in _PREFIXES:
+        if hasattr(made, prefix + ERROR_CODE):
+            setattr(made, prefix + ERROR_CODE, code)
+        if hasattr(made, prefix + ERROR_MESSAGE):
+            setattr(made, prefix + ERROR_MESSAGE, message)
     return True
 
 

@@ -19,8 +19,8 @@ import logging
 from collections.abc import Awaitable, Iterator
 
 from drmq.broker import Broker
-from drmq.broker.services.groups import ParkedRequest
 from drmq.broker.services.reads import Read
+from drmq.kafka.context import Parked
 from drmq.kafka.exchange import API_NAMES, Exchange
 from drmq.kafka.fetch_sessions import FetchSessions
 from drmq.kafka.pipeline import Pipeline, Relayed
@@ -48,7 +48,7 @@ class KafkaServer:
         self._pipeline = Pipeline(self)
         broker.services.router.serve_forwarded = self._pipeline.serve_forwarded
         broker.services.counters.add(self._counters)
-        self._parked: dict[Connection, dict[ParkedRequest, None]] = {}
+        self._parked: dict[Connection, dict[Parked, None]] = {}
         self._reads: dict[Connection, dict[Read, None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._waiting_for_room: list[Connection] = []

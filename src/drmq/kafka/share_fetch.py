@@ -64,6 +64,8 @@ def _responses(settled: Mapping[Place, Acknowledged], taken: Iterable[Taken]) ->
             place.partition, acknowledge_error_code=result.error, acknowledge_error_message=result.message
         )
     for got in taken:
+        if got.error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            continue  # No code of ShareFetch says this. The client asks again.
         partition = partitions.setdefault(got.place, ShareFetchResponsePartition(got.place.partition))
         partition.error_code = got.error
         partition.error_message = got.message

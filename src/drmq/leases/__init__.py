@@ -55,6 +55,7 @@ letters. Order by key, priorities and scheduled delivery are not offered.
 """
 
 from drmq.leases.messages import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -106,6 +107,7 @@ from drmq.leases.redrive_records import Origin, RedriveState, Runs, SavedBatch
 from drmq.leases.shard import LeaseShard
 
 __all__ = [
+    "WHOLE_TOPIC",
     "Acquire",
     "Acquired",
     "Advance",

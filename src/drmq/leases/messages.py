@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from drmq.leases.queue import Death
 from drmq.leases.queue_key import QueueKey
 from drmq.leases.redrive_messages import RedriveRequest, RedriveResponse
 from drmq.model import TopicId
+
+WHOLE_TOPIC: Final = 0xFFFFFFFF
+"""As the partition of a `QueueKey`: an entry about the topic. Its `end` is the number of partitions that the topic had
+when the group began to work on it. It is begun and removed like a queue, and not described."""
 
 
 class StartQueue(NamedTuple):
@@ -100,7 +104,8 @@ class DescribeQueues(NamedTuple):
     """Describe the queues of a group that are in this shard."""
 
     group: str
-    with_leases: bool = False
+    leases_max: int = 0
+    """Runs of leased offsets to list, over all queues."""
 
 
 LeaseRequest: TypeAlias = (
@@ -123,6 +128,7 @@ class Refusal(Enum):
     NOT_LEASED = "its lease has run out, or it was settled before"
     LEASED_TO_ANOTHER = "another member holds it"
     STALE_TOKEN = "it was delivered again since"
+    NO_RENEWAL = "the group does not renew leases (share.renew.acknowledge.enable is false)"
 
 
 class Refused(NamedTuple):

@@ -15,6 +15,8 @@ class LeaseOptions:
     """Deliveries of a record before it is given up (`share.delivery.count.limit`)."""
     leased_max: int = 2_000
     """Records of one partition that are leased at a time (`share.partition.max.record.locks`)."""
+    renews: bool = True
+    """Whether a member may renew its leases (`share.renew.acknowledge.enable`)."""
     backoff_ms: int = 0
     """How long a record waits after its first failed delivery. Each further failure multiplies the wait by
     `backoff_factor`, up to `backoff_max_ms`. 0: it is available again at once."""

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.leases.messages import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -242,9 +243,13 @@ class LeaseShard:
                 keys = [key for key in self._keys_of(request.group) if request.topic_id in (None, key.topic_id)]
                 return self._remove(soft, keys, (Answer(ticket, Done()),))
             case DescribeQueues():
-                views = [
-                    self._view(self.queues[key], soft, request.with_leases) for key in self._keys_of(request.group)
-                ]
+                views: list[QueueView] = []
+                left = request.leases_max
+                for key in self._keys_of(request.group):
+                    if key.partition == WHOLE_TOPIC:
+                        continue
+                    views.append(self._view(self.queues[key], soft, left))
+                    left -= len(views[-1].leases)
                 return Step((), (Answer(ticket, QueueList(tuple(views))),))
             case _:
                 records, answer = self.redrives.handle(request, wall_ms)
@@ -388,6 +393,8 @@ class LeaseShard:
                     _add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
                 elif settlement.token not in (0, hold.token):
                     _add_refused(refused, first, last, Refusal.STALE_TOKEN)
+                elif settlement.outcome is Outcome.RENEW and not options.renews:
+                    _add_refused(refused, first, last, Refusal.NO_RENEWAL)
                 elif settlement.outcome is Outcome.RENEW:
                     renewed.append((first, last))
                 else:
@@ -508,9 +515,9 @@ class LeaseShard:
 
     # ---- views ----------------------------------------------------------------------------------
 
-    def _view(self, queue: Queue, soft: _SoftState, with_leases: bool) -> QueueView:
+    def _view(self, queue: Queue, soft: _SoftState, leases_max: int) -> QueueView:
         leases: list[LeaseView] = []
-        for first, last, hold in queue.held if with_leases else ():
+        for first, last, hold in islice(queue.held, leases_max):
             lease = queue.leases[hold.lease]
             left_ms = max(0, (lease.deadline_ms or 0) - soft.now_ms)
             leases.append(LeaseView(first, last, lease.member, hold.attempt, hold.token, left_ms))

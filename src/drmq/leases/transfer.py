@@ -122,7 +122,7 @@ _READERS: Final[dict[str, Any]] = {
     "ReleaseMember": lambda f: ReleaseMember(_key(f[0]), str(f[1])),
     "Bury": lambda f: Bury(_key(f[0]), _ranges(f[1])),
     "RemoveQueues": lambda f: RemoveQueues(str(f[0]), None if f[1] is None else TopicId(bytes.fromhex(f[1]))),
-    "DescribeQueues": lambda f: DescribeQueues(str(f[0]), bool(f[1])),
+    "DescribeQueues": lambda f: DescribeQueues(str(f[0]), int(f[1])),
     "Failed": lambda f: Failed(Failure[f[0]]),
     "QueueBegun": lambda f: QueueBegun(int(f[0])),
     "Acquired": lambda f: Acquired(int(f[0]), int(f[1]), tuple(Delivery(*map(int, each)) for each in f[2])),

@@ -1,19 +1,20 @@
 """Generates the parts of the reference pages that follow from definitions in the code.
 
 `python -m drmq.server.docs` rewrites the section between the markers in `docs/reference/configuration.md`,
-`docs/reference/command-line.md`, `docs/reference/counters.md` and `docs/reference/spark-options.md`; the text around it
-is written by hand. A test compares the pages with the code, so a setting, command, counter or option that is missing
-from the manual fails the build.
+`docs/reference/command-line.md`, `docs/reference/counters.md`, `docs/reference/group-settings.md` and
+`docs/reference/spark-options.md`; the text around it is written by hand. A test compares the pages with the code, so a
+setting, command, counter or option that is missing from the manual fails the build.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
 
+from drmq.catalog import BROKER_DEFINITIONS, CLUSTER_WIDE, GROUP_DEFINITIONS, ConfigDefinition
 from drmq.model.counters import COUNTERS
 from drmq.server.cli import COMMANDS, drmq
 from drmq.server.config import TABLES, all_settings
@@ -104,10 +105,26 @@ def counters() -> str:
     return "\n".join([*parts, ""])
 
 
+def group_settings() -> str:
+    """The settings of lease groups, and those of the whole cluster that are about lease groups."""
+    parts = _definitions(GROUP_DEFINITIONS.values())
+    parts += ["", "These are settings of all brokers (a resource of the type BROKER with an empty name):", ""]
+    return "\n".join([*parts, *_definitions(BROKER_DEFINITIONS[name] for name in CLUSTER_WIDE), ""])
+
+
+def _definitions(definitions: Iterable[ConfigDefinition]) -> list[str]:
+    rows = [
+        f"| `{each.name}` | {each.type.name.lower()} | `{each.default}` | {each.allowed} | {each.doc} |"
+        for each in definitions
+    ]
+    return ["| Setting | Type | Default | Allowed | Meaning |", "| --- | --- | --- | --- | --- |", *rows]
+
+
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "configuration.md": ("settings", configuration),
     "command-line.md": ("commands", command_line),
     "counters.md": ("counters", counters),
+    "group-settings.md": ("group settings", group_settings),
     "spark-options.md": ("options", spark_options),
 }
 """For each page: the name of its generated section, and the function that generates it."""

@@ -40,7 +40,7 @@ def test_a_level_is_finalized_and_kept() -> None:
     ("feature", "level", "nodes", "code", "text"),
     [
         ("magic.version", 1, {}, ErrorCode.FEATURE_UPDATE_FAILED, "there is no feature 'magic.version'; there are"),
-        ("metadata.version", 9, {}, ErrorCode.INVALID_UPDATE_VERSION, "has levels 1 to 3 in this release, and 9 was"),
+        ("metadata.version", 9, {}, ErrorCode.INVALID_UPDATE_VERSION, "has levels 1 to 4 in this release, and 9 was"),
         (
             "metadata.version",
             2,
@@ -80,7 +80,7 @@ def test_a_new_cluster_begins_with_the_newest_level_that_all_support() -> None:
     newest = {"metadata.version": FEATURES["metadata.version"].level_max, "share.version": 1}
     assert newest_levels([NEW, NEW]) == newest
     assert newest_levels([NEW, OLD]) == {}
-    assert newest_levels([NEW, {"metadata.version": (2, 5), "group.version": (1, 3)}]) == {"metadata.version": 3}
+    assert newest_levels([NEW, {"metadata.version": (2, 5), "group.version": (1, 3)}]) == {"metadata.version": 4}
 
 
 def test_who_does_not_support_a_finalized_level_is_told() -> None:
@@ -96,7 +96,7 @@ def test_who_does_not_support_a_finalized_level_is_told() -> None:
 @pytest.mark.parametrize(
     ("fact", "text"),
     [
-        (FeatureLevelSet("metadata.version", 4), "knows levels 1 to 3 of it"),
+        (FeatureLevelSet("metadata.version", 5), "knows levels 1 to 4 of it"),
         (FeatureLevelSet("magic.version", 1), "knows no such feature"),
     ],
 )

@@ -20,6 +20,7 @@ from drmq.catalog import (
     ClusterCreated,
     Fact,
     FeatureLevelSet,
+    GroupConfigsSet,
     PartitionsAdded,
     ProducerIdsReserved,
     ReassignmentCancelled,
@@ -75,6 +76,7 @@ FACTS: dict[str, st.SearchStrategy[Fact]] = {
     ),
     "broker-configs-set": st.builds(BrokerConfigsSet, st.none() | NODES, CONFIGS),
     "producer-ids-reserved": st.builds(ProducerIdsReserved, COUNTS),
+    "group-configs-set": st.builds(GroupConfigsSet, st.text(), st.dictionaries(st.text(), st.text())),
     "feature-level-set": st.sampled_from([FeatureLevelSet("metadata.version", 2), FeatureLevelSet("group.version", 1)]),
 }
 

@@ -159,7 +159,8 @@ def test_what_can_be_changed_at_run_time_has_two_more_layers() -> None:
         (ResourceType.BROKER, "2", ErrorCode.INVALID_REQUEST),
         (ResourceType.BROKER, "one", ErrorCode.INVALID_REQUEST),
         (ResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
-        (ResourceType.GROUP, "readers", ErrorCode.INVALID_REQUEST),
+        (ResourceType.GROUP, "", ErrorCode.INVALID_REQUEST),
+        (ResourceType.GROUP, "x" * 1_025, ErrorCode.INVALID_REQUEST),
         (99, "?", ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -74,8 +74,7 @@ def test_a_join_that_waits_is_parked_and_given_up_with_its_connection(harness: H
     leader, _ = harness.join("readers")
     waiting = harness.send(a_join(), 3)
     assert not waiting.done()
-    [(shard, ticket)] = harness.parked[-1:]
-    harness.call(lambda: shard.on_disconnect([ticket]))
+    harness.call(harness.parked[-1].cancel)
     again: JoinGroupResponse = harness.ask(a_join(leader), 5)
     assert again.error_code == ErrorCode.NONE
     assert [member.member_id for member in again.members] == [leader]

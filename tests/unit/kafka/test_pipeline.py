@@ -219,6 +219,7 @@ def test_every_request_between_nodes_is_for_a_client_or_the_node_s_own(harness: 
         Request.REASSIGNED,
         Request.REPLICA_LOST,
         Request.LEASE,  # from the leader of the data, whose gate has let the member in
+        Request.OPEN_RECORDS,  # from a node whose gate has let DescribeLeases in
         Request.ELECT,  # decided by the controller, or by a node whose gate has let ElectLeaders in
     }
     for_clients = set(harness.broker.services.client_requests())

@@ -31,7 +31,7 @@ def update(harness: Harness, *updates: UpdateFeaturesRequestFeatureUpdate, versi
 def levels(harness: Harness) -> dict[str, int]:
     answer = harness.ask(ApiVersionsRequest("test", "1"), version=4)
     assert [(each.name, each.min_version, each.max_version) for each in answer.supported_features] == [
-        ("metadata.version", 1, 3),
+        ("metadata.version", 1, 4),
         ("group.version", 1, 1),
         ("share.version", 0, 1),
     ]
@@ -92,7 +92,7 @@ def test_there_is_no_way_back(harness: Harness, fields: dict[str, Any], version:
     answer = update(harness, downgrade, version=version)
     assert answer.error_code == code
     assert "cannot go back" in str(answer.error_message)
-    assert levels(harness)["metadata.version"] == 3
+    assert levels(harness)["metadata.version"] == 4
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drmq.leases import (
+    WHOLE_TOPIC,
     Acquire,
     Acquired,
     Advance,
@@ -14,6 +15,7 @@ from drmq.leases import (
     Failure,
     LeaseOptions,
     Outcome,
+    QueueBegun,
     QueueKey,
     QueueList,
     QueueView,
@@ -48,7 +50,7 @@ def harness() -> LeaseHarness:
 
 
 def view(harness: LeaseHarness) -> QueueView:
-    answer = harness.ask(DescribeQueues(KEY.group, with_leases=True))
+    answer = harness.ask(DescribeQueues(KEY.group, leases_max=1_000))
     assert isinstance(answer, QueueList)
     return answer.queues[0]
 
@@ -406,3 +408,29 @@ def test_a_view_names_what_is_out_and_until_when(harness: LeaseHarness) -> None:
 
 def test_a_settled_answer_names_no_refusal(harness: LeaseHarness) -> None:
     assert harness.ask(Settle(KEY, "m1", ())) == SettleResult(())
+
+
+def test_the_entry_about_a_topic_is_begun_once_removed_with_its_queues_and_not_described() -> None:
+    """A group remembers with it how many partitions a topic had when it began there."""
+    harness = LeaseHarness()
+    entry = KEY._replace(partition=WHOLE_TOPIC)
+    harness.start()
+    assert harness.ask(StartQueue(entry, 3)) == QueueBegun(3)
+    harness.change_leader()
+    assert harness.ask(StartQueue(entry, 7)) == QueueBegun(3)
+    described = harness.ask(DescribeQueues(KEY.group))
+    assert isinstance(described, QueueList)
+    assert [view.key for view in described.queues] == [KEY]
+    harness.ask(RemoveQueues(KEY.group, KEY.topic_id))
+    assert harness.ask(StartQueue(entry, 7)) == QueueBegun(7)
+
+
+def test_a_renewal_that_is_switched_off_is_refused_for_its_records_only() -> None:
+    harness = LeaseHarness(LeaseOptions(renews=False))
+    harness.start()
+    harness.end = 4
+    harness.acquire()
+    settlements = (Settlement(0, 1, Outcome.RENEW), Settlement(2, 3, Outcome.ACCEPT))
+    answer = harness.ask(Settle(KEY, "m1", settlements))
+    assert answer == SettleResult((Refused(0, 1, Refusal.NO_RENEWAL),))
+    assert harness.shard.queues[KEY].held.count == 2

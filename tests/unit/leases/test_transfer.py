@@ -43,7 +43,7 @@ REQUESTS = [
     Bury(KEY, ((1, 2), (4, 4))),
     RemoveQueues("g"),
     RemoveQueues("g", TOPIC),
-    DescribeQueues("g", with_leases=True),
+    DescribeQueues("g", leases_max=7),
 ]
 VIEW = QueueView(KEY, 1, 9, 2, 3, 4, 5, None, True, (LeaseView(1, 2, "m", 1, 7, 900),))
 RESPONSES = [

@@ -16,6 +16,12 @@ def test_every_setting_is_in_the_manual() -> None:
     assert updated("configuration.md", text) == text, MEND
 
 
+def test_every_group_setting_is_in_the_manual() -> None:
+    """The page is what the definitions make, for groups and for the cluster."""
+    text = (REFERENCE / "group-settings.md").read_text()
+    assert updated("group-settings.md", text) == text, MEND
+
+
 def test_every_command_and_option_is_in_the_manual() -> None:
     """Each command has a section with each of its options; settings have their own page."""
     text = (REFERENCE / "command-line.md").read_text()

@@ -127,6 +127,7 @@ class Request(IntEnum):
     APPEND = 10
     READ = 11
     LEASE = 12
+    OPEN_RECORDS = 13
     BOUNDS = 14
 
 

@@ -28,9 +28,6 @@ from drmq.leases import (
 )
 from drmq.model import TopicId
 
-_OPTIONS = LeaseOptions()
-"""All groups have the same settings."""
-
 CODEC: RecordCodec[LeaseRecord] = RecordCodec(record_to_bytes, record_from_bytes)
 
 
@@ -74,8 +71,8 @@ class LeaseGroups:
         self.partition_count = 0
         """Partitions of `__share_group_state`; 0 while there is none."""
         self.deleted_topic_ids: Callable[[], Collection[TopicId]] = lambda: ()
-        self.options_of: Callable[[str], LeaseOptions] = lambda group: _OPTIONS
-        """The settings of a group."""
+        self.options_of: Callable[[str], LeaseOptions] = lambda group: LeaseOptions()
+        """The settings of a group; set by the broker."""
         self.on_changed: Callable[[LeaseShardCoordinator], None] = lambda shard: None
         """Called when a shard leads, and when it has changed; set by the broker."""
         self._clock = clock

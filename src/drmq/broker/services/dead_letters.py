@@ -1,40 +1,39 @@
 """Dead letters: records that a lease group has given up are copied to the group's dead-letter topic.
 
 The leader of a lease shard does this for the queues of the shard, wherever their data is. For each run of offsets that
-is given up it reads the records, appends copies to the topic `dlq.GROUP`, and tells the shard once these are committed.
-Only then are the offsets done. If the node fails in between, the next leader writes the letters again: a letter may be
-there twice, and is never missing.
+is given up it reads the records, appends copies to the group's dead-letter topic (by default `dlq.GROUP`), and tells
+the shard once these are committed. Only then are the offsets done. If the node fails in between, the next leader writes
+the letters again: a letter may be there twice, and is never missing.
 
 A letter has the key, the value and the headers of its record, and headers of its own that say where it came from, and
 why (`HEADERS`). It goes to the partition with the number of its source, modulo the partitions of the dead-letter topic.
 
-If the topic cannot be written, the records stay where they are, the reason is logged, and the attempt is repeated.
-Records that are no longer in the log have no letter.
+If the topic cannot be written, the records stay where they are, the reason is logged, and the attempt is repeated. So
+it is if the topic exists and does not allow dead letters (`errors.deadletterqueue.group.enable`): nobody can fill a
+topic of others by rejecting records. Records that are no longer in the log have no letter, nor have those of a group
+whose dead letters were switched off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.broker.services.caller import node_caller
+from drmq.catalog import DEAD_LETTER_CREATES, DEAD_LETTERS_ALLOWED, Topic, cluster_config
 from drmq.leases import Bury, DeadRecord, Reason
 from drmq.model import ApiError, ErrorCode, Offset
-from drmq.model.names import TOPIC_NAME_LENGTH_MAX
 from drmq.records import InvalidBatch, Record, encode_batch, iter_batches, iter_records
 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
-    from drmq.catalog import Topic
 
 log = logging.getLogger("drmq.broker")
 
-PREFIX: Final = "dlq."
 HEADERS: Final = "__dlq.errors."
 """The names of a letter's own headers begin so. Those that Kafka has too have Kafka's names."""
 _REASONS = {
@@ -47,12 +46,6 @@ _LETTER_BYTES_MAX = 262_144
 """Letters in one batch, and bytes of their records. At least one."""
 _READ_BYTES = 1_048_576
 _PAUSE_S, _PAUSE_MAX_S = 0.5, 30.0
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
-
-
-def topic_of(group: str) -> str:
-    """The dead-letter topic of a group. Characters that no topic name may have are replaced."""
-    return (PREFIX + _ILLEGAL.sub("_", group))[:TOPIC_NAME_LENGTH_MAX]
 
 
 class DeadLetters:
@@ -101,10 +94,17 @@ class DeadLetters:
     async def _bury(self, shard: LeaseShardCoordinator, run: DeadRecord) -> None:
         """Write the letters of the first records of a run, and forget these. Raises `ApiError`."""
         topic = self._broker.metadata.committed_catalog.topics_by_id.get(run.key.topic_id)
-        records, end = await self._read(topic, run) if topic is not None else ((), run.last + 1)
-        if records:
-            assert topic is not None
-            await self._append(topic, run, records)
+        name = self._broker.group_settings.dead_letter_topic_of(run.key.group)
+        end = run.last + 1
+        if name is None:
+            log.warning(
+                "offsets %d to %d of partition %d are dropped: group %s gave them up, and has no dead-letter topic now",
+                *(run.first, run.last, run.key.partition, run.key.group),
+            )
+        elif topic is not None:
+            records, end = await self._read(topic, run)
+            if records:
+                await self._append(topic, name, run, records)
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         request = Bury(run.key, ((run.first, end - 1),))
         shard.submit(request, lambda answer: None if done.done() else done.set_result(answer))
@@ -127,20 +127,39 @@ class DeadLetters:
         data, size_max = bytes(found.data), broker.options.decompressed_bytes_max
         return await broker.blocking(lambda: _records_of(data, run, size_max))
 
-    async def _append(self, source: Topic, run: DeadRecord, records: Sequence[Record]) -> None:
+    async def _append(self, source: Topic, name: str, run: DeadRecord, records: Sequence[Record]) -> None:
         broker = self._broker
-        name = topic_of(run.key.group)
-        caller = node_caller(broker.node_id)
-        topic = broker.metadata.committed_catalog.topics.get(name)
-        if topic is None:
-            await broker.services.topic_creation.auto_create(caller, name)
-            topic = broker.metadata.committed_catalog.topic(name)
+        topic = await self._topic(name)
+        if not broker.group_settings.copies_dead_letters(run.key.group):
+            records = [Record(record.offset, record.timestamp, None, None, ()) for record in records]
         letters = [
             Record(Offset(number), run.death.ended_ms, record.key, record.value, _headers(source.name, run, record))
             for number, record in enumerate(records)
         ]
         index = run.key.partition % topic.partition_count
-        await broker.services.router.append(caller, name, index, encode_batch(letters))
+        await broker.services.router.append(node_caller(broker.node_id), name, index, encode_batch(letters))
+
+    async def _topic(self, name: str) -> Topic:
+        """The dead-letter topic of this name, which is created if necessary. Raises `ApiError`."""
+        broker = self._broker
+        topic = broker.metadata.committed_catalog.topics.get(name)
+        if topic is None:
+            if cluster_config(broker.metadata.committed_catalog.broker_configs, DEAD_LETTER_CREATES) != "true":
+                raise ApiError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {name} does not exist, and {DEAD_LETTER_CREATES} is false; create it with "
+                    f"{DEAD_LETTERS_ALLOWED}=true",
+                )
+            caller = node_caller(broker.node_id)
+            await broker.services.topic_creation.auto_create(caller, name, {DEAD_LETTERS_ALLOWED: "true"})
+            topic = broker.metadata.committed_catalog.topic(name)
+        if topic.configs.get(DEAD_LETTERS_ALLOWED, "").lower() != "true":
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"topic {name} exists and does not allow dead letters; set {DEAD_LETTERS_ALLOWED}=true on it, or give "
+                "the group another topic",
+            )
+        return topic
 
 
 def _records_of(data: bytes, run: DeadRecord, size_max: int) -> tuple[Sequence[Record], int]:

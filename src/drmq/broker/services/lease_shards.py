@@ -10,7 +10,7 @@ only if that does no harm: settling is idempotent, because a shard remembers wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from drmq.broker.cluster.membership import Buffer, Request
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ASK_TIMEOUT_S = 5.0
 """How long to look for a shard that has no leader. Most elections take a second."""
 _ANSWER_TIMEOUT_S = 30.0
+_ABOUT_LEADERS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR})
 
 Respond = Callable[["LeaseResponse | ApiError"], None]
 
@@ -57,10 +58,16 @@ class LeaseShards:
         broker, leases = self._broker, self._broker.leases
         if not leases.partition_count:
             await broker.services.topic_creation.create_internal(SHARE_GROUP_STATE)
-        topic = broker.metadata.committed_catalog.topics.get(SHARE_GROUP_STATE)
-        if topic is None or not leases.partition_count:
+        if not leases.partition_count:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{SHARE_GROUP_STATE} is being created; try again")
-        index = leases.index_of(key)
+        return self.shard(leases.index_of(key))
+
+    def shard(self, index: int) -> ShardLink:
+        """The shard on this partition of the internal topic. Raises `ApiError` if it has no leader."""
+        broker, leases = self._broker, self._broker.leases
+        topic = broker.metadata.committed_catalog.topics.get(SHARE_GROUP_STATE)
+        if topic is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{SHARE_GROUP_STATE} is being created; try again")
         shard = leases.shards.get(index)
         if shard is not None and shard.leads:
             return _LocalShard(shard)
@@ -70,10 +77,22 @@ class LeaseShards:
         return _RemoteShard(broker, notice.leader, index)
 
     async def ask(self, key: QueueKey, request: LeaseRequest, timeout_s: float = ASK_TIMEOUT_S) -> LeaseResponse:
-        """Send a request and wait for the answer. Raises `ApiError`."""
+        """Send a request to the shard of a queue and wait for the answer. Raises `ApiError`."""
+        return await self._ask(lambda: self.find(key), request, timeout_s)
 
+    async def ask_shard(self, index: int, request: LeaseRequest, timeout_s: float) -> LeaseResponse:
+        """Send a request to one shard and wait for the answer. Raises `ApiError`."""
+
+        async def find() -> ShardLink:
+            return self.shard(index)
+
+        return await self._ask(find, request, timeout_s)
+
+    async def _ask(
+        self, find: Callable[[], Awaitable[ShardLink]], request: LeaseRequest, timeout_s: float
+    ) -> LeaseResponse:
         async def attempt() -> LeaseResponse:
-            shard = await self.find(key)
+            shard = await find()
             future: asyncio.Future[LeaseResponse] = asyncio.get_running_loop().create_future()
             withdraw = shard.submit(request, lambda answer: resolve(future, answer))
             try:
@@ -83,7 +102,10 @@ class LeaseShards:
                 raise
 
         may_repeat = not isinstance(request, Acquire)
-        return await self._broker.services.router.retry(attempt, timeout_s, may_repeat=may_repeat)
+        try:
+            return await self._broker.services.router.retry(attempt, timeout_s, may_repeat=may_repeat)
+        except ApiError as error:
+            raise unavailable(error) from error
 
     async def serve(self, peer: NodeId, payload: memoryview) -> Sequence[Buffer]:
         """Carry out a request of another node, which leads the data of the queue."""
@@ -151,6 +173,13 @@ class _RemoteShard:
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
         )
         return response_from_bytes(answer)
+
+
+def unavailable(error: ApiError) -> ApiError:
+    """The error for a client: codes that say who leads would be taken as about the data, and not about the shard."""
+    if error.code not in _ABOUT_LEADERS:
+        return error
+    return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the leases of this partition are not available: {error}")
 
 
 def resolve(future: asyncio.Future[LeaseResponse], answer: LeaseResponse | ApiError) -> None:

@@ -7,17 +7,20 @@ client skips.
 
 A request that finds nothing waits in the shard. While it waits, the shard is told when the high watermark moves. When
 one of several partitions has records, the requests to the others are withdrawn. What a shard leases for a request that
-is withdrawn at the same moment is given back.
+is withdrawn at the same moment, or whose client disconnects before its records are read, is given back. If the client
+disconnects later, the lease runs out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.broker.partitions.partition import Partition
-from drmq.broker.services.lease_shards import LeaseShards, ShardLink, resolve
+from drmq.broker.services.lease_shards import LeaseShards, ShardLink, resolve, unavailable
+from drmq.broker.services.queue_starts import QueueStarts
 from drmq.broker.services.reads import WantedPartition
 from drmq.leases import (
     Acquire,
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from drmq.broker.broker import Broker
 
 _NOTHING = Acquired(0, 0, ())
+SETTLEMENTS_MAX = 10_000
+"""Runs of offsets that one request may settle in one partition: each takes a few microseconds on the event loop."""
 _PAUSE_S = 0.2
 """A member that finds no shard is answered with nothing after this pause, and asks again."""
 
@@ -71,7 +76,10 @@ class LeaseService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.shards = LeaseShards(broker)
-        self.starts_at: Callable[[str, Partition], int] = lambda group, partition: partition.high_watermark
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What is given back, so that it is not collected while it waits."""
+        self.starts = QueueStarts(broker, self.shards)
+        self.starts_at: Callable[[str, Partition], int | Awaitable[int]] = self.starts.offset_of
         """The offset at which a group begins in a partition that it has not worked on."""
 
     # ---- settling -------------------------------------------------------------------------------
@@ -81,6 +89,12 @@ class LeaseService:
     ) -> SettleResult | Failed:
         """Settle leased records of one partition. Raises `ApiError`."""
         self._led(place)
+        if len(settlements) > SETTLEMENTS_MAX:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{len(settlements)} runs of offsets are to be settled in one partition; a request may have "
+                f"{SETTLEMENTS_MAX}: send several requests",
+            )
         key = QueueKey(group, *place)
         answer = await self.shards.ask(key, Settle(key, member, tuple(settlements)))
         assert isinstance(answer, (SettleResult, Failed)), answer
@@ -111,12 +125,33 @@ class LeaseService:
         share = max(1, count_max // len(partitions))
         acquired = await self._acquire(group, member, partitions, share, 0 if results else wait_ms)
         left = bytes_max
-        for place, answer in acquired.items():
-            if answer.deliveries:
-                taken = await self._read(QueueKey(group, *place), member, place, answer, left)
-                left -= len(taken.records)
-                results.append(taken)
+        try:
+            for place, answer in list(acquired.items()):
+                if isinstance(answer, ApiError):
+                    results.append(Taken(place, answer.code, answer.message))
+                elif answer.deliveries:
+                    taken = await self._read(QueueKey(group, *place), member, place, answer, left)
+                    left -= len(taken.records)
+                    results.append(taken)
+        except asyncio.CancelledError:
+            for place, answer in acquired.items():
+                if isinstance(answer, Acquired) and answer.deliveries:
+                    self.give_back(group, member, place, answer.deliveries)
+            raise
         return results
+
+    def give_back(self, group: str, member: str, place: Place, deliveries: Sequence[Delivery]) -> None:
+        """Give back what was leased and did not reach its member. If that fails, the lease runs out."""
+        key = QueueKey(group, *place)
+        back = tuple(Settlement(each.first, each.last, Outcome.GIVE_BACK) for each in deliveries)
+
+        async def settle() -> None:
+            with suppress(ApiError):
+                await self.shards.ask(key, Settle(key, member, back))
+
+        task = asyncio.ensure_future(settle())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _led(self, place: Place) -> Partition:
         partition = self._broker.partitions.by_id(*place)
@@ -125,14 +160,14 @@ class LeaseService:
 
     async def _acquire(
         self, group: str, member: str, partitions: dict[Place, Partition], count_max: int, wait_ms: int
-    ) -> dict[Place, Acquired]:
+    ) -> dict[Place, Acquired | ApiError]:
         """Ask the shards of all partitions; the answers that arrive until there is something."""
         waiting = [
             _Acquisition(self, QueueKey(group, *place), member, place, partition, count_max)
             for place, partition in partitions.items()
         ]
         found = await asyncio.gather(*(each.run(0) for each in waiting))
-        if wait_ms > 0 and not any(answer.deliveries for answer in found):
+        if wait_ms > 0 and not any(isinstance(answer, Acquired) and answer.deliveries for answer in found):
             tasks = {asyncio.ensure_future(each.run(wait_ms)): each for each in waiting}
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -170,8 +205,15 @@ class LeaseService:
         return Taken(place, ErrorCode.NONE, None, b"".join(parts), tuple(read), acquired.token, acquired.duration_ms)
 
     async def start(self, key: QueueKey, partition: Partition) -> None:
-        """Begin a queue where its group begins."""
-        await self.shards.ask(key, StartQueue(key, self.starts_at(key.group, partition)))
+        """Begin a queue where its group begins. Raises `ApiError`."""
+        found = self.starts_at(key.group, partition)
+        offset = found if isinstance(found, int) else await found
+        answer = await self.shards.ask(key, StartQueue(key, offset))
+        if isinstance(answer, Failed):
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"group {key.group} cannot begin in {partition.topic}-{partition.index}: {answer.failure.value}",
+            )
 
 
 class _Acquisition:
@@ -192,16 +234,16 @@ class _Acquisition:
         self._is_withdrawn = False
         self._is_advancing = False
 
-    async def run(self, wait_ms: int) -> Acquired:
-        """What was leased; nothing if the shard has no leader, or lost its leader meanwhile."""
+    async def run(self, wait_ms: int) -> Acquired | ApiError:
+        """What was leased; nothing if the shard lost its leader meanwhile; the reason if it cannot be asked."""
         try:
             answer = await self._ask(wait_ms)
             if isinstance(answer, Failed) and answer.failure is Failure.NOT_STARTED:
                 await self._service.start(self._key, self._partition)
                 answer = await self._ask(wait_ms)
-        except ApiError:
+        except ApiError as error:
             await asyncio.sleep(min(wait_ms / 1000, _PAUSE_S))
-            return _NOTHING
+            return unavailable(error)
         return answer if isinstance(answer, Acquired) else _NOTHING
 
     async def _ask(self, wait_ms: int) -> LeaseResponse:

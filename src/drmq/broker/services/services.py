@@ -12,6 +12,7 @@ from drmq.broker.services.dead_letters import DeadLetters
 from drmq.broker.services.elections import Elections
 from drmq.broker.services.gate import OPEN, Gate
 from drmq.broker.services.groups import GroupService
+from drmq.broker.services.lease_queries import LeaseQueries
 from drmq.broker.services.lease_sessions import LeaseSessions
 from drmq.broker.services.leases import LeaseService
 from drmq.broker.services.lookups import Lookups
@@ -19,6 +20,7 @@ from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
 from drmq.broker.services.redrives import RedriveService
 from drmq.broker.services.router import ClientHandler, Router
+from drmq.broker.services.share_groups import ShareGroupService
 from drmq.broker.services.topic_creation import TopicCreation
 
 if TYPE_CHECKING:
@@ -41,8 +43,10 @@ class Services:
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
         self.leases = LeaseService(broker)
+        self.share_groups = ShareGroupService(broker, self.leases.shards, self.leases.starts)
         self.dead_letters = DeadLetters(broker)
         self.redrives = RedriveService(broker)
+        self.lease_queries = LeaseQueries(broker, self.leases.shards)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(

@@ -6,7 +6,8 @@ the topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 
 from drmq.broker.cluster.membership import Buffer, Request
 from drmq.broker.cluster.metadata import Metadata
@@ -45,15 +46,20 @@ class TopicCreation:
         self._gate = gate
         self._new_topic_id = new_topic_id
 
-    async def auto_create(self, caller: Caller, name: str) -> None:
-        """Create a topic with the default settings, because a client uses it. Raises `ApiError`."""
+    async def auto_create(self, caller: Caller, name: str, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic, because a client uses it or the node needs it. Raises `ApiError`.
+
+        It has the default settings, and a topic that the node needs may have others.
+        """
         if self._metadata.is_controller:
             needed = on_topic(Operation.CREATE, name)
             if not caller.is_node and not self._gate().allows(caller, _API, needed):
                 raise refusal(caller, needed)
-            await self._create(name)
+            await self._create(name, configs or {})
             return
-        answer = await self._router.ask_controller(Request.AUTO_CREATE, caller, name.encode())
+        # No name has a zero byte, and a node of an older release sends no settings.
+        request = name.encode() + (b"\0" + json.dumps(dict(configs)).encode() if configs else b"")
+        answer = await self._router.ask_controller(Request.AUTO_CREATE, caller, request)
         await self._router.caught_up(Offset(int.from_bytes(answer, "big")))
 
     async def create_internal(self, name: str) -> None:
@@ -63,9 +69,9 @@ class TopicCreation:
     async def serve(self, caller: Caller | None, payload: memoryview) -> Sequence[Buffer]:
         """Create a topic for a client of another node."""
         self._metadata.check_controller()
-        name = bytes(payload).decode()
+        name, _, configs = bytes(payload).decode().partition("\0")
         self._admit(caller or unknown_caller(), name)
-        await self._create(name)
+        await self._create(name, json.loads(configs) if configs else {})
         return (self._metadata.next_offset.to_bytes(8, "big"),)
 
     def _admit(self, caller: Caller, name: str) -> None:
@@ -77,11 +83,11 @@ class TopicCreation:
         if needed in self._gate().admit(caller, _API, 0, single, needed).refused:
             raise refusal(caller, needed)
 
-    async def _create(self, name: str) -> None:
+    async def _create(self, name: str, configs: Mapping[str, str]) -> None:
         internal = self._internal_topics.get(name)
         try:
             if internal is None:
-                await self._topics.create(name, self._new_topic_id(), self._options.num_partitions, {})
+                await self._topics.create(name, self._new_topic_id(), self._options.num_partitions, configs)
             else:
                 await self._topics.create(
                     name,

@@ -1,5 +1,5 @@
-"""Creates, changes and deletes topics, and changes settings of brokers: the catalog decides, and this module waits
-until the decision is committed.
+"""Creates, changes and deletes topics, and changes settings of brokers and groups: the catalog decides, and this module
+waits until the decision is committed.
 
 Everything here runs on the controller. Other nodes forward such requests to it. A topic exists when the fact is
 committed. Its partitions can be used when they have leaders, and the creator of a topic gets its answer only then.
@@ -167,6 +167,23 @@ class TopicService:
             return () if validate_only else facts
 
         await self._metadata.decide(change, "the settings of brokers")
+
+    async def derive_group_configs(
+        self,
+        group: str,
+        changes: Callable[[Mapping[str, str]], Mapping[str, str | None]],
+        *,
+        replace_all: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Change settings of a lease group to values that `changes` derives from the current ones."""
+
+        def change(catalog: Catalog) -> Sequence[Fact]:
+            present = catalog.group_configs.get(group, {})
+            facts = catalog.change_group_configs(group, changes(present), replace_all=replace_all)
+            return () if validate_only else facts
+
+        await self._metadata.decide(change, f"the settings of group {group!r}")
 
     async def _wait_for_leaders(self, topic: Topic) -> None:
         """Wait until the new partitions of a topic have leaders, as long as they are new."""

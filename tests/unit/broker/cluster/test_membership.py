@@ -28,7 +28,7 @@ from drmq.transport.peers import (
 from support.broker_harness import NODE, Harness
 
 OTHER = NodeId(2)
-LEVELS = {"metadata.version": (1, 3), "share.version": (0, 1)}
+LEVELS = {"metadata.version": (1, 4), "share.version": (0, 1)}
 FRESH = Identity(
     None, OTHER, 0, 1, b"b" * 16, "host", 1, features=tuple(FeatureRange(name, *each) for name, each in LEVELS.items())
 )

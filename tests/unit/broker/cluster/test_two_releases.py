@@ -113,7 +113,7 @@ class Machines:
 
 def test_a_new_cluster_begins_with_the_newest_levels() -> None:
     machines = Machines(3).formed()
-    assert machines.levels() == [3, 3, 3]
+    assert machines.levels() == [4, 4, 4]
     assert machines.formats() == [4, 4, 4]
 
 
@@ -151,7 +151,7 @@ def test_a_level_waits_for_the_last_node_and_then_shuts_the_older_release_out() 
     for node in others:
         machines.until(lambda node=node: node.broker.network.peers[NodeId(3)].refusal is not None)  # type: ignore[misc]
         refusal = str(node.broker.network.peers[NodeId(3)].refusal)
-        assert "node 3 cannot take part: the cluster has finalized level 3 of metadata.version" in refusal
+        assert "node 3 cannot take part: the cluster has finalized level 4 of metadata.version" in refusal
     assert not older.is_serving
 
     newcomer = machines.add(4, is_older=True)

@@ -527,7 +527,7 @@ def fields(directory_id: str) -> dict[str, object]:
         "roles": ["broker"],
         "starts": 1,
         "boot_id": directory_id,
-        "features": {"metadata.version": [1, 3], "share.version": [0, 1]},
+        "features": {"metadata.version": [1, 4], "share.version": [0, 1]},
     }
 
 

@@ -35,7 +35,7 @@ def listen_for_bugs(harness: Harness) -> list[dict[str, Any]]:
     ("value", "text"),
     [
         (LATER_FACT, "'moon-phase-set' record of version 2, which this version of DRMQ does not know"),
-        (LATER_LEVEL, "has finalized level 9 of the feature 'metadata.version', and this release knows levels 1 to 3"),
+        (LATER_LEVEL, "has finalized level 9 of the feature 'metadata.version', and this release knows levels 1 to 4"),
     ],
 )
 @pytest.mark.parametrize("is_clean", [False, True], ids=["killed", "stopped in order"])
@@ -108,7 +108,7 @@ def test_a_partition_of_a_later_release_keeps_the_node_from_starting(name: str) 
 
 def test_a_level_is_written_down_for_the_next_start(files: FakeFiles, harness: Harness) -> None:
     """Also where the process ends without a chance to save anything."""
-    assert harness.broker.metadata.committed_catalog.level("metadata.version") == 3
+    assert harness.broker.metadata.committed_catalog.level("metadata.version") == 4
     harness.crash()
     with Harness(files.after_kill()) as again:
-        assert again.broker.metadata.committed_catalog.level("metadata.version") == 3
+        assert again.broker.metadata.committed_catalog.level("metadata.version") == 4

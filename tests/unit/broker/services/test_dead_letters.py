@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drmq.broker.services.dead_letters import _headers, _records_of, topic_of
+from drmq.broker.services.dead_letters import _headers, _records_of
 from drmq.leases import DeadRecord, QueueKey, Reason
 from drmq.leases.queue import Death
 from drmq.model import Offset, TopicId
@@ -71,10 +71,3 @@ def test_a_letter_says_where_its_record_came_from_and_why() -> None:
         "__dlq.errors.first.failure.ms": b"1000",
         "__dlq.errors.last.failure.ms": b"2000",
     }
-
-
-@pytest.mark.parametrize(
-    ("group", "topic"), [("billing", "dlq.billing"), ("a/b c", "dlq.a_b_c"), ("é" * 300, "dlq." + "_" * 245)]
-)
-def test_every_group_has_a_legal_topic(group: str, topic: str) -> None:
-    assert topic_of(group) == topic
