@@ -28,7 +28,7 @@ The interface, for a driver that owns a log
     shard.next_deadline(), shard.on_deadline(now_ms, wall_ms) -> Step
     shard.on_disconnect(tickets, now_ms, wall_ms) -> Step
     shard.forget_topics(topic_ids, now_ms, wall_ms) -> Step
-    shard.dead_records(count_max)                          what to write to dead-letter topics, and then to `Bury`
+    shard.dying_queues(), shard.dead_records(n, key)       what to write to dead-letter topics, and then to `Bury`
     shard.resign() -> Step                                 to here
 
 Always true

@@ -176,11 +176,16 @@ class LeaseShard:
         """One record for each queue, and for each topic of dead letters."""
         return [*(queue.snapshot() for queue in self.queues.values()), *self.redrives.snapshot()]
 
-    def dead_records(self, count_max: int) -> Iterator[DeadRecord]:
-        """Offsets whose dead letters are to be written, so many runs of each queue at most."""
-        for key in list(self._dying):
-            for first, last, death in islice(self.queues[key].dying, count_max):
-                yield DeadRecord(key, first, last, death)
+    def dying_queues(self) -> list[QueueKey]:
+        """The queues that have offsets whose dead letters are to be written."""
+        return list(self._dying)
+
+    def dead_records(self, count_max: int, key: QueueKey | None = None) -> Iterator[DeadRecord]:
+        """Offsets whose dead letters are to be written, so many runs of each queue at most, or of one queue."""
+        for each in self.dying_queues() if key is None else [key]:
+            queue = self.queues.get(each)
+            for first, last, death in islice(queue.dying, count_max) if queue is not None else ():
+                yield DeadRecord(each, first, last, death)
 
     # ---- leadership -----------------------------------------------------------------------------
 

@@ -31,17 +31,24 @@ class Appends:
         self._clock = clock
         self._options = options
 
-    def append(self, topic: str | bytes, index: int, batch: memoryview | None, acks: int) -> tuple[Partition, Appended]:
+    def append(
+        self, topic: str | bytes, index: int, batch: memoryview | None, acks: int, *, is_own: bool = False
+    ) -> tuple[Partition, Appended]:
         """Check a batch, assign its offsets and propose it. If it raises `ApiError`, nothing has changed.
 
-        `topic` is a name or an id. The batch is changed in place, and the caller must not use it afterwards.
+        `topic` is a name or an id. The batch is changed in place, and the caller must not use it afterwards. `is_own`
+        means that a node writes it, and not a client: `max.message.bytes` does not apply.
         """
         table = self._partitions
         partition = table.by_name(topic, index) if isinstance(topic, str) else table.by_id(TopicId(topic), index)
         if not batch:
             raise ApiError(ErrorCode.INVALID_RECORD, "the request has no batch for this partition")
         now_ms = self._clock.wall_ms()
-        return partition, partition.append(batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL)
+        if is_own:
+            partition.check_own_size(len(batch))
+        return partition, partition.append(
+            batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL, is_own=is_own
+        )
 
     def when_safe(self, partition: Partition, appended: Appended, acks: int, done: Callable[[ErrorCode], None]) -> None:
         """Call `done` once the batch is as safe as `acks` requires, or has failed for good."""

@@ -220,7 +220,7 @@ class Router:
         """Append on this node. Raises `ApiError`, which is an `OutcomeOpen` once the batch is in the log."""
         self._admit(caller, Request.APPEND, Operation.WRITE, place, len(batch))
         topic_id, index = place.group
-        partition, appended = self._appends.append(topic_id, index, memoryview(batch), ACKS_ALL)
+        partition, appended = self._appends.append(topic_id, index, memoryview(batch), ACKS_ALL, is_own=caller.is_node)
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self._appends.when_safe(
             partition, appended, ACKS_ALL, lambda code: None if done.done() else done.set_result(code)
