@@ -234,11 +234,10 @@ def test_a_worker_is_still_its_function() -> None:
     double.stop()
 
 
-def test_a_worker_whose_cluster_cannot_be_reached_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drmq.client.worker._CALL_TIMEOUT_S", 0.5)
+def test_a_worker_whose_cluster_cannot_be_reached_fails() -> None:
     worker = drmq.worker("orders", group="billing")(print)
     with pytest.raises(drmq.Unreachable):
-        worker.run("127.0.0.1:1")
+        worker.run("127.0.0.1:1", timeout=0.5)
 
 
 def test_wrong_arguments() -> None:
