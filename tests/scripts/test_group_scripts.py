@@ -68,6 +68,7 @@ from drmq.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetToCommit,
+    PrepareShareGroupResponse,
     Protocol,
     ShareHeartbeatRequest,
     ShareHeartbeatResponse,
@@ -317,7 +318,8 @@ def show_record(record: GroupRecord) -> str:
         case OffsetDeleted():
             return f"log {record.group_id}: {record.topic_partition} forgotten"
         case ShareGroupMetadata():
-            return f"log {record.group_id}: share group epoch={record.epoch}"
+            deleting = " deleting" if record.is_deleting else ""
+            return f"log {record.group_id}: share group epoch={record.epoch}{deleting}"
         case ShareGroupDeleted():
             return f"log {record.group_id}: share group deleted"
         case ShareMember():
@@ -371,6 +373,8 @@ def show_response(response: GroupResponse) -> str:
                 f"[{' '.join(f'{m.member_id}:{m.assignment.decode()}' for m in g.members)}]"
                 for g in response.groups
             )
+        case PrepareShareGroupResponse():
+            return f"prepare {response.error.name}"
         case ShareHeartbeatResponse():
             line = f"beat {response.error.name} {response.member_id}"
             if response.error:

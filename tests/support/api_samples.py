@@ -110,6 +110,11 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
             topics=[make("RequestTopic", topic_id, [make("RequestPartition", 0)])],
         ),
         ApiKey.DESCRIBE_LEASES: lambda: make("Request", f"share-{group}", [topic]),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: make("Request", [make("RequestGroup", f"share-{group}", None)]),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda: make(
+            "Request", f"share-{group}", [make("RequestTopic", topic, [make("RequestPartition", 0, 0)])]
+        ),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda: make("Request", f"share-{group}", [make("RequestTopic", topic)]),
         ApiKey.OFFSET_DELETE: lambda: make("Request", group, [make("RequestTopic", topic, [make("RequestPartition")])]),
     }
     others: dict[ApiKey, Callable[[], Any]] = {
@@ -127,6 +132,7 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.DESCRIBE_QUORUM: lambda: make("Request", [make("RequestTopic", "__cluster_metadata")]),
         ApiKey.DESCRIBE_CLUSTER: lambda: make("Request"),
         ApiKey.DESCRIBE_COUNTERS: lambda: make("Request"),
+        ApiKey.DESCRIBE_EVENTS: lambda: make("Request"),
         ApiKey.LIST_CONFIG_RESOURCES: lambda: make("Request"),
         ApiKey.UNREGISTER_BROKER: lambda: make("Request", 1),
         ApiKey.ADD_RAFT_VOTER: lambda: make("Request", voter_id=1),

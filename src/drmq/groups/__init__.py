@@ -101,6 +101,8 @@ from drmq.groups.messages import (
     OffsetFetchResponse,
     OffsetToCommit,
     PartitionResult,
+    PrepareShareGroupRequest,
+    PrepareShareGroupResponse,
     ShareHeartbeatRequest,
     ShareHeartbeatResponse,
     SyncGroupRequest,
@@ -116,11 +118,13 @@ from drmq.groups.records import (
     OffsetCommitted,
     OffsetDeleted,
     Protocol,
+    ShareGroupMetadata,
     record_from_bytes,
     record_to_bytes,
 )
 from drmq.groups.replicated import ReplicatedState
 from drmq.groups.shard import GroupShard
+from drmq.groups.share import ShareTiming
 from drmq.groups.state import GroupState
 from drmq.groups.step import Answer, Step
 
@@ -171,13 +175,17 @@ __all__ = [
     "OffsetFetchResponse",
     "OffsetToCommit",
     "PartitionResult",
+    "PrepareShareGroupRequest",
+    "PrepareShareGroupResponse",
     "Protocol",
     "Quota",
     "RecordMalformed",
     "RecordUnreadable",
     "ReplicatedState",
+    "ShareGroupMetadata",
     "ShareHeartbeatRequest",
     "ShareHeartbeatResponse",
+    "ShareTiming",
     "Step",
     "SyncGroupRequest",
     "SyncGroupResponse",

@@ -318,6 +318,22 @@ class DescribedShareMember:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareShareGroupRequest:
+    """The queues of a share group are about to be changed: it must have no members."""
+
+    group_id: str
+    creates: bool = False
+    """Create the group if it does not exist."""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareShareGroupResponse:
+    error: ErrorCode
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DescribedShareGroup:
     error: ErrorCode
     group_id: str
@@ -344,6 +360,7 @@ GroupRequest = (
     | DeleteGroupsRequest
     | ShareHeartbeatRequest
     | DescribeShareGroupsRequest
+    | PrepareShareGroupRequest
 )
 
 GroupResponse = (
@@ -359,4 +376,5 @@ GroupResponse = (
     | DeleteGroupsResponse
     | ShareHeartbeatResponse
     | DescribeShareGroupsResponse
+    | PrepareShareGroupResponse
 )

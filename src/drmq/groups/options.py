@@ -28,12 +28,6 @@ class GroupOptions:
     log
     has a limit for records. A join beyond it is refused."""
 
-    share_session_timeout_ms: int = 45_000
-    """How long a member of a share group may be silent. Its leases end by their own time."""
-
-    share_heartbeat_interval_ms: int = 5_000
-    """How often a member of a share group reports. It learns of a new assignment with a report."""
-
     offset_metadata_size_bytes_max: int = 4_096
     """Largest text that a client may attach to a committed offset."""
 

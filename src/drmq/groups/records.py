@@ -164,12 +164,15 @@ class ShareGroupMetadata:
 
     group_id: str
     epoch: int
+    is_deleting: bool = False
+    """It is being deleted: it takes no members, and is gone when its queues are."""
 
     def key(self) -> bytes:
         return _dump({"kind": "share-group", "group": self.group_id})
 
     def to_bytes(self) -> bytes:
-        return _dump({"v": VALUE_VERSION, "epoch": self.epoch})
+        deleting = {"deleting": True} if self.is_deleting else {}
+        return _dump({"v": VALUE_VERSION, "epoch": self.epoch, **deleting})
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +308,9 @@ def _offset_record(names: Mapping[str, Any], content: Mapping[str, Any] | None) 
 
 def _share_group_record(names: Mapping[str, Any], content: Mapping[str, Any] | None) -> GroupRecord:
     group_id = _text(names["group"])
-    return ShareGroupDeleted(group_id) if content is None else ShareGroupMetadata(group_id, int(content["epoch"]))
+    if content is None:
+        return ShareGroupDeleted(group_id)
+    return ShareGroupMetadata(group_id, int(content["epoch"]), bool(content.get("deleting")))
 
 
 def _share_member_record(names: Mapping[str, Any], content: Mapping[str, Any] | None) -> GroupRecord:

@@ -27,6 +27,7 @@ from drmq.groups.messages import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
     PartitionResult,
+    PrepareShareGroupRequest,
     ShareHeartbeatRequest,
     SyncGroupRequest,
 )
@@ -34,7 +35,7 @@ from drmq.groups.options import GroupOptions
 from drmq.groups.quota import GROUP_BYTES, Quota, Usage
 from drmq.groups.records import GroupRecord
 from drmq.groups.replicated import ReplicatedState
-from drmq.groups.share import PartitionsOf, ShareGroups
+from drmq.groups.share import PartitionsOf, ShareGroups, ShareTiming, TimingOf
 from drmq.groups.step import Step, Turn
 from drmq.model import ErrorCode, TopicId
 
@@ -50,6 +51,7 @@ class _Coordinator:
         is_deleted: Callable[[TopicId], bool],
         quota: Quota,
         partitions_of: PartitionsOf,
+        timing_of: TimingOf,
     ) -> None:
         self.rounds = Rounds(options)
         self.share = ShareGroups(
@@ -57,6 +59,7 @@ class _Coordinator:
             lambda group_id: group_id in replicated or group_id in self.rounds.groups,
             options,
             partitions_of,
+            timing_of,
             quota,
         )
         self.joins = Joins(self.rounds, options, new_member_id, quota, replicated)
@@ -75,13 +78,15 @@ class GroupShard:
         is_deleted: Callable[[TopicId], bool] = lambda topic_id: False,
         quota: Quota | None = None,
         partitions_of: PartitionsOf = lambda topic: None,
+        timing_of: TimingOf = lambda group_id: ShareTiming(),
     ) -> None:
-        """`is_deleted` says whether a topic with this id existed and was deleted.
+        """`is_deleted` says whether a topic with this id existed and was deleted. `timing_of` is for share groups.
 
         `quota` has the limits that this shard shares with others. Without it, they are for this shard alone.
         """
         self._quota = quota or Quota(options, lambda: self.usage, self.recount)
         self._partitions_of = partitions_of
+        self._timing_of = timing_of
         self._options = options
         self._new_member_id = new_member_id
         self._is_deleted = is_deleted
@@ -120,7 +125,13 @@ class GroupShard:
     def become_leader(self, now_ms: int) -> None:
         """Start to answer requests. The whole log must have been replayed; every member gets a new session."""
         coordinator = _Coordinator(
-            self.replicated, self._options, self._new_member_id, self._is_deleted, self._quota, self._partitions_of
+            self.replicated,
+            self._options,
+            self._new_member_id,
+            self._is_deleted,
+            self._quota,
+            self._partitions_of,
+            self._timing_of,
         )
         coordinator.share.adopt(now_ms)
         for stored in self.replicated.groups.values():
@@ -179,6 +190,8 @@ class GroupShard:
                 leading.share.heartbeat(ticket, request, turn)
             case DescribeShareGroupsRequest():
                 leading.share.describe(ticket, request, turn)
+            case PrepareShareGroupRequest():
+                leading.share.prepare(ticket, request, turn)
         return turn.step()
 
     def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> Step:
@@ -216,6 +229,16 @@ class GroupShard:
         turn = Turn(now_ms=0, wall_ms=0)
         self._leading.administration.forget_topics(names, turn)
         self._leading.commits.forget_topics(topic_ids, turn)
+        return turn.step()
+
+    def share_groups_in_deletion(self) -> list[str]:
+        """Share groups that are to be removed as soon as their queues are."""
+        return [group_id for group_id, group in self.replicated.share.groups.items() if group.is_deleting]
+
+    def finish_deletion(self, group_id: str) -> Step:
+        """The queues of a share group that is being deleted are removed."""
+        turn = Turn(now_ms=0, wall_ms=0)
+        self._leading.share.finish_deletion(group_id, turn)
         return turn.step()
 
     @property

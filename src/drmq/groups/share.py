@@ -4,6 +4,9 @@ Members of a share group lease records, so a partition may be assigned to severa
 over when an assignment changes: there are no rounds. An assignment follows from the members, their topics and the
 number of partitions (`assign`), and is not stored. A member learns of it with a heartbeat.
 
+A group that is deleted has queues elsewhere (`drmq.leases`). First it is marked, and takes no members any more; when
+the driver has removed the queues, it is gone (`finish_deletion`). So a crash in between leaves nothing behind.
+
 Replicated: the members with their topics, and the epoch of the group, which grows with every change of them. Soft: the
 deadlines of members, and the assignment that each was sent last. A new coordinator sends every assignment again.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from drmq.groups.messages import (
     DescribedShareGroup,
@@ -19,6 +23,8 @@ from drmq.groups.messages import (
     DescribeShareGroupsRequest,
     DescribeShareGroupsResponse,
     ListedGroup,
+    PrepareShareGroupRequest,
+    PrepareShareGroupResponse,
     ShareAssignment,
     ShareHeartbeatRequest,
     ShareHeartbeatResponse,
@@ -34,9 +40,23 @@ from drmq.model.names import is_group_id
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 _MEMBER_ID_MAX = 36
+_LIMITED = "the groups of this node have reached a limit; see its log"
 
 PartitionsOf = Callable[[str], "tuple[TopicId, int] | None"]
 """The id of a topic and the number of its partitions; None if there is no such topic."""
+
+
+class ShareTiming(NamedTuple):
+    """Settings of a share group that its coordinator needs."""
+
+    session_timeout_ms: int = 45_000
+    """How long a member may be silent. Its leases end by their own time."""
+    heartbeat_interval_ms: int = 5_000
+    """How often a member reports. It learns of a new assignment with a report."""
+
+
+TimingOf = Callable[[str], ShareTiming]
+"""The settings of a group."""
 
 
 @dataclass(slots=True)
@@ -44,6 +64,7 @@ class ShareGroup:
     """A share group as it is stored."""
 
     epoch: int = 0
+    is_deleting: bool = False
     members: dict[str, ShareMember] = field(default_factory=dict)
 
 
@@ -62,7 +83,7 @@ class ShareGroupTable:
             return
         group = self.groups.setdefault(record.group_id, ShareGroup())
         if isinstance(record, ShareGroupMetadata):
-            group.epoch = record.epoch
+            group.epoch, group.is_deleting = record.epoch, record.is_deleting
             return
         before = group.members.pop(record.member_id, None)
         self.size_bytes -= 0 if before is None else member_bytes(before)
@@ -73,7 +94,7 @@ class ShareGroupTable:
     def snapshot(self) -> Iterable[ShareGroupMetadata | ShareMember]:
         for group_id in sorted(self.groups):
             group = self.groups[group_id]
-            yield ShareGroupMetadata(group_id, group.epoch)
+            yield ShareGroupMetadata(group_id, group.epoch, group.is_deleting)
             for member_id in sorted(group.members):
                 yield group.members[member_id]
 
@@ -111,9 +132,11 @@ class ShareGroups:
         is_classic: Callable[[str], bool],
         options: GroupOptions,
         partitions_of: PartitionsOf,
+        timing_of: TimingOf,
         quota: Quota,
     ) -> None:
         self._quota = quota
+        self._timing_of = timing_of
         self._table = table
         self._is_classic = is_classic
         self._options = options
@@ -124,8 +147,9 @@ class ShareGroups:
     def adopt(self, now_ms: int) -> None:
         """Give every stored member its full session."""
         for group_id, group in self._table.groups.items():
+            timeout_ms = self._timing_of(group_id).session_timeout_ms
             for member_id in group.members:
-                self.timers.set((group_id, member_id), now_ms + self._options.share_session_timeout_ms)
+                self.timers.set((group_id, member_id), now_ms + timeout_ms)
 
     def heartbeat(self, ticket: int, request: ShareHeartbeatRequest, turn: Turn) -> None:
         error, text = self._refusal(request)
@@ -153,15 +177,15 @@ class ShareGroups:
                 request.rack_id,
             )
             if not self._has_room(member, known, request.group_id not in self._table.groups, turn.now_ms):
-                text = "the groups of this node have reached a limit; see its log"
                 turn.answer(
                     ticket,
-                    ShareHeartbeatResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id, error_message=text),
+                    ShareHeartbeatResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id, error_message=_LIMITED),
                 )
                 return
             members = {**members, request.member_id: member}
             turn.records += [ShareGroupMetadata(request.group_id, epoch), member]
-        self.timers.set(key, turn.now_ms + self._options.share_session_timeout_ms)
+        timing = self._timing_of(request.group_id)
+        self.timers.set(key, turn.now_ms + timing.session_timeout_ms)
         assignment: ShareAssignment | None = assign(members, self._partitions_of)[request.member_id]
         is_joining = request.member_epoch == JOIN_EPOCH
         if assignment == self._sent.get(key) and not is_joining and request.topics is None:
@@ -175,7 +199,7 @@ class ShareGroups:
                 ErrorCode.NONE,
                 request.member_id,
                 max(epoch, 1),
-                self._options.share_heartbeat_interval_ms,
+                timing.heartbeat_interval_ms,
                 assignment,
             ),
         )
@@ -196,6 +220,9 @@ class ShareGroups:
         if self._is_classic(request.group_id):
             return ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is a consumer group, not a share group"
         group = self._table.groups.get(request.group_id)
+        if group is not None and group.is_deleting:
+            # A client tries again after this code, and finds the group gone.
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{request.group_id} is being deleted; try again"
         known = None if group is None else group.members.get(request.member_id)
         if request.member_epoch == JOIN_EPOCH:
             if request.topics is None:
@@ -237,6 +264,7 @@ class ShareGroups:
         return [
             ListedGroup(group_id, "share", _state(group).value, "share")
             for group_id, group in sorted(self._table.groups.items())
+            if not group.is_deleting
         ]
 
     def describe(self, ticket: int, request: DescribeShareGroupsRequest, turn: Turn) -> None:
@@ -244,7 +272,7 @@ class ShareGroups:
 
     def _describe(self, group_id: str) -> DescribedShareGroup:
         group = self._table.groups.get(group_id)
-        if group is None:
+        if group is None or group.is_deleting:
             return DescribedShareGroup(ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD.value)
         assigned = assign(group.members, self._partitions_of)
         members = tuple(
@@ -261,12 +289,45 @@ class ShareGroups:
         )
         return DescribedShareGroup(ErrorCode.NONE, group_id, _state(group).value, group.epoch, members)
 
+    def prepare(self, ticket: int, request: PrepareShareGroupRequest, turn: Turn) -> None:
+        """Check that the queues of a group may be changed, and create it if that is asked for."""
+        error, text = self._unprepared(request)
+        if error is ErrorCode.NONE and request.group_id not in self._table.groups:
+            if self._quota.admits(request.client_host, 1, GROUP_BYTES, turn.now_ms):
+                turn.records.append(ShareGroupMetadata(request.group_id, 1))
+            else:
+                error, text = ErrorCode.GROUP_MAX_SIZE_REACHED, _LIMITED
+        turn.answer(ticket, PrepareShareGroupResponse(error, text))
+
+    def _unprepared(self, request: PrepareShareGroupRequest) -> tuple[ErrorCode, str | None]:
+        group_id, group = request.group_id, self._table.groups.get(request.group_id)
+        if not is_group_id(group_id):
+            return ErrorCode.INVALID_GROUP_ID, "the group id is empty or too long"
+        if group is None and (not request.creates or self._is_classic(group_id)):
+            return ErrorCode.GROUP_ID_NOT_FOUND, f"there is no share group {group_id}"
+        if group is not None and group.is_deleting:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{group_id} is being deleted; try again"
+        if group is not None and group.members:
+            return (
+                ErrorCode.NON_EMPTY_GROUP,
+                f"{group_id} has {len(group.members)} members, whose leases would end; stop them first",
+            )
+        return ErrorCode.NONE, None
+
     def delete(self, group_id: str, turn: Turn) -> ErrorCode:
-        """Delete a group without members."""
-        if self._table.groups[group_id].members:
+        """Begin to delete a group without members."""
+        group = self._table.groups[group_id]
+        if group.members:
             return ErrorCode.NON_EMPTY_GROUP
-        turn.records.append(ShareGroupDeleted(group_id))
+        if not group.is_deleting:
+            turn.records.append(ShareGroupMetadata(group_id, group.epoch, is_deleting=True))
         return ErrorCode.NONE
+
+    def finish_deletion(self, group_id: str, turn: Turn) -> None:
+        """The queues of a group that is being deleted are removed."""
+        group = self._table.groups.get(group_id)
+        if group is not None and group.is_deleting:
+            turn.records.append(ShareGroupDeleted(group_id))
 
 
 def _state(group: ShareGroup) -> GroupState:

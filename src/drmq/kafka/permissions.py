@@ -190,7 +190,17 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.SHARE_ACKNOWLEDGE: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
     ApiKey.ADD_RAFT_VOTER: _cluster(Operation.ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _cluster(Operation.ALTER),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Rule(
+        lists=("groups",), each=lambda view, entry: on_group(Operation.DESCRIBE, entry.group_id)
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: replace(
+        _topics(Operation.READ, "topic_name"), whole=_group(Operation.READ).whole
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: replace(
+        _topics(Operation.READ, "topic_name"), whole=_group(Operation.DELETE).whole
+    ),
     ApiKey.DESCRIBE_COUNTERS: _cluster(Operation.DESCRIBE),
     ApiKey.LEASE_FETCH: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
     ApiKey.DESCRIBE_LEASES: replace(_topics(Operation.DESCRIBE), whole=_group(Operation.DESCRIBE).whole),
+    ApiKey.DESCRIBE_EVENTS: _cluster(Operation.DESCRIBE),
 }

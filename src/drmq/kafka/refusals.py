@@ -43,6 +43,9 @@ _LISTS: Final[dict[ApiKey, dict[str, str]]] = {
     ApiKey.SHARE_ACKNOWLEDGE: {"topics": "responses"},
     ApiKey.LEASE_FETCH: {"topics": "topics"},
     ApiKey.DESCRIBE_LEASES: {"topics": "queues"},
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: {"groups": "groups"},
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: {"topics": "responses"},
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: {"topics": "responses"},
 }
 """For each API that answers by entry: its lists in the request, each with the list in the response that answers it."""
 _PREFIXES: Final = ("", "acknowledge_", "settle_")

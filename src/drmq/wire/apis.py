@@ -110,9 +110,13 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, flexible_from=0),
         Api(ApiKey.ADD_RAFT_VOTER, 0, 1, flexible_from=0),
         Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, flexible_from=0),
+        Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, flexible_from=0),
+        Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, flexible_from=0),
+        Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, flexible_from=0),
         Api(ApiKey.DESCRIBE_COUNTERS, 0, 0, flexible_from=0),
         Api(ApiKey.LEASE_FETCH, 0, 0, flexible_from=0),
         Api(ApiKey.DESCRIBE_LEASES, 0, 0, flexible_from=0),
+        Api(ApiKey.DESCRIBE_EVENTS, 0, 0, flexible_from=0),
     )
 }
 """By key. Plain integers find their row too, so a key from the wire needs no conversion first."""

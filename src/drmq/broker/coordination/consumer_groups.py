@@ -9,7 +9,7 @@ the leader, and members get their full session timeout from the next one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 
 from crc32c import crc32c
@@ -29,12 +29,14 @@ from drmq.groups import (
     OffsetCommitted,
     OffsetFetchRequest,
     Quota,
+    ShareGroupMetadata,
+    ShareTiming,
     Step,
     Usage,
     record_from_bytes,
     record_to_bytes,
 )
-from drmq.groups.share import PartitionsOf
+from drmq.groups.share import PartitionsOf, TimingOf
 from drmq.model import ApiError, ErrorCode, TopicId
 
 log = logging.getLogger("drmq.broker")
@@ -76,10 +78,12 @@ class GroupShardCoordinator(Coordinator[GroupShard, GroupRequest, GroupResponse,
         clock: Clock,
         deleted_topics: Callable[[], Collection[str]],
         deleted_topic_ids: Callable[[], Collection[TopicId]],
+        on_deleting: Callable[[GroupShardCoordinator], None],
     ) -> None:
         super().__init__(new_shard, CODEC, clock)
         self._deleted_topics = deleted_topics
         self._deleted_topic_ids = deleted_topic_ids
+        self._on_deleting = on_deleting
 
     def is_read(self, request: GroupRequest) -> bool:
         return isinstance(request, _READS)
@@ -92,6 +96,11 @@ class GroupShardCoordinator(Coordinator[GroupShard, GroupRequest, GroupResponse,
     def on_led(self) -> None:
         # The previous leader may have stopped before it deleted the offsets of topics that were deleted.
         self.forget_topics(self._deleted_topics(), self._deleted_topic_ids())
+        self._on_deleting(self)
+
+    def on_records_committed(self, records: Sequence[GroupRecord], token: object) -> None:
+        if any(isinstance(record, ShareGroupMetadata) and record.is_deleting for record in records):
+            self._on_deleting(self)
 
     def submit(self, request: GroupRequest, respond: Respond) -> int:
         """Queue a request; the ticket under which its answer will come. `respond` gets the answer or an error code."""
@@ -165,6 +174,10 @@ class ConsumerGroups:
         """Ids of deleted topics, whatever topics have their names now."""
         self.partitions_of: PartitionsOf = lambda topic: None
         """The id and the number of partitions of a topic; set by the broker."""
+        self.timing_of: TimingOf = lambda group_id: ShareTiming()
+        """Settings of a share group; set by the broker."""
+        self.on_deleting: Callable[[GroupShardCoordinator], None] = lambda shard: None
+        """Called when a shard leads, and when it has marked a share group as deleted; set by the broker."""
         self._clock = clock
         self._random = random
         self._quota = Quota(options, self._usage, self._recount, _log_refusal)
@@ -187,10 +200,12 @@ class ConsumerGroups:
                 self._is_deleted,
                 self._quota,
                 lambda topic: self.partitions_of(topic),
+                lambda group_id: self.timing_of(group_id),
             ),
             self._clock,
             lambda: self.deleted_topics(),
             lambda: self.deleted_topic_ids(),
+            lambda shard: self.on_deleting(shard),
         )
 
     def add(self, partition: Partition, coordinator: object) -> None:

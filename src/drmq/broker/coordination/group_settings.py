@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from drmq.catalog import Catalog, GroupConfig, effective_group
+from drmq.groups import ShareTiming
 from drmq.leases import LeaseOptions
 
 _KEPT_MAX = 10_000
@@ -30,6 +31,11 @@ class GroupSettings:
     def lease_options_of(self, group: str) -> LeaseOptions:
         """The settings that decide about the leases of a group."""
         return self._find(group)[1]
+
+    def timing_of(self, group: str) -> ShareTiming:
+        """The settings that the coordinator of a group needs."""
+        config = self._find(group)[0]
+        return ShareTiming(config.session_timeout_ms, config.heartbeat_interval_ms)
 
     def dead_letter_topic_of(self, group: str) -> str | None:
         """Where the dead letters of a group go; None if records that are given up are dropped."""
