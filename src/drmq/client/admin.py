@@ -20,6 +20,7 @@ from drmq.client.counters import NodeCounters
 from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
 from drmq.client.features import Features
 from drmq.client.groups import Groups
+from drmq.client.lease_groups import LeaseGroups
 from drmq.client.probes import Probes
 from drmq.client.replicas import Replicas
 from drmq.client.topics import Topics
@@ -66,6 +67,7 @@ class Admin:
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
         self.groups = Groups(self._cluster)
+        self.lease_groups = LeaseGroups(self._cluster)
         self.brokers = Brokers(self._cluster)
         self.features = Features(self._cluster)
         self.replicas = Replicas(self._cluster)
