@@ -18,10 +18,12 @@ from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
 from drmq.client.counters import NodeCounters
 from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
+from drmq.client.events import Events
 from drmq.client.features import Features
 from drmq.client.groups import Groups
 from drmq.client.lease_groups import LeaseGroups
 from drmq.client.probes import Probes
+from drmq.client.records import RecordReader
 from drmq.client.replicas import Replicas
 from drmq.client.topics import Topics
 from drmq.model import TopicPartition
@@ -72,6 +74,8 @@ class Admin:
         self.features = Features(self._cluster)
         self.replicas = Replicas(self._cluster)
         self.counters = NodeCounters(self._cluster)
+        self.events = Events(self._cluster)
+        self.records = RecordReader(self._cluster)
         self.probes = Probes(self._cluster)
 
     def __enter__(self) -> Admin:

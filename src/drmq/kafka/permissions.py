@@ -202,4 +202,5 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.DESCRIBE_COUNTERS: _cluster(Operation.DESCRIBE),
     ApiKey.LEASE_FETCH: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
     ApiKey.DESCRIBE_LEASES: replace(_topics(Operation.DESCRIBE), whole=_group(Operation.DESCRIBE).whole),
+    ApiKey.DESCRIBE_EVENTS: _cluster(Operation.DESCRIBE),
 }

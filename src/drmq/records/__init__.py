@@ -24,6 +24,7 @@ from drmq.records.header import (
     read_prefix,
     stamp,
     stamp_append_time,
+    with_records,
 )
 from drmq.records.record import Record, decode_batch, encode_batch, find_timestamp, iter_records
 
@@ -51,4 +52,5 @@ __all__ = [
     "read_prefix",
     "stamp",
     "stamp_append_time",
+    "with_records",
 ]

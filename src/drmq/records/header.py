@@ -52,10 +52,12 @@ for one batch. Zstandard alone would allow a thousand times as many in a megabyt
 
 _PREFIX = Struct(">qi")
 _BASE_OFFSET = Struct(">q")
+_LENGTH = Struct(">i")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
+_LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
@@ -210,6 +212,18 @@ def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
 def stamp_crc(batch: bytearray | memoryview) -> None:
     """Write the checksum of a batch that is otherwise complete."""
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+
+
+def with_records(batch: Buffer, codec: Codec, packed: Buffer) -> bytearray:
+    """A batch with the header of `batch`, and the same records as `codec` has packed them. Its checksum is its own."""
+    out = bytearray(HEADER_SIZE + len(packed))
+    out[:HEADER_SIZE] = memoryview(batch)[:HEADER_SIZE]
+    out[HEADER_SIZE:] = packed
+    (attributes,) = _ATTRIBUTES.unpack_from(out, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(out, _ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    _LENGTH.pack_into(out, _LENGTH_AT, len(out) - LENGTH_OVERHEAD)
+    stamp_crc(out)
+    return out
 
 
 def check_replicated_batch(batch: Buffer) -> BatchHeader:

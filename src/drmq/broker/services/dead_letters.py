@@ -101,6 +101,9 @@ class DeadLetters:
                 "offsets %d to %d of partition %d are dropped: group %s gave them up, and has no dead-letter topic now",
                 *(run.first, run.last, run.key.partition, run.key.group),
             )
+        elif topic is None and run.key.topic_id not in self._broker.metadata.committed_catalog.deleted:
+            # This node may be behind: only a deletion that it knows of takes records away.
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {run.key.topic_id.hex()} is not known here yet")
         elif topic is not None:
             records, end = await self._read(topic, run)
             if records:
@@ -125,15 +128,18 @@ class DeadLetters:
                 return (), run.first + 1
             raise
         data, size_max = bytes(found.data), broker.options.decompressed_bytes_max
-        return await broker.blocking(lambda: _records_of(data, run, size_max))
+        async with broker.services.decompressing:
+            return await broker.blocking(lambda: _records_of(data, run, size_max))
 
     async def _append(self, source: Topic, name: str, run: DeadRecord, records: Sequence[Record]) -> None:
         broker = self._broker
         topic = await self._topic(name)
         if not broker.group_settings.copies_dead_letters(run.key.group):
             records = [Record(record.offset, record.timestamp, None, None, ()) for record in records]
+        # Not the time of death: the clock of the leader then may have been wrong, and a topic refuses such a time.
+        now_ms = broker.clock.wall_ms()
         letters = [
-            Record(Offset(number), run.death.ended_ms, record.key, record.value, _headers(source.name, run, record))
+            Record(Offset(number), now_ms, record.key, record.value, _headers(source.name, run, record))
             for number, record in enumerate(records)
         ]
         index = run.key.partition % topic.partition_count

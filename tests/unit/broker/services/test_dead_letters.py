@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
-from drmq.broker.services.dead_letters import _headers, _records_of
+from drmq.broker.services.dead_letters import DeadLetters, _headers, _records_of
 from drmq.leases import DeadRecord, QueueKey, Reason
 from drmq.leases.queue import Death
-from drmq.model import Offset, TopicId
+from drmq.model import ApiError, Offset, TopicId
 from drmq.records import Codec, Record, encode_batch
+from support.broker_harness import Harness
+
+if TYPE_CHECKING:
+    from drmq.broker.broker import Broker
+    from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 
 KEY = QueueKey("billing", TopicId(bytes(16)), 2)
 
@@ -55,6 +64,43 @@ def test_offsets_without_a_record_are_passed_over() -> None:
     assert _records_of(b"", run_of(5, 9), 1 << 20) == ([], 6)
     records, end = _records_of(batches(4), run_of(2, 9), 1 << 20)
     assert ([record.offset for record in records], end) == ([2, 3], 4)
+
+
+def test_records_are_decompressed_when_no_other_batch_of_the_node_is(harness: Harness) -> None:
+    """`decompressed_bytes_max` is the limit of the node."""
+    topic = harness.create_topic("orders")
+    harness.append("orders", memoryview(bytearray(batches(4, codec=Codec.ZSTD))))
+    services, run = harness.broker.services, run_of(1, 2)
+    run = run._replace(key=QueueKey("billing", topic.topic_id, 0))
+
+    async def scenario() -> None:
+        async with services.decompressing:
+            reading = asyncio.ensure_future(services.dead_letters._read(topic, run))
+            await asyncio.wait([reading], timeout=0.1)
+            assert not reading.done()
+        records, end = await reading
+        assert ([record.offset for record in records], end) == ([1, 2], 3)
+
+    harness.run(scenario())
+
+
+def test_a_node_that_does_not_know_the_topic_yet_drops_nothing() -> None:
+    """It may have just started. Only a topic that is known to be deleted has no letters."""
+    catalog = SimpleNamespace(topics_by_id={}, deleted={})
+    broker = SimpleNamespace(
+        metadata=SimpleNamespace(committed_catalog=catalog),
+        group_settings=SimpleNamespace(dead_letter_topic_of=lambda group: "dlq.billing"),
+    )
+    shard = SimpleNamespace(submit=lambda request, respond: respond(request))
+    letters = DeadLetters(cast("Broker", broker))
+
+    def bury() -> None:
+        asyncio.run(letters._bury(cast("LeaseShardCoordinator", shard), run_of(5, 9)))
+
+    with pytest.raises(ApiError, match="not known here yet"):
+        bury()
+    catalog.deleted[KEY.topic_id] = "orders"
+    bury()
 
 
 def test_a_letter_says_where_its_record_came_from_and_why() -> None:
