@@ -20,6 +20,7 @@ from drmq.client.configs import ConfigEntry
 from drmq.client.connection import Connection, Deadline
 from drmq.client.errors import ClientError, DeadlineExceeded, Refused, Unreachable
 from drmq.client.groups import Committed, Group, GroupSummary, Member
+from drmq.client.lease_groups import Lease, LeaseQueue, LeaseState
 from drmq.client.replicas import Elections, Reassignment
 from drmq.client.topics import EARLIEST, LATEST, MAX_TIMESTAMP, Bounds, NewTopic, OffsetAt, Partition, Topic
 from drmq.model.address import Address, parse_bootstrap, split_address
@@ -42,6 +43,9 @@ __all__ = [
     "Elections",
     "Group",
     "GroupSummary",
+    "Lease",
+    "LeaseQueue",
+    "LeaseState",
     "LogDir",
     "Member",
     "NewTopic",
