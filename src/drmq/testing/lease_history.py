@@ -155,6 +155,8 @@ class LeaseHistory:
     letters: list[Letter] = field(default_factory=list)
     disturbed_ms: list[float] = field(default_factory=list)
     """When something went wrong, or was put right, or a leader changed; ascending."""
+    is_rough: bool = False
+    """Whether it was disturbed all the time, or that is not known."""
     clocks_set: bool = False
     """Whether a wall clock was set during the run."""
     patience_ms: float | None = None
