@@ -18,7 +18,8 @@ from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
-from drmq.client.errors import ClientError, DeadlineExceeded, Refused, Unreachable, refusal
+from drmq.client.errors import ClientError, DeadlineExceeded, Unreachable, refusal
+from drmq.client.versions import VERSION_MAX, newest_version
 from drmq.model import ErrorCode
 from drmq.model.address import Address
 from drmq.wire import ApiKey, ProtocolError, decode, read_response, write_request
@@ -190,27 +191,15 @@ class Connection:
     def supports(self, api_key: ApiKey) -> bool:
         return api_key in self._versions
 
-    def version_of(self, request_class: type, version_max: int = 32767) -> int:
+    def version_of(self, request_class: type, version_max: int = VERSION_MAX) -> int:
         """The newest version of a request that both sides know, up to `version_max`."""
-        spec = spec_of(request_class)
-        name = ApiKey(spec.api_key).name
-        theirs = self._versions.get(spec.api_key)
-        if theirs is None:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"The broker at {self.address} does not support {name}")
-        version = min(spec.last_version, theirs[1], version_max)
-        if version < max(spec.first_version, theirs[0]):
-            raise Refused(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"The broker at {self.address} supports {name} in versions {theirs[0]} to {theirs[1]}, "
-                f"this client in versions {spec.first_version} to {min(spec.last_version, version_max)}",
-            )
-        return version
+        return newest_version(request_class, self._versions, self.address, version_max)
 
-    def call(self, request: object, response_class: type[T], deadline: Deadline, version_max: int = 32767) -> T:
+    def call(self, request: object, response_class: type[T], deadline: Deadline, version_max: int = VERSION_MAX) -> T:
         """Send a request and wait for its response, whose error codes the caller checks. Raises `ClientError`."""
         return self.receive(self.send(request, deadline, version_max), response_class, deadline)
 
-    def send(self, request: object, deadline: Deadline, version_max: int = 32767) -> Sent:
+    def send(self, request: object, deadline: Deadline, version_max: int = VERSION_MAX) -> Sent:
         """Send a request without waiting for its response, which the caller takes with `receive`."""
         return self._send(request, self.version_of(type(request), version_max), deadline)
 

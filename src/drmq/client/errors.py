@@ -5,9 +5,15 @@ DrmqError
     Unreachable        no broker could be reached, or the connection broke
     DeadlineExceeded   the deadline of the call passed
     Refused            a broker responded with an error
+    LeaseLost          messages were settled after their lease had ended
+    Closed             the client was closed before the call, or during it
+
+Users know `ClientError` as `drmq.Error`, and the others by their own names.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from drmq.model import DrmqError, ErrorCode
 
@@ -100,6 +106,44 @@ class Refused(ClientError):
     def __init__(self, code: ErrorCode, message: str, *, advice: str = "") -> None:
         super().__init__(message, code=code, retriable=code in RETRIABLE, advice=advice)
         self.code: ErrorCode = code
+
+
+class LostRun(NamedTuple):
+    """Offsets of a partition, both ends included, whose lease had ended, and what the broker says about them."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        offsets = f"offset {self.first_offset}"
+        if self.last_offset > self.first_offset:
+            offsets = f"offsets {self.first_offset} to {self.last_offset}"
+        return f"{self.topic}-{self.partition} {offsets} ({self.reason})"
+
+
+_SHOWN_MAX = 3
+
+
+class LeaseLost(ClientError):
+    """The lease of one or more messages had ended: they were or will be delivered again. `lost` has their offsets."""
+
+    def __init__(self, lost: tuple[LostRun, ...]) -> None:
+        count = sum(run.last_offset - run.first_offset + 1 for run in lost)
+        shown = ", ".join(map(str, lost[:_SHOWN_MAX])) + (", ..." if len(lost) > _SHOWN_MAX else "")
+        super().__init__(
+            f"The lease of {count} message{'s' if count != 1 else ''} has ended: {shown}",
+            code=ErrorCode.INVALID_RECORD_STATE,
+            advice="The group delivers them again, so the work must bear a repeat. If the work takes long, is the "
+            "process short of CPU time, or was the cluster unreachable for longer than a lease lasts?",
+        )
+        self.lost = lost
+
+
+class Closed(ClientError):
+    """The client was closed before the call, or during it."""
 
 
 def error_code(number: int) -> ErrorCode:

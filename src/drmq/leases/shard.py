@@ -277,13 +277,15 @@ class LeaseShard:
         return self._remove(self._leading(now_ms, wall_ms), keys, ())
 
     def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> LeaseStep:
-        """The callers of these waiting requests are gone."""
+        """These requests do not wait any more; those that still did are answered with nothing."""
         soft = self._leading(now_ms, wall_ms)
         gone = set(tickets)
+        answers: list[Answer[LeaseResponse]] = []
         for key, requests in list(soft.waiting.items()):
             for ticket in gone & requests.keys():
                 self._stop_waiting(soft, key, ticket)
-        return Step()
+                answers.append(Answer(ticket, _NOTHING))
+        return Step((), tuple(answers))
 
     def _keys_of(self, group: str) -> list[QueueKey]:
         return [key for key in self.queues if key.group == group]

@@ -349,3 +349,19 @@ def test_members_of_both_protocols_share_a_group(harness: Harness, leases: Lease
     fetched = harness.ask(ShareFetchRequest(GROUP, "k1", 0, 0, 1, max_records=9, topics=[topic])).responses[0]
     [acquired] = fetched.partitions[0].acquired_records
     assert (acquired.first_offset, acquired.last_offset) == (2, 3)
+
+
+def test_what_a_second_partition_leases_meanwhile_is_given_back(harness: Harness) -> None:
+    """A request that waits for several partitions is answered by the first. Others may have been leased by then."""
+    leases = Leases(harness, partitions=4)
+    for index in range(4):
+        leases.take(1, partitions=(index,))
+    waiting = harness.send(leases.request(count=8, wait_ms=60_000, partitions=(0, 1, 2, 3)))
+    harness.settle()
+    for index in range(4):
+        harness.produce(TOPIC, index, [b"x"])
+    harness.settle()
+    answered = {part.partition_index for part in harness.run(waiting).topics[0].partitions if part.deliveries}
+    harness.settle()
+    for index in range(4):
+        assert len(list(leases.queue(index).held)) == (index in answered), index

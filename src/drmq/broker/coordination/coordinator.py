@@ -240,6 +240,11 @@ class Coordinator(Generic[M, Q, A, R]):
         if gone:
             self.run(lambda machine, now_ms, wall_ms: machine.on_disconnect(gone, now_ms, wall_ms))
 
+    def withdraw(self, ticket: int) -> None:
+        """A request need not wait any more. If its answer is on the way to the log already, it still arrives."""
+        if ticket in self._waiting:
+            self.run(lambda machine, now_ms, wall_ms: machine.on_disconnect([ticket], now_ms, wall_ms))
+
     def stop(self) -> None:
         """The node stops: answer what is queued, and send parked requests away."""
         self._stop_timer()

@@ -134,7 +134,7 @@ class _LocalShard:
 
     def submit(self, request: LeaseRequest, respond: Respond) -> Callable[[], None]:
         ticket = self._coordinator.submit(request, respond)
-        return lambda: self._coordinator.on_disconnect([ticket])
+        return lambda: self._coordinator.withdraw(ticket)
 
 
 class _RemoteShard:

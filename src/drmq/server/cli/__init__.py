@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Consumers": {
         "group": ("drmq.server.cli.group", "List, inspect, reset and delete consumer groups."),
+        "worker": ("drmq.server.cli.worker", "Run functions over the messages of a queue."),
     },
     "Spark": {
         "sql": ("drmq.server.cli.sql", "Run a SQL query over topics, with Spark."),

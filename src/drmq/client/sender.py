@@ -1,0 +1,176 @@
+"""Sending messages with confluent-kafka: the part that the blocking and the asyncio producer share.
+
+librdkafka batches, compresses, retries and follows leaders. It reports each delivery by a callback, from a thread that
+calls `poll`: the sender has one, which ends with it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from drmq.client.codecs import CodecName, Encoding, encoder_of
+from drmq.client.errors import ClientError, Closed, DeadlineExceeded
+from drmq.client.librdkafka import as_client_error, quiet_logger
+from drmq.client.messages import SendResult
+from drmq.model import ErrorCode
+
+HeadersToSend: TypeAlias = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
+
+TIMEOUT_S = 30.0
+LINGER_S = 0.002
+_POLL_S = 0.1
+_FULL_WAIT_S = 0.005
+_ANY_PARTITION = -1
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The options of a producer that do not change its type."""
+
+    timeout: float
+    linger: float
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    client_id: str
+    properties: Mapping[str, Any]
+
+
+class Sender:
+    """A producer and its thread. Its methods may be called from any thread."""
+
+    def __init__(self, bootstrap: str, codec: CodecName | Encoding[Any], options: ProducerOptions) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        self.timeout_s = options.get("timeout", TIMEOUT_S)
+        self._encode = encoder_of(codec)
+        chosen: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "client.id": options.get("client_id", "drmq"),
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": "murmur2_random",
+            "linger.ms": options.get("linger", LINGER_S) * 1000,
+            "compression.type": options.get("compression", "none"),
+            "message.timeout.ms": max(1, int(self.timeout_s * 1000)),
+            "logger": quiet_logger(),
+        }
+        try:
+            self._producer: Any = Producer(chosen | dict(options.get("properties", {})))
+        except KafkaException as error:
+            raise ClientError(f"The producer cannot be created: {error.args[0].str()}") from None
+        self._is_closed = False
+        self._stops = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="drmq-producer", daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._stops.is_set():
+            self._producer.poll(_POLL_S)
+
+    def offer(
+        self,
+        topic: str,
+        value: Any,
+        key: bytes | str | None,
+        headers: HeadersToSend | None,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> Future[SendResult] | None:
+        """The future result of a message; None if the queue of the producer is full. Raises `ClientError`."""
+        if self._is_closed:
+            raise Closed("The producer is closed")
+        data = self._bytes_of(value)
+        result: Future[SendResult] = Future()
+        optional: dict[str, Any] = {}
+        if headers is not None:
+            optional["headers"] = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        if timestamp is not None:
+            optional["timestamp"] = timestamp
+        try:
+            self._producer.produce(
+                topic,
+                data,
+                key,
+                _ANY_PARTITION if partition is None else partition,
+                on_delivery=_completes(result, topic),
+                **optional,
+            )
+        except BufferError:
+            return None
+        except Exception as error:
+            from confluent_kafka import KafkaException
+
+            if isinstance(error, KafkaException):
+                raise as_client_error(error.args[0], topic, partition) from None
+            raise
+        return result
+
+    def _bytes_of(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if self._encode is not None:
+            return self._encode(value)
+        if not isinstance(value, bytes):
+            raise TypeError(
+                f"the value is {type(value).__name__}, and must be bytes; or choose a codec, as `codec='json'`"
+            )
+        return value
+
+    def submit(self, *message: Any) -> Future[SendResult]:
+        """The same, but waits while the queue is full. Raises `DeadlineExceeded`."""
+        deadline_s = time.monotonic() + self.timeout_s
+        while True:
+            result = self.offer(*message)
+            if result is not None:
+                return result
+            if time.monotonic() > deadline_s:
+                raise self.too_late("waiting for room in the queue of the producer", self.timeout_s)
+            time.sleep(_FULL_WAIT_S)
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until every message so far is delivered or has failed. Raises `DeadlineExceeded`."""
+        if self._is_closed:
+            raise Closed("The producer is closed")
+        left = self._producer.flush(timeout_s)
+        if left:
+            raise self.too_late(f"flushing; {left} messages are not confirmed", timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Flush, and end the thread. What cannot be delivered in time fails. Raises `DeadlineExceeded`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        left = self._producer.flush(timeout_s)
+        if left:
+            self._producer.purge()
+        self._stops.set()
+        self._thread.join()
+        # The failures of what was purged.
+        self._producer.poll(0)
+        # The threads of librdkafka end with its object.
+        del self._producer
+        if left:
+            raise self.too_late(f"closing; {left} messages may not be delivered", timeout_s)
+
+    def too_late(self, doing: str, timeout_s: float) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"Not done within {timeout_s:g} s while {doing}",
+            code=ErrorCode.REQUEST_TIMED_OUT,
+            retriable=True,
+            advice="Can the cluster be reached, and do its partitions have leaders? `drmq status` says so.",
+        )
+
+
+def _completes(result: Future[SendResult], topic: str) -> Callable[[Any, Any], None]:
+    def on_delivery(error: Any, message: Any) -> None:
+        if error is not None:
+            partition = message.partition() if message is not None else None
+            failure = as_client_error(error, topic, partition if partition and partition >= 0 else None)
+            if result.set_running_or_notify_cancel():
+                result.set_exception(failure)
+        elif result.set_running_or_notify_cancel():
+            result.set_result(SendResult(topic, message.partition(), message.offset(), message.timestamp()[1]))
+
+    return on_delivery
