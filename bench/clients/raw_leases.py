@@ -220,7 +220,8 @@ class _Lane:
             return
         if found:
             self._open = itertools.chain(
-                self._open, (self.request(_ROW.pack(n, n, ACCEPT, -1, token, 0), 1, 0, 0) for n, _, token in self._each(found))
+                self._open,
+                (self.request(_ROW.pack(n, n, ACCEPT, -1, token, 0), 1, 0, 0) for n, _, token in self._each(found)),
             )
         some = list(itertools.islice(self._open, max(0, IN_FLIGHT_MAX - len(self._counts))))
         if some:
