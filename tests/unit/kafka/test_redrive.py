@@ -171,7 +171,7 @@ def test_a_filter_picks_letters_from_the_middle(
     )
     do(harness, RedriveAction.START)
     assert until_ended(harness).redriven_count == 4 - len(values)
-    assert sorted(moved(harness)) == [b"a1", b"a2", b"b1", b"b2"]
+    assert sorted(filter(None, moved(harness))) == [b"a1", b"a2", b"b1", b"b2"]
 
 
 def test_a_count_limits_what_is_moved(harness: Harness, leases: Leases) -> None:
