@@ -47,7 +47,7 @@ class Appends:
         if is_own:
             partition.check_own_size(len(batch))
         return partition, partition.append(
-            batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL, is_own=is_own
+            batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL, own=is_own
         )
 
     def when_safe(self, partition: Partition, appended: Appended, acks: int, done: Callable[[ErrorCode], None]) -> None:

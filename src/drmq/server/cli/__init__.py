@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Consumers": {
         "group": ("drmq.server.cli.group", "List, inspect, reset and delete consumer groups."),
+        "dlq": ("drmq.server.cli.dlq", "List, show, redrive and purge dead letters."),
         "worker": ("drmq.server.cli.worker", "Run functions over the messages of a queue."),
     },
     "Spark": {

@@ -64,15 +64,16 @@ def to_json(record: ReadRecord) -> str:
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
             "time": time_text(record.timestamp_ms),
-            "key": _json_bytes(record.key),
-            "value": _json_bytes(record.value),
-            "headers": [[name, _json_bytes(value)] for name, value in record.headers],
+            "key": json_bytes(record.key),
+            "value": json_bytes(record.value),
+            "headers": [[name, json_bytes(value)] for name, value in record.headers],
         },
         ensure_ascii=False,
     )
 
 
-def _json_bytes(content: bytes | None) -> Any:
+def json_bytes(content: bytes | None) -> Any:
+    """Bytes in the form that JSON takes."""
     if content is None:
         return None
     try:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from drmq.broker.services.dead_letters import batch_of, copies_of
-from drmq.broker.services.letters import (
+from drmq.broker.services.redrive.letters import (
     HISTORY_MAX,
     Letter,
     NotALetter,
