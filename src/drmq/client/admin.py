@@ -17,6 +17,7 @@ from drmq.client.cluster import TIMEOUT_S, Cluster
 from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
 from drmq.client.counters import NodeCounters
+from drmq.client.dead_letters import DeadLetters
 from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
 from drmq.client.events import Events
 from drmq.client.features import Features
@@ -70,6 +71,7 @@ class Admin:
         self.configs = Configs(self._cluster)
         self.groups = Groups(self._cluster)
         self.lease_groups = LeaseGroups(self._cluster)
+        self.dead_letters = DeadLetters(self._cluster)
         self.brokers = Brokers(self._cluster)
         self.features = Features(self._cluster)
         self.replicas = Replicas(self._cluster)

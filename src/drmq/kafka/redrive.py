@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from drmq.broker.services.letter_filter import LetterFilter
-from drmq.broker.services.letters import Letter
-from drmq.broker.services.redrives import Cursor, Found, LettersStatus
+from drmq.broker.services.redrive.letter_filter import LetterFilter
+from drmq.broker.services.redrive.letters import Letter
+from drmq.broker.services.redrive.service import Cursor, Found, LettersStatus
 from drmq.kafka.context import Context
 from drmq.model import ApiError, ErrorCode
 from drmq.wire.messages.redrive import (

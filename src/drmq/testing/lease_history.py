@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from drmq.broker.services.letters import ERRORS
+from drmq.broker.services.redrive.letters import ERRORS
 from drmq.leases import Outcome
 
 

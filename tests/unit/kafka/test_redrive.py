@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drmq.broker.services import redrive_run
 from drmq.broker.services.caller import Caller, node_caller
 from drmq.broker.services.gate import Gate, Operation, Permission
+from drmq.broker.services.redrive import run as redrive_run
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.model.names import REDRIVE_GROUP, is_group_id
 from drmq.records import Codec, Record, encode_batch, iter_batches, iter_records
@@ -171,7 +171,7 @@ def test_a_filter_picks_letters_from_the_middle(
     )
     do(harness, RedriveAction.START)
     assert until_ended(harness).redriven_count == 4 - len(values)
-    assert sorted(filter(None, moved(harness))) == [b"a1", b"a2", b"b1", b"b2"]
+    assert set(moved(harness)) == {b"a1", b"a2", b"b1", b"b2"}
 
 
 def test_a_count_limits_what_is_moved(harness: Harness, leases: Leases) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drmq.leases import QueueKey
 from drmq.leases.parked import Parked, ParkedRow
+from drmq.leases.queue_key import QueueKey
 from drmq.leases.ranges import Ranges
 from drmq.leases.records import (
     Buried,

@@ -60,7 +60,7 @@ class Appends:
         if is_own:
             partition.check_own_size(len(batch))
         return partition.append(
-            batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL, is_own=is_own
+            batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL, own=is_own
         )
 
     def must_recompress(self, partition: Partition, batch: memoryview | None) -> bool:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.broker.services.caller import node_caller
-from drmq.broker.services.letters import letter_headers
+from drmq.broker.services.redrive.letters import letter_headers
 from drmq.catalog import DEAD_LETTER_CREATES, DEAD_LETTERS_ALLOWED, Topic, cluster_config
 from drmq.leases import Bury, DeadRecord, QueueKey
 from drmq.model import ApiError, ErrorCode, Offset

@@ -21,7 +21,7 @@ from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
 from drmq.broker.services.recompression import Recompression
-from drmq.broker.services.redrives import RedriveService
+from drmq.broker.services.redrive.service import RedriveService
 from drmq.broker.services.router import ClientHandler, Router
 from drmq.broker.services.share_groups import ShareGroupService
 from drmq.broker.services.topic_creation import TopicCreation

@@ -56,6 +56,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "drmq.server.cli.group",
             "List, inspect, reset, change and delete groups of consumers and of workers.",
         ),
+        "dlq": ("drmq.server.cli.dlq", "List, show, redrive and purge dead letters."),
         "worker": ("drmq.server.cli.worker", "Run functions over the messages of a queue."),
     },
     "Spark": {

@@ -70,14 +70,15 @@ def record_facts(record: ReadRecord) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         "time": time_text(record.timestamp_ms),
-        "key": _json_bytes(record.key),
-        "value": _json_bytes(record.value),
-        "headers": [[name, _json_bytes(value)] for name, value in record.headers],
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
     }
     return facts if record.attempt is None else facts | {"attempt": record.attempt}
 
 
-def _json_bytes(content: bytes | None) -> Any:
+def json_bytes(content: bytes | None) -> Any:
+    """Bytes in the form that JSON takes."""
     if content is None:
         return None
     try:

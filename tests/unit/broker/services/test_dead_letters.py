@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from drmq.broker.services.dead_letters import DeadLetters, batch_of, copies_of
-from drmq.broker.services.letters import (
+from drmq.broker.services.redrive.letters import (
     HISTORY_MAX,
     Letter,
     NotALetter,

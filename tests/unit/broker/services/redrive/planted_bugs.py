@@ -23,7 +23,7 @@ from support.planted_bugs import PlantedBug, chosen, planted_on_import, try_seed
 
 SEEDS_MAX = 60
 """So many must be enough to see any of them."""
-AFFECTED = ("drmq.leases", "drmq.broker.services.redrive_run", "drmq.broker.services.letter")
+AFFECTED = ("drmq.leases", "drmq.broker.services.redrive")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "no intent: the letters of a batch are not remembered",
-            symbol="redrive:_replay_in",
+            symbol="leases.redrive:_replay_in",
             right="redrive.batches[record.origin] = SavedBatch(key.partition, *record[1:])",
             wrong="pass",
         )
@@ -78,7 +78,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "a batch that was given up leaves a gap in the numbers",
-            symbol="redrive:_replay_in",
+            symbol="leases.redrive:_replay_in",
             right="Numbers(batch.epoch + 1, 0) if record.new_epoch",
             wrong="Numbers(batch.epoch, following) if record.new_epoch",
         )
@@ -86,7 +86,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "sequence numbers do not go on",
-            symbol="redrive:_replay_in",
+            symbol="leases.redrive:_replay_in",
             right="(batch.sequence + size_of(batch.runs)) % _SEQUENCE_LIMIT",
             wrong="batch.sequence",
         )
@@ -110,7 +110,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "a second redrive begins while one runs",
-            symbol="redrive:_start",
+            symbol="leases.redrive:_start",
             right="if letters.running is not None:",
             wrong="if False:",
         )
@@ -118,7 +118,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "letters are purged while a redrive runs",
-            symbol="redrive:_purge",
+            symbol="leases.redrive:_purge",
             right="if letters.running is not None:",
             wrong="if False:",
         )
@@ -126,7 +126,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "a redrive ends with a batch under way",
-            symbol="redrive:_end",
+            symbol="leases.redrive:_end",
             right="if redrive.batches:",
             wrong="if False:",
         )

@@ -15,10 +15,10 @@ from typing import Any
 
 from drmq.broker.cluster.membership import OutcomeOpen
 from drmq.broker.partitions.producer_table import ProducerTable
-from drmq.broker.services.letter_filter import LetterFilter
-from drmq.broker.services.letters import Letter, letter_headers, read_letter
-from drmq.broker.services.redrive_run import Page, RedriveRun, ShardLost, Unmovable, redriven_batch
-from drmq.broker.services.redrive_run import __name__ as run_module
+from drmq.broker.services.redrive.letter_filter import LetterFilter
+from drmq.broker.services.redrive.letters import Letter, letter_headers, read_letter
+from drmq.broker.services.redrive.run import Page, RedriveRun, ShardLost, Unmovable, redriven_batch
+from drmq.broker.services.redrive.run import __name__ as run_module
 from drmq.leases import (
     DeadRecord,
     DescribeLetters,
@@ -89,7 +89,7 @@ class OriginLog:
 
 
 class Run:
-    """One run. Implements `redrive_run.World`."""
+    """One run. Implements `run.World`."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from drmq.broker.cluster.membership import OutcomeOpen
-from drmq.broker.services.letter_filter import LetterFilter
-from drmq.broker.services.letters import Letter, redriven_record
+from drmq.broker.services.redrive.letter_filter import LetterFilter
+from drmq.broker.services.redrive.letters import Letter, redriven_record
 from drmq.broker.services.router import RETRIED
 from drmq.leases import (
     BatchAllowed,

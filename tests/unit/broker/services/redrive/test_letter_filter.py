@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from drmq.broker.services.letter_filter import FIELDS, LetterFilter
-from drmq.broker.services.letters import Letter
+from drmq.broker.services.redrive.letter_filter import FIELDS, LetterFilter
+from drmq.broker.services.redrive.letters import Letter
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.records import Codec, Record
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.broker.services.caller import Caller, node_caller
 from drmq.broker.services.lease_shards import resolve
-from drmq.broker.services.letter_pages import PAGE_BYTES, READ_TIMEOUT_S, read_page
-from drmq.broker.services.letters import Letter
-from drmq.broker.services.redrive_run import Page, ShardLost, Unmovable, redriven_batch
+from drmq.broker.services.redrive.letter_pages import PAGE_BYTES, READ_TIMEOUT_S, read_page
+from drmq.broker.services.redrive.letters import Letter
+from drmq.broker.services.redrive.run import Page, ShardLost, Unmovable, redriven_batch
 from drmq.leases import LeaseRequest, LeaseResponse, Origin, SavedBatch
 from drmq.leases.letters import Letters
 from drmq.model import ApiError, ErrorCode, Offset, TopicId
@@ -28,7 +28,7 @@ _LOOK_BYTES: Final = 4 * PAGE_BYTES
 
 
 class BrokerWorld:
-    """The surroundings of a redrive in a broker. Implements `redrive_run.World`."""
+    """The surroundings of a redrive in a broker. Implements `run.World`."""
 
     def __init__(self, broker: Broker, shard: LeaseShardCoordinator, topic_id: TopicId, caller: Caller) -> None:
         self._broker = broker

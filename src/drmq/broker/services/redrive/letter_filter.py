@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from drmq.broker.services.letters import Letter
+from drmq.broker.services.redrive.letters import Letter
 from drmq.model import ApiError, ErrorCode
 
 FILTER_BYTES_MAX: Final = 16_384

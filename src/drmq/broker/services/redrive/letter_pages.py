@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drmq.broker.services.caller import Caller
-from drmq.broker.services.letters import Letter, NotALetter, read_letter
-from drmq.broker.services.redrive_run import Page
+from drmq.broker.services.redrive.letters import Letter, NotALetter, read_letter
+from drmq.broker.services.redrive.run import Page
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.records import Codec, InvalidBatch, iter_batches, iter_records
 

@@ -1,7 +1,7 @@
 """Dead letters that wait: looking at them, moving them back, and purging them, through any node.
 
 What is done is known to one lease shard for each dead-letter topic (`leases.redrive`). Any node answers: it asks that
-shard, and reads the letters from their leaders. The leader of the shard drives the redrive (`redrive_run`), like the
+shard, and reads the letters from their leaders. The leader of the shard drives the redrive (`run`), like the
 writing of dead letters, and the next leader goes on with it.
 """
 
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.broker.services.caller import Caller, node_caller, unwrap, wrap
-from drmq.broker.services.letter_filter import LetterFilter
-from drmq.broker.services.letter_pages import READ_TIMEOUT_S, read_page
-from drmq.broker.services.letters import Letter
-from drmq.broker.services.redrive_run import Page, RedriveRun, ShardLost, runs_of
-from drmq.broker.services.redrive_world import BrokerWorld
+from drmq.broker.services.redrive.letter_filter import LetterFilter
+from drmq.broker.services.redrive.letter_pages import READ_TIMEOUT_S, read_page
+from drmq.broker.services.redrive.letters import Letter
+from drmq.broker.services.redrive.run import Page, RedriveRun, ShardLost, runs_of
+from drmq.broker.services.redrive.world import BrokerWorld
 from drmq.catalog import Topic
 from drmq.leases import (
     DescribeLetters,
