@@ -37,7 +37,8 @@ from drmq.leases.messages import (
     SettleResult,
     StartQueue,
 )
-from drmq.leases.records import QueueKey
+from drmq.leases.queue_key import QueueKey
+from drmq.leases.redrive_transfer import REDRIVE_READERS
 from drmq.model import TopicId
 
 _MESSAGES: Final[dict[str, type]] = {
@@ -130,5 +131,6 @@ _READERS: Final[dict[str, Any]] = {
     ),
     "Done": lambda f: Done(),
     "QueueList": lambda f: QueueList(tuple(map(_queue_view, f[0]))),
+    **REDRIVE_READERS,
 }
-assert _READERS.keys() == _MESSAGES.keys()
+assert _READERS.keys() == _MESSAGES.keys() | REDRIVE_READERS.keys()

@@ -320,6 +320,8 @@ def _is_before(first: Handout, second: Handout) -> bool:
 
 
 def _is_disturbed(history: LeaseHistory, from_ms: float, to_ms: float) -> bool:
+    if history.is_rough:
+        return True
     times = history.disturbed_ms
     at = bisect_left(times, from_ms)
     return at < len(times) and times[at] <= to_ms

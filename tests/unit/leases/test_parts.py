@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drmq.leases import QueueKey
 from drmq.leases.parked import Parked, ParkedRow
 from drmq.leases.ranges import Ranges
 from drmq.leases.records import (
@@ -20,7 +21,6 @@ from drmq.leases.records import (
     LeaseRecord,
     LeaseRenewed,
     LogTrimmed,
-    QueueKey,
     QueueRemoved,
     QueueStarted,
     Reason,

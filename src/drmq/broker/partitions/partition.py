@@ -218,28 +218,35 @@ class Partition:
     # ---- writing --------------------------------------------------------------------------------
 
     def append(
-        self, batch: memoryview, now_ms: int, *, wants_written: bool = False, wants_all: bool = False
+        self,
+        batch: memoryview,
+        now_ms: int,
+        *,
+        wants_written: bool = False,
+        wants_all: bool = False,
+        is_own: bool = False,
     ) -> Appended:
         """Check a producer's batch, assign offsets and propose it.
 
         `wants_written` must be set if `when_written` will be called for it, `wants_all` if the producer requires
-        `min.insync.replicas`. The batch is changed in place and must not be used by the caller again. Raises `ApiError`
-        with nothing changed.
+        `min.insync.replicas`, and `is_own` if a node writes copies of records, which may be larger than what clients
+        may send. The batch is changed in place and must not be used by the caller again. Raises `ApiError` with nothing
+        changed.
         """
         try:
-            return self._append(batch, now_ms, wants_written, wants_all)
+            return self._append(batch, now_ms, wants_written, wants_all, is_own)
         except ApiError as refused:
             if refused.code in _SENT_AGAIN and len(batch) >= HEADER_SIZE:
                 self.turn_away(read_header(batch).producer_id, now_ms)
             raise
 
-    def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool) -> Appended:
+    def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool, is_own: bool) -> Appended:
         self._check_leads()
         if self.is_internal:
             check_not_internal(self.topic)
         header = check_produced(batch)
         config = self.config
-        if len(batch) > config.max_message_bytes:
+        if len(batch) > config.max_message_bytes and not is_own:
             raise ApiError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"a batch of {len(batch)} bytes; {self.topic} takes {config.max_message_bytes} (max.message.bytes)",

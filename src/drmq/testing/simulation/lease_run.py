@@ -172,7 +172,7 @@ class LeaseRun:
             key: queue
             for _, shard in self.shards()
             for key, queue in shard.machine.queues.items()
-            if key.group == GROUP
+            if key.group == GROUP and 0 <= key.partition < _PARTITIONS
         }
 
     def data(self) -> list[tuple[SimulatedNode, Partition]]:

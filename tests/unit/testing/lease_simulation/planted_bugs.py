@@ -144,8 +144,9 @@ BUGS = [
         PlantedBug(
             "a record is archived before its letter is committed",
             symbol="DeadLetters._bury",
-            right="await self._append(topic, run, records)",
-            wrong="asyncio.ensure_future(self._append(topic, run, records)).add_done_callback(lambda _: _.exception())",
+            right="await self._append(topic, name, run, copies)",
+            wrong="asyncio.ensure_future(self._append(topic, name, run, copies)).add_done_callback("
+            "lambda _: _.exception())",
         ),
         seeds=30,
         kind="letters",
