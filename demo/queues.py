@@ -6,6 +6,7 @@ python -m demo.queues
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import tempfile
 import threading
@@ -57,6 +58,8 @@ def main() -> int:
 
 
 def _tour(console: Console, cluster: Cluster) -> int:
+    # Each failure is logged with its traceback, which is right for a worker and too much here.
+    logging.getLogger("drmq.worker").setLevel(logging.CRITICAL)
     servers, shop = cluster.bootstrap_servers, Shop()
     console.print(f"[bold]2[/] sending {ORDER_COUNT} orders to one partition; order {POISON} cannot be charged")
     with drmq.Producer(servers, codec="json") as producer:
@@ -72,7 +75,7 @@ def _tour(console: Console, cluster: Cluster) -> int:
         console.print(f"  {len(shop.charged)} orders are charged; the poison did not keep the others waiting")
         wait_until(lambda: _waiting(cluster) == 1, PATIENCE_S, _pause)
         console.print(f"  order {POISON} failed {shop.failures} times and is in the dead-letter topic dlq.{GROUP}:")
-        console.print("  drmq dlq show billing", style="dim")
+        console.print(f"  drmq dlq show {GROUP}", style="dim")
         console.print(cluster.drmq("dlq", "show", GROUP, "--bootstrap", servers), highlight=False)
         shop.is_mended = True
         console.print(f"[bold]4[/] the code is mended:         drmq dlq redrive {GROUP}")
