@@ -112,8 +112,8 @@ class LeaseNotes:
         self._last[handout.member, handout.job] = handout
 
     def meant(self, handout: Handout, member: str) -> Handout:
-        """The delivery that a settlement is about. Without a token that is the last one to this member."""
-        return handout if handout.token else self._last.get((member, handout.job), handout)
+        """The delivery that a settlement without a token is about: the last one to this member."""
+        return self._last.get((member, handout.job), handout)
 
 
 class _LeaseWorker(Worker):
@@ -214,14 +214,15 @@ class _LeaseWorker(Worker):
         # At the end the members that vanished still have their share, so everybody works on everything.
         places = self._mine if self._mine and self.healed_us is None else self.notes.places
         place = self.random.choice(places)
-        await self._exchange(place, [], takes=self.random.choice((1, 3, 10)))
+        takes = self.random.choice((1, 3, 10)) if self.healed_us is None else 50
+        await self._exchange(place, [], takes=takes)
 
     async def _settle_some(self) -> None:
         """Settle a few of the records that are held in one partition, perhaps with the next request for records."""
         random, habits = self.random, self.notes.habits
         place = _place_of(random.choice(self.held))
         here = self._held_in(place)
-        takes_all = habits is TIMELY or random.random() < 0.3
+        takes_all = habits is TIMELY or random.random() < 0.3 or self.healed_us is not None
         chosen = here if takes_all else random.sample(here, random.randint(1, min(3, len(here))))
         chosen.sort(key=lambda one: one.job.offset)
         if self.healed_us is None and random.random() < habits.late:
@@ -256,7 +257,7 @@ class _LeaseWorker(Worker):
         return self._say(handout, outcome, delay_ms)
 
     def _say(self, handout: Handout, outcome: Outcome, delay_ms: float | None = None) -> Settling:
-        meant = self.notes.meant(handout, self.member)
+        meant = handout if handout.token else self.notes.meant(handout, self.member)
         return Settling(meant, self.member, outcome, self.notes.now_ms, delay_ms, is_fenced=bool(meant.token))
 
     async def _repeat(self) -> None:
@@ -428,6 +429,11 @@ class ShareMember(_LeaseWorker):
         super()._be_born()
         self._sessions: dict[int, int] = {}
         """By node: the epoch of the next request."""
+
+    def _say(self, handout: Handout, outcome: Outcome, delay_ms: float | None = None) -> Settling:
+        settling = super()._say(self.notes.meant(handout, self.member), outcome, delay_ms)
+        settling.is_fenced = False
+        return settling
 
     def _judge(self, handout: Handout) -> Settling:
         settling = super()._judge(handout)

@@ -144,8 +144,8 @@ BUGS = [
         PlantedBug(
             "a record is archived before its letter is committed",
             symbol="DeadLetters._bury",
-            right="await self._append(topic, run, records)",
-            wrong="asyncio.ensure_future(self._append(topic, run, records)).add_done_callback(lambda _: _.exception())",
+            right="await self._append(topic, name, run, records)",
+            wrong="asyncio.ensure_future(self._append(topic, name, run, records)).add_done_callback(repr)",
         ),
         seeds=30,
         kind="letters",
