@@ -133,6 +133,8 @@ class _LeaseWorker(Worker):
         self._coordinator: int | None = None
         self.held: list[Handout] = []
         self._past: list[Settling] = []
+        self._kept: dict[int, float] = {}
+        """By the id of a delivery whose lease was renewed: until when the work on it goes on."""
         self._beat_ms = 0.0
         self._be_born()
 
@@ -147,6 +149,7 @@ class _LeaseWorker(Worker):
         self._mine = []
         self.held = []
         self._past = []
+        self._kept = {}
 
     # ---- what it does ---------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class _LeaseWorker(Worker):
             await self._repeat()
         elif not is_calm and notes.recent and random.random() < habits.foreign:
             await self._meddle()
-        elif self.held and (habits is TIMELY or random.random() < 0.7):
+        elif self._free() and (habits is TIMELY or random.random() < 0.7):
             await self._settle_some()
         else:
             await self._take()
@@ -220,7 +223,7 @@ class _LeaseWorker(Worker):
     async def _settle_some(self) -> None:
         """Settle a few of the records that are held in one partition, perhaps with the next request for records."""
         random, habits = self.random, self.notes.habits
-        place = _place_of(random.choice(self.held))
+        place = _place_of(random.choice(self._free()))
         here = self._held_in(place)
         takes_all = habits is TIMELY or random.random() < 0.3 or self.healed_us is not None
         chosen = here if takes_all else random.sample(here, random.randint(1, min(3, len(here))))
@@ -231,9 +234,14 @@ class _LeaseWorker(Worker):
         settlings = [self._judge(one) for one in chosen]
         await self._exchange(place, settlings, takes=random.choice((0, 0, 5)))
 
+    def _free(self) -> list[Handout]:
+        """What is held, and is not being worked on."""
+        now_ms, is_calm = self.notes.now_ms, self.healed_us is not None
+        return [one for one in self.held if is_calm or self._kept.get(id(one), 0.0) <= now_ms]
+
     def _held_in(self, place: Place) -> list[Handout]:
-        """What is held in a partition, by offset: the last delivery of each record."""
-        latest = {one.job.offset: one for one in self.held if _place_of(one) == place}
+        """What is free in a partition, by offset: the last delivery of each record."""
+        latest = {one.job.offset: one for one in self._free() if _place_of(one) == place}
         return [latest[offset] for offset in sorted(latest)]
 
     def _judge(self, handout: Handout) -> Settling:
@@ -318,6 +326,10 @@ class _LeaseWorker(Worker):
             if one.by == one.handout.member and one.outcome is not Outcome.RENEW and one.said is not Said.NOTHING
         }
         self.held = [one for one in self.held if id(one) not in over]
+        for one in settlings:
+            if one.outcome is Outcome.RENEW and one.said is Said.OK and one.by == one.handout.member:
+                # Longer than the first lease, and shorter than the renewed one.
+                self._kept[id(one.handout)] = one.asked_ms + 0.8 * one.handout.lease_ms
         self._past += [one for one in settlings if one.by == one.handout.member]
         del self._past[:-_PAST_MAX]
 
