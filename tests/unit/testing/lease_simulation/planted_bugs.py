@@ -145,8 +145,7 @@ BUGS = [
             "a record is archived before its letter is committed",
             symbol="DeadLetters._bury",
             right="await self._append(topic, name, run, copies)",
-            wrong="asyncio.ensure_future(self._append(topic, name, run, copies)).add_done_callback("
-            "lambda _: _.exception())",
+            wrong="asyncio.ensure_future(self._append(topic, name, run, copies)).add_done_callback(repr)",
         ),
         seeds=30,
         kind="letters",
