@@ -15,13 +15,12 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drmq import __version__
-from drmq.gateway import routes as routes
-from drmq.gateway.endpoint import ENDPOINTS, PREFIX, Endpoint, serve
+from drmq.gateway.endpoint import PREFIX, Endpoint, serve
 from drmq.gateway.gateway import Gateway
 from drmq.gateway.live import live
 from drmq.gateway.openapi import document
 from drmq.gateway.problems import problem, respond
-from drmq.gateway.routes import cluster, groups, raft, records, topics  # noqa: F401 - they register their endpoints
+from drmq.gateway.routes import ENDPOINTS
 from drmq.gateway.static_files import page
 from drmq.model.metrics_text import CONTENT_TYPE, render
 
@@ -97,9 +96,6 @@ def application(gateway: Gateway) -> ASGIApp:
         yield
         await gateway.stop()
 
-    by_path: dict[str, list[Endpoint]] = {}
-    for each in ENDPOINTS:
-        by_path.setdefault(each.path, []).append(each)
     found = [Route(PREFIX + each.path, _handler(each, gateway), methods=[each.method]) for each in ENDPOINTS]
     app = Starlette(
         routes=[

@@ -126,8 +126,8 @@ def http_api() -> str:
     """All operations of the HTTP API, with their parameters and bodies."""
     from msgspec.structs import fields
 
-    from drmq.gateway.app import ENDPOINTS
     from drmq.gateway.endpoint import PREFIX
+    from drmq.gateway.routes import ENDPOINTS
 
     parts = ["| Operation | What it does | Parameters | Body |", "| --- | --- | --- | --- |"]
     for each in sorted(ENDPOINTS, key=lambda each: (each.path, each.method)):

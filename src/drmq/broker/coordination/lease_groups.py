@@ -15,6 +15,7 @@ from drmq.broker.clock import Clock
 from drmq.broker.coordination.coordinator import Coordinator, RecordCodec
 from drmq.broker.partitions.partition import Partition
 from drmq.leases import (
+    DescribeLetters,
     DescribeQueues,
     LeaseOptions,
     LeaseRecord,
@@ -45,7 +46,7 @@ class LeaseShardCoordinator(Coordinator[LeaseShard, LeaseRequest, LeaseResponse,
         self._on_changed = on_changed
 
     def is_read(self, request: LeaseRequest) -> bool:
-        return isinstance(request, DescribeQueues)
+        return isinstance(request, DescribeQueues | DescribeLetters)
 
     def on_records_committed(self, records: Sequence[LeaseRecord], token: object) -> None:
         self._on_changed(self)
