@@ -141,6 +141,12 @@ class Sampler:
                 self.events.append(view)
         self._seen[node_id] = answer.started_ms, last
 
+    def last_events(self, count: int) -> list[EventView]:
+        """The last events of all nodes, the newest first."""
+        # The order of arrival is nearly that of time; nodes are read one after the other.
+        late = [self.events[-index] for index in range(1, min(len(self.events), 2 * count) + 1)]
+        return sorted(late, key=lambda each: (each.time_ms, each.node_id, each.sequence), reverse=True)[:count]
+
     def _series(self) -> dict[str, float]:
         """The series of the overview: sums over all nodes that were sampled twice in one run."""
         series: dict[str, float] = {}
