@@ -4,10 +4,15 @@ const blue: MantineColorsTuple = [
   "#eef4ff", "#dbe6fe", "#bfd3fe", "#93b4fd", "#6f9bfb", "#3b6ef6", "#2553eb", "#1d40d8", "#1e36af", "#1e318a",
 ];
 
+/** Mantine's dark greys with a touch of blue, so that fields and cards are of one family. */
+const dark: MantineColorsTuple = [
+  "#d5d9e0", "#b7bec9", "#98a1ae", "#69717e", "#414954", "#363c46", "#242931", "#1b1f25", "#14171c", "#0f1115",
+];
+
 export const theme = createTheme({
   primaryColor: "blue",
   primaryShade: { light: 6, dark: 6 },
-  colors: { blue },
+  colors: { blue, dark },
   fontFamily: 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif',
   fontFamilyMonospace: 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace',
   defaultRadius: "md",

@@ -11,7 +11,7 @@ export function BrokerState({ broker }: { broker: Broker }) {
 }
 
 /** The nodes with bars: processor of one core, memory and log relative to the largest. */
-export function BrokerTable({ brokers }: { brokers: Broker[] }) {
+export function BrokerTable({ brokers, isShort = false }: { brokers: Broker[]; isShort?: boolean }) {
   const memory = Math.max(1, ...brokers.map((each) => each.resident_bytes ?? 0));
   const log = Math.max(1, ...brokers.map((each) => each.log_bytes ?? 0));
   const columns: Column<Broker>[] = [
@@ -42,5 +42,6 @@ export function BrokerTable({ brokers }: { brokers: Broker[] }) {
     { name: "Clients", right: true, sort: (each) => each.connections, cell: (each) => count(each.connections) },
     { name: "Up for", right: true, sort: (each) => each.uptime_ms, cell: (each) => duration(each.uptime_ms) },
   ];
-  return <DataTable label="Brokers" columns={columns} rows={brokers} rowKey={(each) => String(each.node_id)} />;
+  const shown = isShort ? columns.filter((each) => each.name !== "Clients" && each.name !== "Follows") : columns;
+  return <DataTable label="Brokers" columns={shown} rows={brokers} rowKey={(each) => String(each.node_id)} />;
 }

@@ -13,13 +13,15 @@ export interface Line {
 }
 
 const TABLE_ROWS = 20;
+/** Steps of an axis in bytes: its labels are whole KiB and MiB. */
+const BINARY = Array.from({ length: 40 }, (_, power) => 2 ** power);
 
 function variable(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
 /** Series of the last ten minutes, drawn from the ring without React. Has a summary in words, and a table. */
-export function Chart(props: { title: string; lines: Line[]; format: (value: number | null | undefined) => string; events: ClusterEvent[] }) {
+export function Chart(props: { title: string; lines: Line[]; format: (value: number | null | undefined) => string; events: ClusterEvent[]; isBinary?: boolean }) {
   const { title, lines, format } = props;
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -53,7 +55,7 @@ export function Chart(props: { title: string; lines: Line[]; format: (value: num
         },
         axes: [
           { ...axis, size: 26, space: 70, values: (_plot, splits) => splits.map((each) => clock(each * 1000).slice(0, 5)) },
-          { ...axis, size: 64, space: 34, values: (_plot, splits) => splits.map((each) => format(each)) },
+          { ...axis, size: 68, space: 34, incrs: props.isBinary ? BINARY : undefined, values: (_plot, splits) => splits.map((each) => format(each)) },
         ],
         series: [
           {},

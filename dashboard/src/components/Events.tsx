@@ -4,7 +4,9 @@ import { time } from "../lib/format";
 import type { ClusterEvent } from "../lib/types";
 import { ToneIcon, toneOfLevel } from "./Status";
 
+/** Whether an event may explain a bend of a curve. The first leader of a new partition does not. */
 export function isMark(event: ClusterEvent): boolean {
+  if (event.text.includes("before: no leader")) return false;
   return event.level !== "info" || /\b(elect|leader|controller|joined|removed|down|unreachable|fenced)/i.test(event.text);
 }
 

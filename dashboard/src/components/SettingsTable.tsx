@@ -16,7 +16,7 @@ export function SettingsTable({ title, settings, action }: { title: string; sett
       cell: (each) => (
         <div>
           <span className="mono">{each.name}</span>
-          {each.documentation && <div className="small muted" style={{ maxWidth: "60ch" }}>{each.documentation}</div>}
+          {each.documentation && <div className="small muted" style={{ maxWidth: "60ch" }}><Prose text={each.documentation} /></div>}
         </div>
       ),
     },
@@ -42,4 +42,9 @@ export function SettingsTable({ title, settings, action }: { title: string; sett
       <DataTable label={title} columns={columns} rows={rows} rowKey={(each) => each.name} sortBy="Name" />
     </Card>
   );
+}
+
+/** The documentation marks names with backticks. */
+function Prose({ text }: { text: string }) {
+  return text.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
 }

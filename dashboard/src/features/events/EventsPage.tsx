@@ -13,7 +13,7 @@ export default function EventsPage() {
   const wanted = text.trim().toLowerCase();
   const rows = (query.data?.items ?? []).filter((each) => `${each.text} node ${each.node_id} ${each.source}`.toLowerCase().includes(wanted));
   return (
-    <Page title="Events" name="Events" command="drmq raft ls" query={query}>
+    <Page title="Events" name="Events" command="drmq status --watch" query={query}>
       <section className="card flush" aria-label="Events of all nodes">
         <div className="card-head">
           <TextInput

@@ -19,7 +19,7 @@ const EVENTS_SHOWN = 8;
 
 const MESSAGES = [{ series: "produce_rate", label: "Produced" }, { series: "consume_rate", label: "Consumed" }];
 const BYTES = [{ series: "produce_bytes", label: "Produced" }, { series: "consume_bytes", label: "Consumed" }];
-const LATENCY = [{ series: "produce_p99_ms", label: "99 %" }, { series: "produce_p50_ms", label: "50 %" }];
+const LATENCY = [{ series: "produce_p99_ms", label: "p99" }, { series: "produce_p50_ms", label: "p50" }];
 const DURABLE = [{ series: "commit_p99_ms", label: "Commit" }, { series: "fsync_p99_ms", label: "Sync to disk" }];
 
 const perSecond = (value: number | null | undefined) => rate(value);
@@ -60,11 +60,11 @@ export default function OverviewPage() {
       <div className="grid-2">
         <Chart title="Messages" lines={MESSAGES} format={perSecond} events={marks} />
         <Chart title="Latency of produce requests" lines={LATENCY} format={milliseconds} events={marks} />
-        <Chart title="Bytes" lines={BYTES} format={bytesPerSecond} events={marks} />
-        <Chart title="Durability, 99 %" lines={DURABLE} format={milliseconds} events={marks} />
+        <Chart title="Bytes" lines={BYTES} format={bytesPerSecond} isBinary events={marks} />
+        <Chart title="Durability, p99" lines={DURABLE} format={milliseconds} events={marks} />
       </div>
-      <Card title="Brokers" flush extra={<Link to="/brokers">All about them</Link>}>
-        <BrokerTable brokers={brokers} />
+      <Card title="Brokers" flush extra={<Link to="/brokers">All brokers</Link>}>
+        <BrokerTable brokers={brokers} isShort />
       </Card>
       <div className="grid-2" style={{ alignItems: "start" }}>
         <WorstGroups />

@@ -9,6 +9,7 @@ import { get, path } from "../../lib/api";
 import { shown, type Form, FORMS } from "../../lib/decode";
 import { bytes, count, plural, quoted, time } from "../../lib/format";
 import { usePrefs } from "../../lib/prefs";
+import { client } from "../../lib/query";
 import type { MessageRecord, RecordPage } from "../../lib/types";
 import { MessageDrawer } from "./MessageDrawer";
 import { isFiltered, readSearch, requestQuery, writeSearch, type Search } from "./search";
@@ -58,7 +59,7 @@ export function Messages({ topic, partitions }: { topic: string; partitions: num
           {plural(rows.length, "message")} found, {count(scanned)} scanned{query.data && !query.hasNextPage ? ", all of them" : ""}
         </span>
         <span className="row">
-          {query.isFetching && <Button size="xs" variant="default" leftSection={<XIcon size={14} />} onClick={() => void query.refetch({ cancelRefetch: true })}>Cancel</Button>}
+          {query.isFetching && <Button size="xs" variant="default" leftSection={<XIcon size={14} />} onClick={() => void client.cancelQueries({ queryKey: ["records", topic] })}>Cancel</Button>}
           <Button size="xs" variant="default" leftSection={<SyncIcon size={14} />} onClick={() => void query.refetch()} disabled={query.isFetching}>Look again</Button>
           <Button size="xs" onClick={() => void query.fetchNextPage()} disabled={!query.hasNextPage} loading={query.isFetchingNextPage}>
             {rows.length === 0 ? "Search on" : "Next"}
@@ -83,7 +84,7 @@ function Filters(props: { search: Search; form: Form; partitions: number; apply:
   return (
     <form onSubmit={submit} style={{ padding: 16 }} role="search" aria-label="Search for messages">
       <div className="filters">
-        <TextInput label="Text in key or value" placeholder="Any text" leftSection={<SearchIcon size={14} />} value={draft.text} data-search
+        <TextInput label="Text" placeholder="In key or value" leftSection={<SearchIcon size={14} />} value={draft.text} data-search
           onChange={(event) => change({ text: event.currentTarget.value })} />
         <Select label="Order" allowDeselect={false} value={draft.order}
           data={[{ value: "newest", label: "Newest first" }, { value: "oldest", label: "Oldest first" }]}

@@ -18,7 +18,6 @@ const COMMANDS: Record<string, (name: string) => string> = {
   messages: (name) => `drmq consume ${name} --from -10`,
   partitions: (name) => `drmq topic describe ${name}`,
   settings: (name) => `drmq topic describe ${name}`,
-  produce: (name) => `drmq produce ${name} --value hello`,
 };
 
 export default function TopicPage() {
@@ -30,7 +29,7 @@ export default function TopicPage() {
   const go = (next: string | null) => void navigate(next === "messages" ? path`/topics/${topic}` : path`/topics/${topic}/${next ?? ""}`);
   return (
     <Page
-      title={topic} name={topic} query={query} command={(COMMANDS[tab] ?? COMMANDS.messages!)(quoted(topic))}
+      title={topic} name={topic} query={query} command={COMMANDS[tab]?.(quoted(topic))}
       actions={found && !found.is_internal && (
         <Button variant="default" leftSection={<TrashIcon size={16} />} onClick={() => setIsDeleting(true)}>Delete</Button>
       )}
