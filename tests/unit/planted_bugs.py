@@ -543,7 +543,7 @@ _BUGS = {
         ),
         PlantedBug(
             "a destructive command without a dry run",
-            symbol="group:delete",
+            symbol="group_changes:delete",
             right="@dry_run_option",
             wrong="",
         ),
@@ -649,9 +649,9 @@ _BUGS = {
     "tests/unit/kafka/test_lease_fetch.py": [
         PlantedBug(
             "a lease for a request that is withdrawn stays",
-            symbol="_LocalShard.submit",
-            right="self._coordinator.withdraw(ticket)",
-            wrong="self._coordinator.on_disconnect([ticket])",
+            symbol="Coordinator.withdraw",
+            right="if ticket in self._waiting:",
+            wrong="if self._waiting.pop(ticket, None) is not None:",
         ),
     ],
 }

@@ -109,8 +109,8 @@ BUGS = [
         PlantedBug(
             "the door does not pass the token on",
             symbol="lease_fetch:_settlements",
-            right="None if each.delay_ms < 0 else each.delay_ms, each.token",
-            wrong="None if each.delay_ms < 0 else each.delay_ms, 0",
+            right="found.append(Settlement(first, last, outcome, None if delay_ms < 0 else delay_ms, token))",
+            wrong="found.append(Settlement(first, last, outcome, None if delay_ms < 0 else delay_ms, 0))",
         ),
         seeds=20,
     ),
