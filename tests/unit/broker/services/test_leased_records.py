@@ -137,7 +137,8 @@ def test_random_runs_are_read_as_they_are(harness: Harness) -> None:
     random = Random(7)
     reader = Reader(harness, *[random.choice((1, 3, 40, 200)) for _ in range(12)])
     for _ in range(200):
-        runs, at = [], random.randrange(len(reader.values))
+        runs: list[tuple[int, int]] = []
+        at = random.randrange(len(reader.values))
         while at < len(reader.values) and len(runs) < 5:
             last = min(at + random.choice((0, 1, 7, 60)), len(reader.values) - 1)
             runs.append((at, last))
@@ -151,11 +152,11 @@ def test_random_runs_are_read_as_they_are(harness: Harness) -> None:
 
 def test_the_batches_that_are_kept_are_limited(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leased_records, "_KEPT_BYTES_MAX", 30_000)
-    readers = [harness.create_topic(f"t{n}") and harness.partition(f"t{n}") for n in range(4)]
     records = LeasedRecords(harness.broker)
-    for partition in readers:
-        harness.produce(partition.topic, values=[bytes(100)] * 100)
-        records.read(partition, [Delivery(0, 0, 1)], 1 << 20)
+    for name in ("a", "b", "c", "d"):
+        harness.create_topic(name)
+        harness.produce(name, values=[bytes(100)] * 100)
+        records.read(harness.partition(name), [Delivery(0, 0, 1)], 1 << 20)
     assert len(records._kept) == 2
     assert records._kept_bytes == sum(len(each.batch) for each in records._kept.values()) <= 30_000
 
