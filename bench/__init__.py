@@ -11,7 +11,13 @@ The layout follows one measurement from top to bottom:
 - `clients/` are the programs that send and receive, each in a process of its own;
 - `measurement` takes one of each and joins both sides' numbers; `lifecycle` measures starts and memory;
 - `targets` judges, `report` prints and writes;
-- `cluster/` does the same for three nodes, and `compare` for two checkouts in turns.
+- `cluster/` does the same for three nodes, `queues/` for work queues, and `compare` for two checkouts in turns.
 
-Nothing here imports `drmq`: the broker is measured from outside, like any other.
+Nothing here imports `drmq`, except programs that measure DRMQ's own client: the broker is measured from outside, like
+any other.
 """
+
+import os
+
+# The nodes that are started here serve no HTTP: it is not what is measured or shown.
+os.environ.setdefault("DRMQ_GATEWAY", "false")

@@ -1,4 +1,4 @@
-"""The command line: `python -m bench`, `python -m bench cluster` and `python -m bench compare`."""
+"""The command line: `python -m bench`, `python -m bench cluster`, `... queues` and `... compare`."""
 
 import argparse
 import contextlib
@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import compare, lifecycle, machine, report, schedule, targets, workloads
 from bench.cluster import command as cluster
 from bench.process import ROOT
+from bench.queues import command as queues
 from bench.systems import System, Unavailable
 from bench.systems.drmq import DrmqSystem
 from bench.systems.kafka import KafkaNode, KafkaSystem
@@ -24,6 +25,11 @@ from bench.systems.redis import RedisSystem
 
 NAMES = ("drmq", "limit", "redis", "nats", "kafka")
 LIFECYCLE = "lifecycle"
+PARTS = {
+    "cluster": (cluster.parse, cluster.run),
+    "compare": (compare.parse, compare.run),
+    "queues": (queues.parse, queues.run),
+}
 DISK_HEADROOM_BYTES = 8 * lifecycle.GIGABYTE
 
 
@@ -33,7 +39,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="python -m bench",
         description="Measure DRMQ, a bare limit, and peers.",
         epilog="`python -m bench cluster` measures three nodes; it follows a full run by itself. "
-        "`python -m bench compare` measures two checkouts in turns.",
+        "`python -m bench queues` measures work queues. `python -m bench compare` measures two checkouts in turns.",
     )
     parser.add_argument("--quick", action="store_true", help="fewer workloads, once each: a minute or two")
     parser.add_argument("--only", default=",".join(NAMES), help=f"systems, comma-separated: {','.join(NAMES)}")
@@ -149,8 +155,8 @@ def _stop(_signal: int, _frame: object) -> None:
 
 def main() -> int:
     """Run in a directory that is gone afterwards, however it ends."""
-    is_cluster, is_comparison = sys.argv[1:2] == ["cluster"], sys.argv[1:2] == ["compare"]
-    options = (cluster if is_cluster else compare).parse(sys.argv[2:]) if is_cluster or is_comparison else parse()
+    part = PARTS.get("".join(sys.argv[1:2]))
+    options = part[0](sys.argv[2:]) if part else parse()
     # Without this, a plain kill would leave the servers running and the data lying around.
     signal.signal(signal.SIGTERM, _stop)
     if options.directory is not None:
@@ -159,10 +165,8 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="drmq-bench-", dir=options.directory) as name:
             directory = Path(name).resolve()
-            if is_cluster:
-                return cluster.run(options, directory, say)
-            if is_comparison:
-                return compare.run(options, directory, say)
+            if part:
+                return part[1](options, directory, say)
             failed = run(options, directory, say)
             is_full = not options.quick and not options.workload and set(options.only) == set(NAMES)
             return max(failed, cluster.run(cluster.parse([]), directory, say)) if is_full else failed

@@ -32,3 +32,8 @@ from pathlib import Path
 
 # The harness belongs to the tests, which are not installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import os
+
+# The nodes that are started here serve no HTTP: it is not what is measured or shown.
+os.environ.setdefault("DRMQ_GATEWAY", "false")

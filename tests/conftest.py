@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 from hypothesis import settings
@@ -9,6 +10,9 @@ from hypothesis import settings
 # Examples may take as long as the machine needs: a busy machine is not a slow parser.
 settings.register_profile("drmq", deadline=None, print_blob=True)
 settings.load_profile("drmq")
+
+# Hundreds of nodes are started by these tests. Those about the gateway ask for one.
+os.environ.setdefault("DRMQ_GATEWAY", "false")
 
 # A shell starts background jobs with SIGINT ignored, and every child inherits that: a test that
 # interrupts a command would wait for ever. With a handler here, children start with the default.

@@ -124,8 +124,10 @@ def test_every_suite_of_planted_bugs_is_checked() -> None:
         "tests/e2e/planted_bugs.py",
         "tests/unit/broker/services/redrive/planted_bugs.py",
         "tests/unit/leases/planted_bugs.py",
+        "tests/unit/planted_bugs.py",
         "tests/unit/raft/planted_bugs.py",
         "tests/unit/storage/planted_bugs.py",
+        "tests/unit/testing/lease_simulation/planted_bugs.py",
         "tests/unit/testing/simulation/planted_bugs.py",
     ]
 

@@ -39,7 +39,7 @@ class KafkaCluster(KafkaProtocolCluster):
         self.variant = "fsync each" if fsyncs else "default"
         self.fsyncs_before_ack = fsyncs
         super().__init__(directory, node_count)
-        self.directory = directory / "kafka-nodes"
+        self.directory = directory / f"kafka-nodes-{node_count}"
         self._shared = shared
         self._single = KafkaSystem(directory, KafkaNode(directory), fsyncs=fsyncs)
 
@@ -118,10 +118,13 @@ class KafkaCluster(KafkaProtocolCluster):
                 f"log.dirs={node.directory / 'data'}\n"
                 "auto.create.topics.enable=false\n"
                 "file.delete.delay.ms=1000\n"
+                f"offsets.topic.replication.factor={self.replica_count}\n"
+                f"share.coordinator.state.topic.replication.factor={self.replica_count}\n"
+                f"share.coordinator.state.topic.min.isr={min(2, self.replica_count)}\n"
             )
             formatted = subprocess.run(
                 ["java", *HEAP, "-cp", f"{CACHE / 'libs'}/*", "kafka.tools.StorageTool", "format",
-                 f"--cluster-id={cluster}", "-c", str(self._properties(node))],
+                 f"--cluster-id={cluster}", "--feature", "share.version=1", "-c", str(self._properties(node))],
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
             if formatted.returncode:

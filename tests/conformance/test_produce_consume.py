@@ -7,6 +7,8 @@ import pytest
 
 from conformance.conftest import MakeTopic
 from support.clients import CLIENTS, CODECS, Acks, Client, Codec, Headers, Record, content
+from support.raw_client import RawClient, read_produced
+from support.wire import RawConnection, batch, fetch, produce
 
 HEADERS: tuple[Headers, ...] = (
     (),
@@ -182,6 +184,67 @@ def test_codecs_mix_in_one_partition(client: Client, topic: str) -> None:
         writer(client.bootstrap).produce(topic, [Record(value)], codec=codec)
         expected.append(value)
     assert [record.value for record in client.consume(topic, len(expected))] == expected
+
+
+def stored_codecs(bootstrap: str, topic: str) -> set[str]:
+    """The codecs of the batches that a broker sends."""
+    with RawConnection(bootstrap) as connection:
+        answer = connection.ask(fetch(topic, 0, 1, wait_ms_max=0), 1)
+        answer.take(4 + 4 + 2 + len(topic) + 4 + 4 + 2 + 8 + 8)
+        answer.take(16 * max(0, answer.int32()))
+        data = answer.take(answer.int32())
+    found: set[str] = set()
+    position = 0
+    while position < len(data):
+        found.add(CODECS[data[position + 22] & 0x07])
+        position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    return found
+
+
+@pytest.mark.parametrize("kept", CODECS)
+def test_a_topic_with_a_codec_of_its_own(bootstrap: str, make_topic: MakeTopic, kept: Codec) -> None:
+    """Whatever producers chose, the broker stores the topic's codec; order, offsets and contents are as ever."""
+    topic = make_topic(config={"compression.type": "uncompressed" if kept == "none" else kept})
+    expected: list[Record] = []
+    for number, name in enumerate(name for name in CLIENTS if name != "kcat"):
+        for codec in CODECS if name == "confluent-kafka" else CODECS[number :: len(CLIENTS) - 2]:
+            records = [
+                Record(b"%s %d " % (name.encode(), index) * 20, key=b"%d" % index, headers=(("codec", codec.encode()),))
+                for index in range(120)
+            ]
+            deliveries = CLIENTS[name](bootstrap).produce(topic, records, codec=codec, idempotent=True)
+            assert [delivery.offset for delivery in deliveries] == [len(expected) + index for index in range(120)]
+            expected += records
+    assert stored_codecs(bootstrap, topic) == {kept}
+    for name, reader in CLIENTS.items():
+        seen = reader(bootstrap).consume(topic, len(expected))
+        assert [record.content for record in seen] == [content(record) for record in expected], name
+        assert [record.offset for record in seen] == list(range(len(expected))), name
+
+
+def test_retries_to_a_topic_with_a_codec_of_its_own(bootstrap: str, make_topic: MakeTopic) -> None:
+    """A producer whose answers are lost sends five batches again, on a new connection each time: each is there once.
+
+    Some attempts arrive while an earlier one still waits to be recompressed, others when it is in the log.
+    """
+    topic = make_topic(config={"compression.type": "gzip"})
+    values = [b"%d " % number * 40_000 for number in range(5)]
+    with RawClient(bootstrap) as client:
+        producer_id, epoch = client.init_producer_id()
+    batches = [
+        batch([value], producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
+        for number, value in enumerate(values)
+    ]
+    for _ in range(3):
+        with RawConnection(bootstrap) as lost:
+            for number, each in enumerate(batches):
+                lost.send(produce(topic, each, number))
+            lost.receive()  # of the first; the others are lost
+    with RawConnection(bootstrap) as connection:
+        offsets = [read_produced(connection.ask(produce(topic, each, n), n)) for n, each in enumerate(batches)]
+    assert offsets == [0, 1, 2, 3, 4]
+    assert stored_codecs(bootstrap, topic) == {"gzip"}
+    assert [record.value for record in CLIENTS["confluent-kafka"](bootstrap).consume(topic, 5)] == values
 
 
 def test_idempotent_producer(client: Client, make_topic: MakeTopic) -> None:

@@ -173,3 +173,74 @@ def test_a_sweep_writes_to_every_partition() -> None:
             program.stdin.close()
         assert swept["count"] == 50
         assert swept["seconds"] is None
+
+
+_CHECK_QUEUES = """
+from bench.measurement import Phase
+from bench.queues.kafka import EXPLICIT, MANY, OWN
+from bench.queues.latency import LatencyCell, Timed
+from bench.queues.memory import Memory
+from bench.queues.systems import Contender
+from bench.queues.targets import judge
+from bench.queues.throughput import Cell, Shape
+
+PEER = Contender("peer", "its client", "lease_x")
+
+def cell(program, contender, rate, size=100, nodes=1, cpu=1.0):
+    phase = Phase(rate, size, 1.0, cpu, 1.0, 0, 0)
+    return Cell(Shape(size, 4), program, f"{program} x {nodes}", nodes, True, contender, [phase])
+
+def met(*cells, timed=(), memory=None):
+    return [verdict.is_met for verdict in judge(list(cells), list(timed), memory)]
+
+# One node needs all of Kafka's rate, three need half of it, and the worst kind of work decides.
+assert met(cell("drmq", EXPLICIT, 100), cell("kafka", EXPLICIT, 100)) == [True]
+assert met(cell("drmq", EXPLICIT, 99), cell("kafka", EXPLICIT, 100)) == [False]
+three = [cell("drmq", EXPLICIT, 50, nodes=3), cell("kafka", EXPLICIT, 100, nodes=3)]
+assert met(*three) == [True]
+assert met(*three, cell("drmq", EXPLICIT, 49, 1024, 3), cell("kafka", EXPLICIT, 100, 1024, 3)) == [False]
+# Kafka is no peer of the own client, and of the peers the fastest counts.
+assert met(cell("drmq", OWN, 500), cell("kafka", EXPLICIT, 900)) == []
+assert met(cell("drmq", OWN, 500), cell("a", PEER, 100), cell("b", PEER, 50)) == [True]
+assert met(cell("drmq", OWN, 499), cell("a", PEER, 100), cell("b", PEER, 50)) == [False]
+# Of the raw client, what counts is the rate for each core that the broker used.
+assert met(cell("drmq", MANY, 150_000, cpu=0.5), cell("drmq", MANY, 299_999, 1024)) == [True, False]
+
+def timed(program, contender, p50, p99):
+    run = Timed({"p50": p50, "p99": p99}, 1000.0)
+    return LatencyCell(program, program, 1, True, contender, [run])
+
+rows = [timed("drmq", OWN, 0.002, 0.009), timed("a", PEER, 0.002, 0.02), timed("b", PEER, 0.003, 0.008)]
+assert met(timed=rows) == [True, False]
+grown = Memory(10, 0, 50_000_000, 10, 0, 10_000_001)
+assert met(memory=grown) == [True, False]
+"""
+
+
+def test_the_aims_of_queues_are_judged() -> None:
+    done = subprocess.run([sys.executable, "-c", _CHECK_QUEUES], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
+def test_queues_are_measured(tmp_path: Path) -> None:
+    """The smallest run: workers empty a queue of DRMQ. What they acknowledge is counted, and nothing is left behind."""
+    result = tmp_path / "result.json"
+    options = "--only drmq --nodes 1 --section throughput --sizes 100 --workers 1 --messages 4000 --repeat 1"
+    command = [sys.executable, "-m", "bench", "queues", *options.split(), "--client", "explicit", "--client", "own"]
+    with subprocess.Popen(
+        [*command, "--seconds", "30", "--json", str(result), "--directory", str(tmp_path)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as program:  # fmt: skip
+        assert program.stdout is not None
+        words = program.stdout.read()
+        assert program.wait(60) == 0, words
+    found = json.loads(result.read_text())
+    assert found["errors"] == []
+    assert [row["client"] for row in found["throughput"]] == ["ShareConsumer, explicit", "own client"]
+    for row in found["throughput"]:
+        # Some messages are taken before the clock starts.
+        assert 1_000 < row["median"]["records"] < 4_000
+        assert row["median"]["records_per_second"] > 0
+    assert list(tmp_path.iterdir()) == [result]
+    mine = [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(each.info["cmdline"] or [])]
+    assert mine == []

@@ -133,6 +133,7 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.DESCRIBE_QUORUM: lambda: make("Request", [make("RequestTopic", "__cluster_metadata")]),
         ApiKey.DESCRIBE_CLUSTER: lambda: make("Request"),
         ApiKey.DESCRIBE_COUNTERS: lambda: make("Request"),
+        ApiKey.DESCRIBE_EVENTS: lambda: make("Request"),
         ApiKey.LIST_CONFIG_RESOURCES: lambda: make("Request"),
         ApiKey.UNREGISTER_BROKER: lambda: make("Request", 1),
         ApiKey.ADD_RAFT_VOTER: lambda: make("Request", voter_id=1),

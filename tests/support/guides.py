@@ -143,6 +143,7 @@ class Terminal:
         self._mark = uuid.uuid4().hex
         kept = ("HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME")
         self._environment = {name: os.environ[name] for name in kept if name in os.environ}
+        self._environment["DRMQ_GATEWAY"] = "false"
         self._environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
         self._environment |= {"GUIDE_RUN": self._mark, "PYTHONDONTWRITEBYTECODE": "1"}
         self.directory = directory

@@ -24,8 +24,10 @@ of every suite, and fails if one no longer fits.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -74,6 +76,15 @@ class SeededCase(Case, Protocol):
     def seeds(self) -> int:
         """So many, from 0, must be enough to see it."""
         ...
+
+
+@dataclass(frozen=True)
+class TestedBug:
+    """A planted bug, and the tests that must notice it, as pytest's command line has them."""
+
+    __test__ = False
+    bug: PlantedBug
+    tests: str
 
 
 CaseT = TypeVar("CaseT", bound=Case)
@@ -338,3 +349,25 @@ def _is_found(
     tries = f"{attempt} tried, " if attempts > 1 else ""
     print(f"{verdict} {bug.name} ({tries}{time.monotonic() - started:.1f} s){how}", flush=True)
     return not passed
+
+
+def try_tests(cases: Sequence[TestedBug]) -> int:
+    """Try bugs with their tests in a copy of the project; the exit code tells if any is missed."""
+    tried = [(case.bug, case.tests) for case in cases]
+    return try_in_copy(tried, ("src", "tests", "docs", "README.md", "pyproject.toml"), _run_tests)
+
+
+def _run_tests(project: Path, tests: str, attempt: int) -> tuple[bool, str]:
+    """Whether all tests pass, and the first that does not."""
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=120", *tests.split()],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": f"{project}/src:{project}/tests", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    failed = [
+        line.partition("::")[2] for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR tests"))
+    ]
+    return result.returncode == 0, failed[0].partition(" - ")[0] if failed else result.stdout[-300:]

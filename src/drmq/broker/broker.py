@@ -15,6 +15,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from random import Random
 from typing import Any, TypeVar
 
@@ -491,6 +492,7 @@ class Broker:
         self.services.dead_letters.stop()
         self.services.redrives.stop()
         self.services.share_groups.stop()
+        self.services.recompression.stop()
         self.internal_topics.stop()
         # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()
@@ -501,7 +503,7 @@ class Broker:
             except (StorageError, OSError) as error:
                 log.warning("no snapshot of the producers of %r: %s", partition, error)
         for machine in self._machines():
-            await self.maintenance.save_machine(machine)
+            await self.maintenance.save_machine(machine, waits=False)
         await self._close_network()
         for partition in self.partitions:
             partition.replica.stop()
@@ -518,6 +520,7 @@ class Broker:
 
     def abandon(self) -> None:
         """Stop taking part in all groups at once, without saving anything."""
+        self.services.recompression.stop()
         self.host.stop()
         for partition in self.partitions:
             partition.replica.stop()
@@ -622,6 +625,11 @@ class Broker:
     async def blocking(self, function: Callable[[], T]) -> T:
         """Run a function for a client that may wait for the disk."""
         return await asyncio.get_running_loop().run_in_executor(self._pools.clients, function)
+
+    @property
+    def codecs(self) -> Executor:
+        """The threads that recompress batches."""
+        return self._pools.codecs
 
     def new_topic_id(self) -> TopicId:
         return TopicId(self._random.randbytes(16))

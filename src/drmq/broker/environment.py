@@ -23,6 +23,7 @@ OpenNetwork = Callable[
 _CLIENT_THREADS = 4
 _FOLLOWER_THREADS = 2
 _REPLICA_THREADS = 4
+_CODEC_THREADS = 2
 _SNAPSHOT_THREADS = 1
 """One thread, because a task computes for seconds and shares the interpreter lock with the event loop."""
 
@@ -52,12 +53,14 @@ class Pools:
     """Creating, opening and removing replicas of this node, and the record of which replicas were created."""
     snapshots: Executor = field(default_factory=lambda: ThreadPoolExecutor(_SNAPSHOT_THREADS, "drmq-snapshots"))
     """Whole snapshots, which may be large: reading them for followers, and decoding received ones."""
+    codecs: Executor = field(default_factory=lambda: ThreadPoolExecutor(_CODEC_THREADS, "drmq-codecs"))
+    """Recompression of batches for topics that require a codec."""
 
     def shutdown(self) -> None:
         """Wait for the tasks that have started, and end the threads."""
         # Queued snapshot tasks can be dropped: the snapshot is sent again after a restart, or by the next leader.
         self.snapshots.shutdown(cancel_futures=True)
-        for pool in (self.clients, self.followers, self.replicas):
+        for pool in (self.clients, self.followers, self.replicas, self.codecs):
             pool.shutdown()
 
 

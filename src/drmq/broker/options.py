@@ -131,8 +131,8 @@ class BrokerOptions:
     REQUEST_TIMED_OUT."""
 
     decompressed_bytes_max: Bytes = 268_435_456
-    """The maximum decompressed size of a batch, in bytes, where the broker must decode it (lookups by time). A node
-    decompresses one batch at a time."""
+    """The maximum decompressed size of a batch, in bytes, where the broker must decode it (lookups by time). Half of it
+    where the broker recompresses batches (`compression.type`). A node decompresses one batch at a time."""
 
     producer_expiry_ms: Milliseconds = 86_400_000
     """How long the sequence numbers of an idle idempotent producer are remembered, in ms."""

@@ -71,6 +71,7 @@ from drmq.catalog.records import (
 from drmq.catalog.topic_configs import (
     DEAD_LETTERS_ALLOWED,
     DEFINITIONS,
+    Compression,
     TimestampType,
     TopicConfig,
     TopicDefaults,
@@ -108,6 +109,7 @@ __all__ = [
     "BrokerUnfenced",
     "Catalog",
     "ClusterCreated",
+    "Compression",
     "ConfigDefinition",
     "ConfigType",
     "Fact",

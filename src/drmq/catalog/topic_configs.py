@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from drmq.catalog.config_definitions import (
     INT32_MAX,
@@ -29,6 +30,7 @@ from drmq.catalog.config_definitions import (
     whole_number,
 )
 from drmq.model import ApiError, ErrorCode
+from drmq.records import Codec
 
 _REPLICA = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 SEGMENT_BYTES_MIN = 1_024
@@ -40,6 +42,14 @@ class TimestampType(IntEnum):
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
+
+
+class Compression(NamedTuple):
+    """How the batches of a topic are compressed, whatever their producers chose."""
+
+    codec: Codec
+    level: int | None
+    """None for a codec that has no levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,8 @@ class TopicConfig:
     before_max_ms: int
     after_max_ms: int
     """How far timestamps of producers may be behind and ahead of the clock."""
+    compression: Compression | None
+    """None if batches are kept as their producers compressed them."""
 
     def check_times(self, first_ms: int, last_ms: int, now_ms: int) -> None:
         """Raise `ApiError` (INVALID_TIMESTAMP) if a timestamp of a batch is too far from the clock; -1 is none."""
@@ -103,6 +115,15 @@ def _throttled_replicas_problem(value: str) -> str | None:
     return None
 
 
+_KEPT = "producer"
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_LEVEL_NAMES = {codec: f"compression.{codec.name.lower()}.level" for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
 _NO_COMPACTION = "Has an effect only on compacted topics, which do not exist yet."
 _NO_TIERS = "there is no tiered storage"
 
@@ -120,7 +141,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = table_of(
         ConfigType.INT,
         "-1",
         "compression.gzip.level",
-        "Has an effect only if the broker compresses, which it does not.",
+        "How hard the broker compresses. Has an effect with `compression.type=gzip` only.",
         one_of("-1", *map(str, range(1, 10)), why="gzip has no other levels"),
     ),
     ConfigDefinition(
@@ -128,7 +149,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = table_of(
         ConfigType.INT,
         "9",
         "compression.lz4.level",
-        "Has an effect only if the broker compresses, which it does not.",
+        "How hard the broker compresses. Has an effect with `compression.type=lz4` only.",
         whole_number(1, 17),
     ),
     ConfigDefinition(
@@ -136,18 +157,16 @@ DEFINITIONS: dict[str, ConfigDefinition] = table_of(
         ConfigType.STRING,
         "producer",
         "compression.type",
-        "Batches are kept as the producer compressed them.",
-        one_of(
-            "producer",
-            why="the broker keeps batches as they came and never recompresses; choose the codec in the producer",
-        ),
+        "`producer` keeps batches as their producers compressed them. With a codec, the broker recompresses those that "
+        "have another one, which takes processor time.",
+        one_of(_KEPT, *_CODECS, why="clients could not read other codecs"),
     ),
     ConfigDefinition(
         "compression.zstd.level",
         ConfigType.INT,
         "3",
         "compression.zstd.level",
-        "Has an effect only if the broker compresses, which it does not.",
+        "How hard the broker compresses. Has an effect with `compression.type=zstd` only.",
         whole_number(-131_072, 22),
     ),
     ConfigDefinition(
@@ -412,6 +431,14 @@ def default_texts(defaults: TopicDefaults) -> dict[str, str]:
     return texts
 
 
+def _compression(texts: Mapping[str, str]) -> Compression | None:
+    codec = _CODECS.get(texts["compression.type"])
+    if codec is None:
+        return None
+    level_name = _LEVEL_NAMES.get(codec)
+    return Compression(codec, None if level_name is None else int(texts[level_name]))
+
+
 def effective(configs: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
     """The settings in effect: those of the topic, and the broker's defaults for the rest."""
     texts = default_texts(defaults) | dict(configs)
@@ -428,4 +455,5 @@ def effective(configs: Mapping[str, str], defaults: TopicDefaults) -> TopicConfi
         min_insync_replicas=int(texts["min.insync.replicas"]),
         before_max_ms=int(texts["message.timestamp.before.max.ms"]),
         after_max_ms=int(texts["message.timestamp.after.max.ms"]),
+        compression=_compression(texts),
     )

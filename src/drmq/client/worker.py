@@ -114,7 +114,7 @@ class Worker(Generic[T, R]):
     def run(
         self, bootstrap: str | None = None, *, concurrency: int | None = None, timeout: float = _CALL_TIMEOUT_S
     ) -> None:
-        """Work until SIGTERM, SIGINT or `stop`. Raises `drmq.Error` if the cluster is not reached for `timeout` seconds.
+        """Work until SIGTERM, SIGINT or `stop`. Raises `drmq.Error` if the cluster is not reached within `timeout`.
 
         The servers are those that are given here, in DRMQ_BOOTSTRAP, or in the decorator, or `localhost:9092`.
         """

@@ -803,6 +803,8 @@ static PyType_Spec builder_spec = {
 /* ---- the framing of records, without columns ------------------------------------------------------ */
 
 #define BATCH_HEADER_SIZE 61
+#define BATCH_LENGTH_AT 8
+#define BATCH_LENGTH_OVERHEAD 12
 #define LAST_OFFSET_DELTA_AT 23
 #define BASE_TIMESTAMP_AT 27
 #define RECORD_COUNT_AT 57
@@ -994,7 +996,31 @@ static PyObject *first_at_time(PyObject *module, PyObject *args)
     return Py_BuildValue("(iLL)", (int)FINISHED, (long long)frame.offset_delta, (long long)frame.timestamp);
 }
 
+/* The number of records in whole batches, by their headers. Stops at an incomplete batch, and at what is no batch. */
+static PyObject *count_records(PyObject *module, PyObject *batches)
+{
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE) != 0) {
+        return NULL;
+    }
+    const uint8_t *bytes = (const uint8_t *)view.buf;
+    int64_t count = 0, left = view.len;
+    while (left >= BATCH_HEADER_SIZE) {
+        int64_t size = (int64_t)(int32_t)big_endian(bytes + BATCH_LENGTH_AT, 4) + BATCH_LENGTH_OVERHEAD;
+        if (size < BATCH_HEADER_SIZE || size > left) {
+            break;
+        }
+        count += (int32_t)big_endian(bytes + RECORD_COUNT_AT, 4);
+        bytes += size;
+        left -= size;
+    }
+    PyBuffer_Release(&view);
+    return PyLong_FromLongLong((long long)count);
+}
+
 static PyMethodDef module_methods[] = {
+    {"count_records", count_records, METH_O, "The number of records in whole batches, by their headers."},
     {"first_at_time", first_at_time, METH_VARARGS,
      "The first of the plain records with a time of `wanted` or later: (0, offset delta, time), or None if none has."},
     {"records_fault", records_fault, METH_O,

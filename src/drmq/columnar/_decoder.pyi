@@ -22,3 +22,6 @@ def first_at_time(
     An outcome, and for `FINISHED` offset delta and time; otherwise the number of records before the fault, and a
     detail. None if no record has such a time.
     """
+
+def count_records(batches: Buffer, /) -> int:
+    """The number of records in whole batches, by their headers."""

@@ -212,4 +212,5 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.LEASE_FETCH: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
     ApiKey.REDRIVE: Rule(_redrive),
     ApiKey.DESCRIBE_LEASES: replace(_topics(Operation.DESCRIBE), whole=_group(Operation.DESCRIBE).whole),
+    ApiKey.DESCRIBE_EVENTS: _cluster(Operation.DESCRIBE),
 }

@@ -8,11 +8,15 @@ Special rules: a request with acks=0 gets no answer, and an error closes the con
 signal an error to such a client. Versions 0 to 2 are advertised because old versions of librdkafka compress only if
 they are; if a client sends one, it is refused in the layout of that version. Which codecs are supported depends on the
 version: zstd exists from v7 on.
+
+A batch for a topic that requires another codec is appended later (`services.recompression`). Its result is filled in
+then, and the answer waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drmq.broker import Appended, Broker, Partition
@@ -25,12 +29,13 @@ from drmq.kafka.permissions import RULES
 from drmq.kafka.retired_produce import refuse
 from drmq.model import ApiError, ErrorCode
 from drmq.records import Codec
+from drmq.transport import Pause
 from drmq.wire import ApiKey, ProtocolError, RequestHeader
 from drmq.wire.produce import ProduceData, ProducePartition, ProduceResult, read_produce, write_produce_response
 from drmq.wire.topics import Topic
 
 if TYPE_CHECKING:
-    from drmq.transport import Answer
+    from drmq.transport import Answer, Connection
 
 _VERSION_MAX = 13
 _VERSION_MIN = 3
@@ -71,6 +76,27 @@ class PendingProduce:
     def wait_for(self, appends: Appends, partition: Partition, appended: Appended, index: int, acks: int) -> None:
         self._left += 1
         appends.when_safe(partition, appended, acks, lambda error: self.done(index, error))
+
+    def recompress(self, appends: Appends, partition: Partition, entry: ProducePartition, acks: int, by: str) -> None:
+        """Have a batch recompressed and appended, for the client at the address `by`."""
+        topic, number, records = entry
+        assert records is not None
+        index = len(self._results)
+
+        def placed(outcome: Appended | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                self._results[index] = ProduceResult(topic, number, outcome.code, error_message=outcome.message)
+                self.note(outcome.code)
+                self.finish_one()
+            else:
+                self._results[index] = ProduceResult(
+                    topic, number, 0, outcome.base_offset, outcome.append_time_ms, partition.start_offset
+                )
+                appends.when_safe(partition, outcome, acks, lambda error: self.done(index, error))
+
+        appends.recompress(partition, records, acks, by, placed)
+        self._left += 1
+        self._results.append(ProduceResult(topic, number, ErrorCode.NONE))
 
     def done(self, index: int, error: ErrorCode) -> None:
         """Note that one batch is safe, or has failed for good; after the last batch, send the answer."""
@@ -152,12 +178,7 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
     refused_topics = _refused_topics(exchange, data, refused) if refused else ()
     results: list[ProduceResult] = []
     if data.acks == ACKS_NONE:
-        for entry in data.partitions:
-            try:
-                _append(appends, entry, version, ACKS_NONE, refused_topics)
-            except ApiError as error:
-                connection.close(f"acks=0 to {entry.topic!r}-{entry.partition}: {error.code.name}: {error.message}")
-                return
+        _append_unanswered(exchange, data, refused_topics)
         return
     pending = PendingProduce(server.broker, connection.open_answer(), exchange, results)
     if data.acks not in (ACKS_LEADER, ACKS_ALL):
@@ -166,7 +187,14 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
     else:
         for index, entry in enumerate(data.partitions):
             try:
-                partition, appended = _append(appends, entry, version, data.acks, refused_topics)
+                if refused_topics or version < _ZSTD_FROM:
+                    _check(entry, version, refused_topics)
+                partition = appends.find(entry.topic, entry.partition)
+                if partition.config.compression is not None and appends.must_recompress(partition, entry.records):
+                    pending.recompress(appends, partition, entry, data.acks, exchange.caller.address)
+                    _slow_down(connection, appends)
+                    continue
+                appended = appends.append(partition, entry.records, data.acks)
             except ApiError as error:
                 results.append(ProduceResult(entry.topic, entry.partition, error.code, error_message=error.message))
                 pending.note(error.code)
@@ -205,15 +233,45 @@ def _refused_topics(exchange: Exchange, data: ProduceData, refused: frozenset[Pe
     return {entry.topic for entry in data.partitions if _RULE.each(cluster, entry) in refused}
 
 
-def _append(
-    appends: Appends, entry: ProducePartition, version: int, acks: int, refused: Collection[Topic]
-) -> tuple[Partition, Appended]:
-    topic, index, records = entry
+def _append_unanswered(exchange: Exchange, data: ProduceData, refused: Collection[Topic]) -> None:
+    """Append the batches of a request with acks=0."""
+    connection, appends = exchange.connection, exchange.server.broker.services.appends
+    assert connection is not None
+    for entry in data.partitions:
+        try:
+            _check(entry, exchange.header.api_version, refused)
+            partition = appends.find(entry.topic, entry.partition)
+            if appends.must_recompress(partition, entry.records):
+                assert entry.records is not None
+                told = partial(_close_if_refused, connection, entry)
+                appends.recompress(partition, entry.records, ACKS_NONE, exchange.caller.address, told)
+                _slow_down(connection, appends)
+            else:
+                appends.append(partition, entry.records, ACKS_NONE)
+        except ApiError as refusal:
+            _close_if_refused(connection, entry, refusal)
+            return
+
+
+def _close_if_refused(connection: Connection, entry: ProducePartition, outcome: Appended | ApiError) -> None:
+    if isinstance(outcome, ApiError):
+        connection.close(f"acks=0 to {entry.topic!r}-{entry.partition}: {outcome.code.name}: {outcome.message}")
+
+
+def _slow_down(connection: Connection, appends: Appends) -> None:
+    """Stop reading from a producer while too many bytes wait to be recompressed. Other producers are not affected."""
+    if appends.recompression.is_full:
+        connection.pause(Pause.RECOMPRESSION)
+        appends.recompression.when_room(partial(connection.resume, Pause.RECOMPRESSION))
+
+
+def _check(entry: ProducePartition, version: int, refused: Collection[Topic]) -> None:
+    """Raise `ApiError` for a topic that the client may not write to, and for zstd in a version that has none."""
+    topic, _, records = entry
     if refused and topic in refused:
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client has no permission to write to this topic")
     if version < _ZSTD_FROM and records and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
-    return appends.append(topic, index, records, acks)
 
 
 def _codec(records: memoryview) -> int:

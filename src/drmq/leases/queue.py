@@ -86,20 +86,23 @@ class Lease:
 class Queue:
     """The state of one queue. Owned by the shard."""
 
-    __slots__ = ("dying", "end", "held", "key", "last_token", "leases", "parked", "recent", "returned")
+    __slots__ = ("dying", "end", "held", "key", "last_token", "leases", "parked", "recent", "returned", "time_ms")
 
     def __init__(self, key: QueueKey, end: int) -> None:
         self.key = key
         self.end = end
         """The first offset that was never leased."""
         self.last_token = 0
+        self.time_ms = 0
+        """The latest time of the shard that its records name."""
         self.held: Ranges[Hold] = Ranges()
         self.returned: Ranges[History] = Ranges()
         self.parked = Parked()
         self.dying: Ranges[Death] = Ranges()
         self.leases: dict[int, Lease] = {}
-        self.recent: dict[str, Ranges[None]] = {}
-        """What each member settled recently, the member that settled last at the end. A repeated request succeeds."""
+        self.recent: dict[str, Ranges[Fate]] = {}
+        """What each member settled recently, and how, the member that settled last at the end. A repeated request
+        succeeds."""
 
     @property
     def start(self) -> int:
@@ -123,12 +126,13 @@ class Queue:
         self.end = record.end
 
     def end_leases(self, record: LeaseEnded) -> None:
-        settled: list[tuple[int, int]] = []
+        settled: list[tuple[int, int, Fate]] = []
         for entry in record.offsets:
             for first, last, hold in self.held.cut(entry.first, entry.last):
                 self._shrink(hold.lease, last - first + 1)
                 self._place(entry._replace(first=first, last=last))
-                settled.append((first, last))
+                settled.append((first, last, entry.fate))
+        self.time_ms = max(self.time_ms, record.time_ms)
         if record.member:
             self._remember(record.member, settled)
 
@@ -143,6 +147,7 @@ class Queue:
         self.last_token = record.lease
 
     def unpark(self, due_ms: int, count_max: int) -> None:
+        self.time_ms = max(self.time_ms, due_ms)
         for row in self.parked.take(due_ms, count_max):
             self.returned.add(row.first, row.last, History(row.attempt, row.failed_ms))
 
@@ -173,14 +178,14 @@ class Queue:
         elif entry.fate is Fate.DYING:
             self.dying.add(first, last, Death(entry.attempt, entry.failed_ms, entry.at_ms, entry.reason))
 
-    def _remember(self, member: str, ranges: Iterable[tuple[int, int]]) -> None:
+    def _remember(self, member: str, ranges: Iterable[tuple[int, int, Fate]]) -> None:
         recent = self.recent.pop(member, None) or Ranges()
         self.recent[member] = recent
         if len(self.recent) > _RECENT_MEMBERS_MAX:
             del self.recent[next(iter(self.recent))]
-        for first, last in ranges:
+        for first, last, fate in ranges:
             recent.cut(first, last)
-            recent.add(first, last, None)
+            recent.add(first, last, fate)
         while len(recent) > _RECENT_RANGES_MAX:
             recent.drop_first()
 
@@ -203,18 +208,20 @@ class Queue:
             self.key,
             self.end,
             self.last_token,
+            self.time_ms,
             tuple(SavedLease(id_, lease.member, lease.duration_ms) for id_, lease in self.leases.items()),
             tuple(SavedHold(first, last, *hold) for first, last, hold in self.held),
             tuple(waiting),
             tuple(
-                (member, tuple((first, last) for first, last, _ in ranges)) for member, ranges in self.recent.items()
+                (member, tuple((first, last, fate) for first, last, fate in ranges))
+                for member, ranges in self.recent.items()
             ),
         )
 
     @classmethod
     def restore(cls, saved: QueueSnapshot) -> Queue:
         queue = cls(saved.key, saved.end)
-        queue.last_token = saved.last_token
+        queue.last_token, queue.time_ms = saved.last_token, saved.time_ms
         queue.leases = {lease.lease: Lease(lease.member, lease.duration_ms) for lease in saved.leases}
         for hold in saved.held:
             queue.held.add(hold.first, hold.last, Hold(hold.attempt, hold.failed_ms, hold.token, hold.lease))

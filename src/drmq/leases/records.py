@@ -4,8 +4,8 @@ One record holds everything that one request changed in one queue (`queue_key`).
 binary: a byte for the kind, fixed fields, and then entries of a fixed size, so that a record with a thousand ranges is
 packed by one call. A byte that this release does not know raises `UnknownFormat`.
 
-Times in records are wall-clock times. They decide when a parked record returns and what a dead letter says, and never
-which member holds a lease.
+Times in records are wall-clock times, or those of the shard, which follow them (`shard`). They decide when a parked
+record returns and what a dead letter says, and never which member holds a lease.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class LeaseEnded(NamedTuple):
     key: QueueKey
     member: str
     offsets: tuple[Settled, ...]
+    time_ms: int
+    """The time in the shard, by which parked offsets are due."""
 
 
 class LeaseRenewed(NamedTuple):
@@ -158,12 +160,13 @@ class QueueSnapshot(NamedTuple):
     key: QueueKey
     end: int
     last_token: int
+    time_ms: int
     leases: tuple[SavedLease, ...]
     held: tuple[SavedHold, ...]
     waiting: tuple[Settled, ...]
     """What is returned, parked or dying."""
-    recent: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
-    """What each member settled recently."""
+    recent: tuple[tuple[str, tuple[tuple[int, int, Fate], ...]], ...]
+    """What each member settled recently, and how."""
 
 
 LeaseRecord: TypeAlias = (
@@ -186,7 +189,7 @@ _KEY = Struct(">B16sI")
 _KEY_VERSION = 1
 _OFFSET = Struct(">Bq")
 _GRANT = Struct(">BqIqHI")
-_ENDING = Struct(">BHI")
+_ENDING = Struct(">BqHI")
 _RENEWAL = Struct(">BqIHI")
 _UNPARKING = Struct(">BqI")
 _COUNTED = Struct(">BI")
@@ -194,7 +197,8 @@ _LEASED = Struct(">qqHq")
 _SETTLED = Struct(">qqBHqqB")
 _HELD = Struct(">qqHqqq")
 _RANGE = Struct(">qq")
-_QUEUE = Struct(">BqqIIII")
+_RECENT = Struct(">qqB")
+_QUEUE = Struct(">BqqqIIII")
 _LEASE = Struct(">qIH")
 _MEMBER = Struct(">HI")
 
@@ -213,7 +217,8 @@ def _value_of(record: LeaseRecord) -> bytes | None:
             return head + member + _pack_all(_LEASED, record.offsets)
         case LeaseEnded():
             member = record.member.encode()
-            return _ENDING.pack(_ENDED, len(member), len(record.offsets)) + member + _pack_all(_SETTLED, record.offsets)
+            head = _ENDING.pack(_ENDED, record.time_ms, len(member), len(record.offsets))
+            return head + member + _pack_all(_SETTLED, record.offsets)
         case LeaseRenewed():
             member = record.member.encode()
             head = _RENEWAL.pack(_RENEWED, record.lease, record.duration_ms, len(member), len(record.ranges))
@@ -236,14 +241,14 @@ def _value_of(record: LeaseRecord) -> bytes | None:
 
 def _snapshot_to_bytes(record: QueueSnapshot) -> bytes:
     counts = (len(record.leases), len(record.held), len(record.waiting), len(record.recent))
-    parts = [_QUEUE.pack(_SNAPSHOT, record.end, record.last_token, *counts)]
+    parts = [_QUEUE.pack(_SNAPSHOT, record.end, record.last_token, record.time_ms, *counts)]
     for lease in record.leases:
         name = lease.member.encode()
         parts += [_LEASE.pack(lease.lease, lease.duration_ms, len(name)), name]
     parts += [_pack_all(_HELD, record.held), _pack_all(_SETTLED, record.waiting)]
     for member, ranges in record.recent:
         name = member.encode()
-        parts += [_MEMBER.pack(len(name), len(ranges)), name, _pack_all(_RANGE, ranges)]
+        parts += [_MEMBER.pack(len(name), len(ranges)), name, _pack_all(_RECENT, ranges)]
     return b"".join(parts)
 
 
@@ -290,8 +295,8 @@ class _Reader:
             offsets = tuple(map(Leased._make, self._all(_LEASED, count)))
             return LeaseGranted(key, token, member, duration_ms, end, offsets)
         if kind == _ENDED:
-            _, size, count = self._take(_ENDING)
-            return LeaseEnded(key, self._text(size), self._settled(count))
+            _, time_ms, size, count = self._take(_ENDING)
+            return LeaseEnded(key, self._text(size), self._settled(count), time_ms)
         if kind == _RENEWED:
             _, lease, duration_ms, size, count = self._take(_RENEWAL)
             return LeaseRenewed(key, lease, self._text(size), duration_ms, self._ranges(count))
@@ -307,7 +312,7 @@ class _Reader:
         return QueueStarted(key, start) if kind == _STARTED else LogTrimmed(key, start)
 
     def _snapshot(self, key: QueueKey) -> QueueSnapshot:
-        _, end, last_token, lease_count, held_count, waiting_count, member_count = self._take(_QUEUE)
+        _, end, last_token, time_ms, lease_count, held_count, waiting_count, member_count = self._take(_QUEUE)
         leases = []
         for _ in range(lease_count):
             lease, duration_ms, size = self._take(_LEASE)
@@ -317,8 +322,9 @@ class _Reader:
         recent = []
         for _ in range(member_count):
             size, count = self._take(_MEMBER)
-            recent.append((self._text(size), self._ranges(count)))
-        return QueueSnapshot(key, end, last_token, tuple(leases), held, waiting, tuple(recent))
+            name = self._text(size)
+            recent.append((name, tuple((first, last, Fate(fate)) for first, last, fate in self._all(_RECENT, count))))
+        return QueueSnapshot(key, end, last_token, time_ms, tuple(leases), held, waiting, tuple(recent))
 
     def _take(self, layout: Struct) -> tuple[int, ...]:
         found = layout.unpack_from(self._value, self.position)

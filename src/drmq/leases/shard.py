@@ -6,8 +6,10 @@ due. It is built when leadership begins and dropped when it ends.
 
 Time: leases run out by the monotonic clock of the leader. A new leader gives every lease its full duration again,
 because it cannot know how much had passed: a record may be redelivered later than its lease says, never earlier. Parked
-offsets are due by a wall clock, because records hold the times. A leader reads its wall clock once, when it begins to
-lead, and goes on by the monotonic clock: a clock that is set while it leads neither delays nor hastens a retry.
+offsets are due by the time of the shard, because records hold the times. A leader reads its wall clock once, when it
+begins to lead, and goes on by the monotonic clock: a clock that is set while it leads neither delays nor hastens a
+retry. If its wall clock is behind what the records say, it goes on from there: else whatever an earlier leader parked,
+whose clock was a month ahead, would wait for a month.
 
 Decisions see only what is replayed, so a step leases from a queue at most once. What else waits there is served in the
 next step, at once.
@@ -110,7 +112,7 @@ class _SoftState:
         self.now_ms = 0
         """The time of the last input."""
         self.wall_offset_ms: int | None = None
-        """The wall clock minus the monotonic one, as read first; None before that."""
+        """The time of the shard minus the monotonic clock; None before the wall clock is read."""
         self.waiting: dict[QueueKey, dict[int, Acquire]] = {}
         """Requests that wait for records, by ticket, the oldest first."""
         self.ready: dict[QueueKey, None] = {}
@@ -123,7 +125,7 @@ class _SoftState:
 
     @property
     def wall_ms(self) -> int:
-        """The wall clock, as if nothing had set it since this node began to lead."""
+        """The time of the shard: the wall clock, as if nothing had set it back or, since this node leads, forward."""
         assert self.wall_offset_ms is not None
         return self.now_ms + self.wall_offset_ms
 
@@ -239,7 +241,7 @@ class LeaseShard:
             case StartQueue():
                 return self._on_start(ticket, request, soft)
             case ReleaseMember():
-                return self._on_release_member(ticket, request)
+                return self._on_release_member(ticket, request, soft)
             case Bury():
                 queue = self.queues.get(request.key)
                 known = queue is not None and any(queue.dying.find(first, last) for first, last in request.ranges)
@@ -264,7 +266,8 @@ class LeaseShard:
         soft = self._soft
         assert soft is not None, "a shard that does not lead decides nothing"
         if soft.wall_offset_ms is None:
-            soft.note_time(now_ms, wall_ms)
+            times_ms = (queue.time_ms for queue in self.queues.values())
+            soft.note_time(now_ms, max(wall_ms, max(times_ms, default=0)))
             for queue in self.queues.values():
                 self._schedule(soft, queue)
         soft.now_ms = now_ms
@@ -394,7 +397,7 @@ class LeaseShard:
         for settlement in request.settlements:
             at = settlement.first
             for first, last, hold in queue.held.find(settlement.first, settlement.last):
-                _refuse_missing(queue, request.member, at, first - 1, refused)
+                _refuse_missing(queue, request.member, at, first - 1, settlement.outcome, options, refused)
                 at = last + 1
                 if queue.leases[hold.lease].member != request.member:
                     _add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
@@ -406,10 +409,10 @@ class LeaseShard:
                     renewed.append((first, last))
                 else:
                     _add_settled(ended, self._fate_of(first, last, hold, settlement, options, soft, wall_ms))
-            _refuse_missing(queue, request.member, at, settlement.last, refused)
+            _refuse_missing(queue, request.member, at, settlement.last, settlement.outcome, options, refused)
         records: list[LeaseRecord] = []
         if ended:
-            records.append(LeaseEnded(queue.key, request.member, tuple(ended)))
+            records.append(LeaseEnded(queue.key, request.member, tuple(ended), soft.wall_ms))
         if renewed:
             lease = queue.last_token + 1
             records.append(LeaseRenewed(queue.key, lease, request.member, options.duration_ms, tuple(renewed)))
@@ -442,13 +445,13 @@ class LeaseShard:
         due_ms = -(-(soft.wall_ms + wait_ms) // _DUE_GRANULARITY_MS) * _DUE_GRANULARITY_MS
         return Settled(first, last, Fate.PARKED, hold.attempt, failed_ms, due_ms, Reason.NONE)
 
-    def _on_release_member(self, ticket: int, request: ReleaseMember) -> LeaseStep:
+    def _on_release_member(self, ticket: int, request: ReleaseMember, soft: _SoftState) -> LeaseStep:
         queue = self.queues.get(request.key)
         ended: list[Settled] = []
         if queue is not None:
             leases = {number for number, lease in queue.leases.items() if lease.member == request.member}
             ended = [_given_back(first, last, hold) for first, last, hold in queue.held if hold.lease in leases]
-        records = (LeaseEnded(request.key, request.member, tuple(ended)),) if ended else ()
+        records = (LeaseEnded(request.key, request.member, tuple(ended), soft.wall_ms),) if ended else ()
         return Step(records, (Answer(ticket, Done()),))
 
     # ---- time -----------------------------------------------------------------------------------
@@ -515,7 +518,7 @@ class LeaseShard:
             for first, last, hold in queue.held:
                 if hold.lease in out:
                     _add_settled(ended, _expired(first, last, hold, options, wall_ms))
-            records.append(LeaseEnded(queue.key, "", tuple(ended)))
+            records.append(LeaseEnded(queue.key, "", tuple(ended), soft.wall_ms))
         left = [lease.deadline_ms or 0 for number, lease in queue.leases.items() if number not in out]
         if left:
             soft.timers.set(_TimerKey(_Kind.EXPIRY, queue.key), min(left))
@@ -543,6 +546,17 @@ class LeaseShard:
 
 
 _NOTHING = Acquired(0, 0, ())
+_FATES = {
+    Outcome.ACCEPT: (Fate.DONE,),
+    Outcome.RELEASE: (Fate.RETURNED, Fate.PARKED, Fate.DYING),
+    Outcome.GIVE_BACK: (Fate.RETURNED,),
+    Outcome.REJECT: (Fate.DYING,),
+    Outcome.RENEW: (),
+}
+"""What an outcome makes of a record. Who repeats it is told that it succeeded; who says something else is refused."""
+_FATES_WITHOUT_LETTERS: dict[Outcome, tuple[Fate, ...]] = {
+    outcome: (Fate.DONE,) if outcome in (Outcome.RELEASE, Outcome.REJECT) else () for outcome in Outcome
+}
 
 
 def _replay_in(queue: Queue, record: LeaseRecord) -> None:
@@ -619,12 +633,17 @@ def _add_refused(refused: list[Refused], first: int, last: int, refusal: Refusal
         refused.append(Refused(first, last, refusal))
 
 
-def _refuse_missing(queue: Queue, member: str, first: int, last: int, refused: list[Refused]) -> None:
-    """Refuse offsets that nobody holds, except those that this member settled recently: it repeats a request."""
+def _refuse_missing(
+    queue: Queue, member: str, first: int, last: int, outcome: Outcome, options: LeaseOptions, refused: list[Refused]
+) -> None:
+    """Refuse offsets that nobody holds, except those that this member settled so recently: it repeats a request."""
     if first > last:
         return
     recent = queue.recent.get(member)
+    fates = _FATES[outcome] if options.writes_dead_letters else (*_FATES[outcome], *_FATES_WITHOUT_LETTERS[outcome])
     for known in recent.find(first, last) if recent is not None else ():
+        if known.value not in fates:
+            continue
         _refuse_not_held(queue, first, known.first - 1, refused)
         first = known.last + 1
     _refuse_not_held(queue, first, last, refused)

@@ -98,11 +98,36 @@ COUNTERS: Final[dict[str, Description]] = {
     ),
     # Records
     "drmq_messages_produced_total": Description(_C, "Records of producers that this node appended as leader."),
+    "drmq_messages_consumed_total": Description(
+        _C, "Records in the batches that this node returned to readers. A batch is returned whole."
+    ),
     "drmq_produced_bytes_total": Description(_C, "Bytes of batches of producers that this node appended as leader."),
+    "drmq_recompressed_batches_total": Description(
+        _C, "Batches of producers that this node recompressed because of the `compression.type` of their topic."
+    ),
+    "drmq_recompression_queued_bytes": Description(_G, "Bytes of batches that wait to be recompressed."),
     "drmq_consumed_bytes_total": Description(_C, "Bytes of batches in responses to reads."),
     "drmq_parked_partitions": Description(_G, "Partitions that reads are waiting on."),
     # Partitions and elections
     "drmq_partitions": Description(_G, "Replicas on this node, by role: leader, follower or stopped.", ("role",)),
+    "drmq_raft_state": Description(
+        _G, "Raft groups with a replica on this node, by its state: leader, follower, candidate or stopped.", ("state",)
+    ),
+    "drmq_log_size_bytes": Description(
+        _G,
+        "Bytes of the logs on this node, by topic. The 200 largest topics have a label of their own, and the others "
+        "share `(other)`.",
+        ("topic",),
+    ),
+    "drmq_under_replicated_partitions": Description(_G, "Partitions led here of which not all replicas are in sync."),
+    "drmq_replication_lag_records": Description(
+        _G, "Offsets by which the replicas on another node are behind the partitions led here, in sum.", ("node",)
+    ),
+    "drmq_commit_duration_us": Description(
+        _H,
+        "Microseconds from the append of a batch by the leader until a majority has it on disk. One batch at a time is "
+        "timed.",
+    ),
     "drmq_uncommitted_bytes": Description(
         _G, "Bytes of producers, in partitions led here, that a majority does not have yet."
     ),

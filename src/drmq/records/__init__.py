@@ -19,11 +19,13 @@ from drmq.records.header import (
     batch_is_intact,
     check_batch,
     check_replicated_batch,
+    cut_batch,
     iter_batches,
     read_header,
     read_prefix,
     stamp,
     stamp_append_time,
+    with_records,
 )
 from drmq.records.record import Record, decode_batch, encode_batch, find_timestamp, iter_records
 
@@ -41,6 +43,7 @@ __all__ = [
     "check_batch",
     "check_replicated_batch",
     "compress",
+    "cut_batch",
     "decode_batch",
     "decompress",
     "encode_batch",
@@ -51,4 +54,5 @@ __all__ = [
     "read_prefix",
     "stamp",
     "stamp_append_time",
+    "with_records",
 ]

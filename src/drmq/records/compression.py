@@ -30,11 +30,12 @@ from drmq.records.header import Buffer, Codec, InvalidBatch
 _GZIP_WBITS = 31
 """zlib's code for a gzip header and trailer around the deflate stream."""
 
-_GZIP_LEVEL = 6
-_LZ4_LEVEL = 1
-_ZSTD_LEVEL = 3
+_LEVELS = {Codec.GZIP: 6, Codec.LZ4: 1, Codec.ZSTD: 3}
+"""The levels for data of our own. snappy has none."""
 _STEP_SIZE = 64 * 1024
-"""How much gzip reads and writes at a time, which is also how far it can exceed the limit."""
+"""How much gzip reads and writes at a time, which is also how far it can exceed the limit.
+
+lz4 gets so much at a time as well: its compressor holds the interpreter lock, and other threads wait for each call."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -48,26 +49,28 @@ _GUESS_RATIO = 4
 _GUESS_GROWTH = 8
 
 
-def compress(codec: int, data: Buffer) -> Buffer:
-    """Compress `data` with `codec`."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """Compress `data` with `codec`. `level` has the meaning that the codec gives it."""
     if codec == Codec.NONE:
         return data
-    if codec == Codec.GZIP:
-        deflater = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS)
-        return deflater.compress(data) + deflater.flush()
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
-    if codec == Codec.LZ4:
-        import cramjam
+    if codec not in _LEVELS:
+        raise _unknown_codec(codec)
+    if level is None:
+        level = _LEVELS[Codec(codec)]
+    if codec == Codec.GZIP:
+        deflater = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS)
+        return deflater.compress(data) + deflater.flush()
+    import cramjam
 
-        packer = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-        packer.compress(bytes(data))  # takes nothing else, unlike the rest of cramjam
-        return bytes(packer.finish())
     if codec == Codec.ZSTD:
-        import cramjam
-
-        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
-    raise _unknown_codec(codec)
+        return bytes(cramjam.zstd.compress(data, level=level))
+    packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    view = memoryview(data)
+    for start in range(0, len(view), _STEP_SIZE):
+        packer.compress(bytes(view[start : start + _STEP_SIZE]))  # takes nothing else, unlike the rest of cramjam
+    return bytes(packer.finish())
 
 
 def decompress(codec: int, data: Buffer, size_max: int) -> Buffer:

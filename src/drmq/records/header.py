@@ -52,15 +52,20 @@ for one batch. Zstandard alone would allow a thousand times as many in a megabyt
 
 _PREFIX = Struct(">qi")
 _BASE_OFFSET = Struct(">q")
+_LENGTH = Struct(">i")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
+_LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
+_LAST_OFFSET_DELTA = _RECORD_COUNT = Struct(">i")
+_LAST_OFFSET_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
+_RECORD_COUNT_AT = 57
 
 
 class Codec(IntEnum):
@@ -210,6 +215,34 @@ def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
 def stamp_crc(batch: bytearray | memoryview) -> None:
     """Write the checksum of a batch that is otherwise complete."""
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+
+
+def with_records(batch: Buffer, codec: Codec, packed: Buffer) -> bytearray:
+    """A batch with the header of `batch`, and the same records as `codec` has packed them. Its checksum is its own."""
+    out = bytearray(HEADER_SIZE + len(packed))
+    out[:HEADER_SIZE] = memoryview(batch)[:HEADER_SIZE]
+    out[HEADER_SIZE:] = packed
+    (attributes,) = _ATTRIBUTES.unpack_from(out, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(out, _ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    _LENGTH.pack_into(out, _LENGTH_AT, len(out) - LENGTH_OVERHEAD)
+    stamp_crc(out)
+    return out
+
+
+def cut_batch(batch: Buffer, begin: int, end: int, count: int, last_offset_delta: int) -> bytearray:
+    """A batch with the header of the uncompressed `batch`, and `count` of its records: those from `begin` to `end`.
+
+    The positions are in bytes. The offset of the last of these records is `last_offset_delta` above the base offset.
+    """
+    out = bytearray(HEADER_SIZE + end - begin)
+    view = memoryview(batch)
+    out[:HEADER_SIZE] = view[:HEADER_SIZE]
+    out[HEADER_SIZE:] = view[begin:end]
+    _LENGTH.pack_into(out, _LENGTH_AT, len(out) - LENGTH_OVERHEAD)
+    _LAST_OFFSET_DELTA.pack_into(out, _LAST_OFFSET_DELTA_AT, last_offset_delta)
+    _RECORD_COUNT.pack_into(out, _RECORD_COUNT_AT, count)
+    stamp_crc(out)
+    return out
 
 
 def check_replicated_batch(batch: Buffer) -> BatchHeader:

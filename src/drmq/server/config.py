@@ -55,6 +55,15 @@ class ServerConfig:
     data_dir: Path = Path("drmq-data")
     """Directory for everything that the node stores; created if missing, and locked against a second process."""
 
+    metrics_port: Annotated[int, Range(0, 65535)] | None = None
+    """Port for `/metrics`, `/healthz` and `/readyz` by HTTP, on `host`; 0 picks a free one. Default: none."""
+
+    gateway: bool = True
+    """Whether the node starts a gateway, the process that serves HTTP and the dashboard."""
+
+    http_port: Annotated[int, Range(0, 65535)] = 8080
+    """Port of the gateway for HTTP and the dashboard, on `host`; 0 picks a free one and logs it."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe level that is logged, on standard error."""
 

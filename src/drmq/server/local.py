@@ -36,7 +36,15 @@ from pathlib import Path
 
 from drmq.model.address import Address
 from drmq.server.local_file import ClusterFile, Origin
-from drmq.server.local_nodes import LocalError, LocalNode, missing_at, plan_nodes, server_arguments, trouble_at
+from drmq.server.local_nodes import (
+    LocalError,
+    LocalNode,
+    missing_at,
+    plan_nodes,
+    server_arguments,
+    trouble_at,
+    with_gateways,
+)
 from drmq.server.ports import check_port, free_ports, is_free
 from drmq.server.processes import (
     EXIT_REMOVED,
@@ -304,6 +312,8 @@ class LocalCluster:
         for node in nodes:
             for address in node.listeners():
                 check_port(address)
+        starting = {node.node_id for node in nodes}
+        nodes = with_gateways(nodes, [node for node in all_nodes.values() if node.node_id not in starting])
         entries = {**all_nodes, **{node.node_id: node for node in nodes}}
         started = {}
         for node in nodes:

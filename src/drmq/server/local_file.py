@@ -143,6 +143,7 @@ class ClusterFile:
             "host": node.kafka.host,
             "port": node.kafka.port,
             "peer_port": node.peer_port,
+            "http": None if node.http is None else str(node.http),
             "data_dir": str(node.data_dir.relative_to(self._directory)),
             "log": str(node.log_path.relative_to(self._directory)),
             "founder": node.founder,
@@ -171,6 +172,7 @@ class ClusterFile:
             peer_port=node.get("peer_port"),
             founder=node.get("founder", True),
             config=self._directory / node["config"] if node.get("config") else None,
+            http_port=split_address(node["http"])[1] if node.get("http") else None,
         )
 
     def _inside(self, node_id: int, data_dir: str) -> Path:

@@ -5,20 +5,23 @@ This module starts and stops nothing; `local` does. `local_file` stores the node
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from drmq.client import Admin, ClientError, Connection, Deadline
+from drmq.client.health import observe, trouble_among
 from drmq.model import DrmqError
 from drmq.model.address import DEFAULT_PORT, Address
-from drmq.server.health import observe, trouble_among
+from drmq.server.config import ConfigError, load
 from drmq.server.membership import PEER_PORT_DISTANCE, default_peer_port
 from drmq.server.ports import free_ports, is_free
 from drmq.server.processes import process_is_ours, process_is_paused, process_names
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 
+DEFAULT_HTTP_PORT = 8080
 _ANSWER_TIMEOUT_S = 1.0
 _EXAMINED_S = 5.0
 
@@ -38,6 +41,13 @@ class LocalNode:
     peer_port: int | None = None
     founder: bool = True
     config: Path | None = None
+    http_port: int | None = None
+    """The port of its gateway; None if it has none."""
+
+    @property
+    def http(self) -> Address | None:
+        """Where its gateway answers."""
+        return None if self.http_port is None else Address(self.kafka.host, self.http_port)
 
     @property
     def log_path(self) -> Path:
@@ -110,9 +120,36 @@ def server_arguments(node: LocalNode, all_nodes: Iterable[LocalNode]) -> list[st
         ]
         if peers:
             arguments += ["--peers", ",".join(peers)]
+    if node.http_port is not None:
+        arguments += ["--http-port", str(node.http_port)]
     if node.config is not None:
         arguments += ["--config", str(node.config.absolute())]
     return arguments
+
+
+def with_gateways(nodes: Sequence[LocalNode], others: Iterable[LocalNode]) -> list[LocalNode]:
+    """The nodes with ports for their gateways: those they had, if they are free, otherwise the next free ones.
+
+    A node whose configuration has no gateway gets no port.
+    """
+    taken = {node.http_port for node in others if node.is_running()}
+    found = []
+    for node in nodes:
+        port: int | None = None
+        if _has_gateway(node):
+            port = node.http_port or DEFAULT_HTTP_PORT + node.node_id - 1
+            while port in taken or not is_free(node.kafka.host, port):
+                port += 1
+            taken.add(port)
+        found.append(replace(node, http_port=port))
+    return found
+
+
+def _has_gateway(node: LocalNode) -> bool:
+    try:
+        return load({}, os.environ, node.config).config.gateway
+    except ConfigError:
+        return True  # the node will end, and say why
 
 
 class Missing(NamedTuple):

@@ -23,8 +23,11 @@ from drmq.model import DrmqError, NodeId
 from drmq.model.address import Address
 from drmq.server.config import ServerConfig
 from drmq.server.file_limits import file_limits, raise_file_limit
+from drmq.server.gateway_child import GatewayChild, open_listener
+from drmq.server.membership import WILDCARD_HOSTS
 from drmq.server.ports import check_port
 from drmq.server.processes import EXIT_REMOVED
+from drmq.server.status_port import STOPPING, StatusPort
 from drmq.server.system_errors import os_error_text
 from drmq.storage import DataDirectory, Recovery
 from drmq.transport.limits import ListenerOptions
@@ -35,6 +38,7 @@ _NEEDED = ("fdatasync", "RWF_NOWAIT", "pwritev")
 """What storage uses of the system, and other systems than Linux do not have."""
 _SWITCH_INTERVAL_S = 0.0005
 _GC_THRESHOLDS = (50_000, 20, 20)
+_LOOPBACK = "127.0.0.1"
 
 
 class Node:
@@ -44,18 +48,32 @@ class Node:
         self.config = config
         self.broker = Broker(NodeId(config.node_id), store, config.broker, cluster=config.cluster)
         self.server = KafkaServer(self.broker, _within_file_limits(config.listener))
+        self.status = StatusPort(self.broker)
+        self.port = 0
+        """The port for Kafka clients, once it is open."""
 
     async def start(self) -> tuple[str, int]:
         """Open everything. Returns the address that is advertised to clients."""
         import_all()
+        if self.config.metrics_port is not None:
+            # First of all: a probe must be able to tell a node that starts slowly from one that is gone.
+            port = await self.status.open(self.config.host, self.config.metrics_port)
+            log.info("node %d serves /metrics, /healthz and /readyz at port %d", self.config.node_id, port)
+        try:
+            return await self._start()
+        except BaseException:
+            await self.status.close()
+            raise
+
+    async def _start(self) -> tuple[str, int]:
         await self.broker.start()
         try:
-            _, port = await self.server.open(self.config.host, self.config.port, accepts=False)
+            _, self.port = await self.server.open(self.config.host, self.config.port, accepts=False)
         except BaseException:
             # The port is in use, or a signal ends the start: close the data as a clean shutdown does.
             await self.broker.stop()
             raise
-        self.broker.advertised = self.config.advertised_address(port)
+        self.broker.advertised = self.config.advertised_address(self.port)
         try:
             await self.broker.join()
             # Not earlier: a client would take an empty answer about the cluster for the truth.
@@ -64,6 +82,7 @@ class Node:
             await self.stop()
             raise
         self._report_recovery()
+        self.status.obstacle = None
         return self.broker.advertised
 
     def _report_recovery(self) -> None:
@@ -82,14 +101,17 @@ class Node:
 
     async def stop(self) -> None:
         """Shut down cleanly. Leadership moves while clients are still connected, so that they are redirected."""
+        self.status.obstacle = STOPPING
         await self.broker.hand_over()
         await self.server.close()
+        await self.status.close()
         await self.broker.stop()
 
     async def crash(self) -> None:
         """Stop as if the process were killed: save nothing, notify no peer. For tests that run nodes as threads."""
         self.broker.abandon()
         await self.server.listener.close(drain_timeout_s=0.0)
+        await self.status.close()
         await self.broker.let_go()
 
 
@@ -161,6 +183,8 @@ def _check_ports(config: ServerConfig) -> None:
     """Raise `PortTaken` before the data directory is created or opened: a wrong port is no reason to touch it."""
     if config.port:
         check_port(Address(config.host, config.port))
+    if config.metrics_port:
+        check_port(Address(config.host, config.metrics_port), "--metrics-port", "--host")
     if config.cluster.peer_port:
         check_port(Address(config.cluster.peer_host, config.cluster.peer_port), "--peer-port", "--peer-host")
 
@@ -179,6 +203,7 @@ async def _serve(config: ServerConfig) -> int:
             ended.set_result(0 if is_in_order else 1)
 
     node.broker.on_fatal = fail
+    logging.getLogger("drmq").addHandler(node.broker.services.events)
     _on_signals(lambda name: _end(ended, name))
     starting = asyncio.ensure_future(node.start())
     # Joining the cluster may take long; signals must be handled meanwhile.
@@ -190,11 +215,34 @@ async def _serve(config: ServerConfig) -> int:
         return ended.result()
     host, port = await starting
     log.info("node %d serves Kafka clients at %s:%d, data in %s", config.node_id, host, port, config.data_dir)
+    gateway = _start_gateway(node, host) if config.gateway else None
     code = await ended
     log.info("stopping: finishing in-flight requests, then flushing")
+    if gateway is not None:
+        await gateway.stop()
     await node.stop()
     log.info("stopped cleanly" if code == 0 else "stopped after a failure")
     return code
+
+
+def _start_gateway(node: Node, advertised_host: str) -> GatewayChild | None:
+    """Start the node's gateway. Without it the node does all but HTTP, so a port in use is no reason to end."""
+    config = node.config
+    try:
+        listener = open_listener(config.host, config.http_port)
+    except OSError as error:
+        log.warning(
+            "no gateway: cannot listen on port %d (%s); --http-port chooses another one, --no-gateway leaves it out",
+            config.http_port,
+            os_error_text(error),
+        )
+        return None
+    host = _LOOPBACK if config.host in WILDCARD_HOSTS else config.host
+    gateway = GatewayChild(config.node_id, Address(host, node.port), listener)
+    node.broker.services.events.http = str(Address(advertised_host, gateway.port))
+    gateway.start()
+    log.info("node %d serves HTTP at http://%s", config.node_id, node.broker.services.events.http)
+    return gateway
 
 
 def _end(ended: asyncio.Future[int], name: str) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from enum import IntEnum
 from struct import Struct
 from time import perf_counter_ns
@@ -65,6 +65,7 @@ class Pause(IntEnum):
     SHUTDOWN = 32
     ORDER = 64
     THROTTLE = 128
+    RECOMPRESSION = 256
 
 
 class FrameHandler(Protocol):
@@ -124,7 +125,9 @@ class Connection(asyncio.BufferedProtocol):
         "_reasons",
         "_sends_large_frames",
         "_transport",
-        "_written_size_max",
+        "_writes",
+        "_writes_bytes",
+        "_writes_memory",
         "answers_blocked_since",
         "client_id",
         "closed",
@@ -156,8 +159,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._out: list[Buffer] = []
         self._out_bytes = 0
-        self._written_size_max = 0
-        """The largest buffer that was written since the client had read everything."""
+        self._writes: deque[tuple[int, int]] = deque()
+        """Size and memory of each write that is not known to be sent, from the first large one on."""
+        self._writes_bytes = self._writes_memory = 0
         self.closed = False
         self.peer = "?"
         self.client_id = ""
@@ -376,12 +380,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def count_unread(self) -> None:
         """Update `unread_bytes`, here and in the listener's sum."""
-        unsent = self.unsent_bytes
-        if not unsent:
-            self._written_size_max = 0
-        # A buffer is in memory as a whole until its last byte is sent.
-        unsent = max(unsent, self._written_size_max)
-        unread = 0 if self.closed else self._held_bytes + self._out_bytes + unsent
+        unsent, writes = self.unsent_bytes, self._writes
+        # The buffers of a write stay in memory, all of them, until the last byte of the last one is sent.
+        while writes and self._writes_bytes - writes[0][0] >= unsent:
+            size, memory = writes.popleft()
+            self._writes_bytes -= size
+            self._writes_memory -= memory
+        unread = 0 if self.closed else self._held_bytes + self._out_bytes + max(unsent, self._writes_memory)
         self._listener.blocked_bytes += unread - self.unread_bytes
         self.unread_bytes = unread
 
@@ -392,11 +397,15 @@ class Connection(asyncio.BufferedProtocol):
         if not out or self.closed or self._transport is None:
             return
         self._listener.sent_bytes += size
+        if size > _JOINED_SIZE_MAX or self._writes:
+            memory = sum(map(_memory_of, out))
+            self._writes.append((size, memory))
+            self._writes_bytes += size
+            self._writes_memory += memory
         if size <= _JOINED_SIZE_MAX:
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)
-            self._written_size_max = max(self._written_size_max, *map(len, out))
             # asyncio's own `writelines` does not call `pause_writing` in Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1
             # (CVE-2024-12254), so unread answers would neither stop reads nor time out. Setting the limits again does.
             if self._transport.get_write_buffer_size() > _WRITE_BUFFER_HIGH:
@@ -464,3 +473,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_read:
             self._is_read = True
             self._transport.resume_reading()
+
+
+def _memory_of(buffer: Buffer) -> int:
+    """The bytes that a buffer keeps in memory. A view keeps all of what it is a part of."""
+    return len(cast(Sized, buffer.obj)) if isinstance(buffer, memoryview) else len(buffer)

@@ -59,6 +59,7 @@ class ApiKey(IntEnum):
     LEASE_FETCH = 12_001
     DESCRIBE_LEASES = 12_002
     REDRIVE = 12_003
+    DESCRIBE_EVENTS = 12_004
 
     @property
     def is_own(self) -> bool:

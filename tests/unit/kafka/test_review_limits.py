@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -79,8 +80,16 @@ def test_slow_readers_can_take_only_so_much(harness: Harness, line: KafkaHarness
     everything = fetched()
     listener.blocked_bytes = listener.options.response_bytes_max // 2 + 1
     assert 0 < fetched() < everything
+    # Below half of a limit that is smaller than what is asked for: no more than what is left.
+    listener.options = replace(listener.options, response_bytes_max=everything)
+    listener.blocked_bytes = everything // 3
+    assert 0 < fetched() <= everything - listener.blocked_bytes
     listener.blocked_bytes = listener.options.response_bytes_max
     assert fetched() == 0
+    # Half of it is taken, which is not congested yet: an answer may have the other half.
+    listener.options = replace(listener.options, response_bytes_max=everything)
+    listener.blocked_bytes = everything // 2
+    assert 0 < fetched() < everything
 
 
 def test_only_so_many_reads_from_disk_are_begun(

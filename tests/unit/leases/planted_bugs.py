@@ -100,6 +100,14 @@ BUGS = [
     ),
     SeededBug(
         PlantedBug(
+            "who released a record may accept it afterwards",
+            symbol="_refuse_missing",
+            right="known.value not in fates",
+            wrong="False",
+        )
+    ),
+    SeededBug(
+        PlantedBug(
             "records that are gone from the log are leased",
             symbol="LeaseShard._on_acquire",
             right="_first_available(queue) < request.log_start",

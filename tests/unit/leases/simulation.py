@@ -87,6 +87,8 @@ class Run:
                 self.leader()
         if outcome is Outcome.ACCEPT and self.random.random() < 0.3:
             assert not self.harness.settle(outcome, offset, member=member), "a repetition was refused"
+        elif outcome in (Outcome.RELEASE, Outcome.GIVE_BACK, Outcome.REJECT) and self.random.random() < 0.2:
+            assert self.harness.settle(Outcome.ACCEPT, offset, member=member), "an outcome was changed afterwards"
 
     def late(self) -> None:
         """A member settles what it was given once, and others have by now, if anyone."""

@@ -94,7 +94,7 @@ runs = st.lists(st.tuples(numbers, numbers), max_size=5).map(tuple)
 records = st.one_of(
     st.builds(QueueStarted, keys, numbers),
     st.builds(LeaseGranted, keys, numbers, names, st.integers(0, 2**31), numbers, st.lists(leased).map(tuple)),
-    st.builds(LeaseEnded, keys, names, st.lists(settled).map(tuple)),
+    st.builds(LeaseEnded, keys, names, st.lists(settled).map(tuple), numbers),
     st.builds(LeaseRenewed, keys, numbers, names, st.integers(0, 2**31), runs),
     st.builds(Unparked, keys, numbers, st.integers(0, 2**31)),
     st.builds(Buried, keys, runs),

@@ -154,6 +154,37 @@ def test_a_repeated_settlement_succeeds_and_changes_nothing(harness: LeaseHarnes
     assert list(harness.shard.snapshot()) == before
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Outcome.RELEASE, Outcome.ACCEPT),
+        (Outcome.GIVE_BACK, Outcome.ACCEPT),
+        (Outcome.REJECT, Outcome.ACCEPT),
+        (Outcome.ACCEPT, Outcome.REJECT),
+        (Outcome.ACCEPT, Outcome.RELEASE),
+        (Outcome.RELEASE, Outcome.REJECT),
+        (Outcome.RELEASE, Outcome.RENEW),
+        (Outcome.ACCEPT, Outcome.RENEW),
+    ],
+)
+def test_who_changes_his_mind_is_refused(harness: LeaseHarness, before: Outcome, after: Outcome) -> None:
+    """A member that is told that its record is accepted must not see it delivered again."""
+    harness.end = 1
+    harness.acquire("m1")
+    assert harness.settle(before, 0) == ()
+    harness.change_leader()
+    assert [refused.refusal for refused in harness.settle(after, 0)] == [Refusal.NOT_LEASED]
+
+
+def test_without_dead_letters_a_repeated_rejection_succeeds() -> None:
+    harness = LeaseHarness(LeaseOptions(writes_dead_letters=False))
+    harness.start()
+    harness.end = 1
+    harness.acquire("m1")
+    assert harness.settle(Outcome.REJECT, 0) == ()
+    assert harness.settle(Outcome.REJECT, 0) == ()
+
+
 def test_a_repetition_is_known_after_a_change_of_leader(harness: LeaseHarness) -> None:
     """The answer may have been lost with the leader."""
     harness.acquire("m1", 3)
@@ -220,6 +251,21 @@ def test_a_clock_that_is_set_back_delays_no_retry(harness: LeaseHarness) -> None
     harness.settle(RELEASE, 0, delay_ms=1_000)
     harness.wall_ms -= 3_600_000
     harness.pass_time(1_100)
+    assert offsets_of(harness.acquire("m2", 1)) == [(0, 2)]
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_a_leader_with_a_wrong_clock_parks_nothing_for_a_month(harness: LeaseHarness, with_snapshot: bool) -> None:
+    month_ms = 30 * 86_400_000
+    harness.wall_ms += month_ms
+    harness.change_leader()
+    harness.acquire("m1", 1)
+    harness.settle(RELEASE, 0, delay_ms=1_000)
+    harness.wall_ms -= month_ms
+    harness.change_leader()
+    if with_snapshot:
+        harness.change_leader()
+    harness.pass_time(1_200)
     assert offsets_of(harness.acquire("m2", 1)) == [(0, 2)]
 
 

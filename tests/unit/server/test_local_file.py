@@ -28,7 +28,14 @@ def test_documented_form(tmp_path: Path) -> None:
     file = ClusterFile(tmp_path)
     alone = LocalNode(1, 42, Address("127.0.0.1", 9092), tmp_path / "node-1" / "data", config=Path("/etc/c.toml"))
     joined = LocalNode(
-        2, None, Address("::1", 9093), tmp_path / "node-2" / "data", 10093, founder=False, config=tmp_path / "c.toml"
+        2,
+        None,
+        Address("::1", 9093),
+        tmp_path / "node-2" / "data",
+        10093,
+        founder=False,
+        config=tmp_path / "c.toml",
+        http_port=8081,
     )
     file.write([alone, joined])
     found = tmp_path.stat()
@@ -43,6 +50,7 @@ def test_documented_form(tmp_path: Path) -> None:
                 "host": "127.0.0.1",
                 "port": 9092,
                 "peer_port": None,
+                "http": None,
                 "data_dir": "node-1/data",
                 "log": "node-1/server.log",
                 "founder": True,
@@ -55,6 +63,7 @@ def test_documented_form(tmp_path: Path) -> None:
                 "host": "::1",
                 "port": 9093,
                 "peer_port": 10093,
+                "http": "[::1]:8081",
                 "data_dir": "node-2/data",
                 "log": "node-2/server.log",
                 "founder": False,

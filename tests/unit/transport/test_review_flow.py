@@ -93,12 +93,41 @@ def test_a_large_answer_counts_before_it_is_written() -> None:
     for index, answer in enumerate(answers):
         answer.send([bytes(300_000)])
         assert line.listener.blocked_bytes == (index + 1) * 300_000
-    line.transport.unsent = 500_000
-    line.loop.turn()
-    assert line.listener.blocked_bytes == 500_000
     line.transport.unsent = 0
-    line.connection.count_unread()
+    line.loop.turn()
     assert line.listener.blocked_bytes == 0
+
+
+def test_a_write_counts_as_a_whole_until_its_last_byte_is_sent() -> None:
+    """The event loop keeps all buffers of a write, and all of what they are a part of, also those that are sent."""
+    answers: list[Answer] = []
+    line = Line(opening(answers))
+    line.receive(frame(8) * 5)
+
+    def write(*sizes: int) -> None:
+        """Answer, and write in one turn."""
+        for size in sizes:
+            answers.pop(0).send([memoryview(bytes(size + 1_000))[:size]])
+        line.transport.unsent += sum(sizes)
+        line.loop.turn()
+
+    def counted(unsent: int) -> int:
+        line.transport.unsent = unsent
+        line.connection.count_unread()
+        assert line.connection.unread_bytes == line.listener.blocked_bytes
+        return line.listener.blocked_bytes
+
+    write(100_000, 100_000)
+    write(300_000)
+    write(50)
+    assert counted(500_050) == 504_050
+    assert counted(300_051) == 504_050, "one byte of the first write is left"
+    assert counted(300_050) == 302_050
+    assert counted(51) == 302_050
+    assert counted(50) == 1_050, "a small write behind large ones"
+    assert counted(0) == 0
+    write(50)
+    assert counted(50) == 50
 
 
 def test_one_who_neither_reads_nor_asks_is_gone() -> None:

@@ -298,17 +298,20 @@ class Maintenance:
             if machine.wants_snapshot:
                 await self.save_machine(machine)
 
-    async def save_machine(self, machine: MachineLog) -> None:
-        """Save a snapshot of a state machine, and drop the log that the older of its two snapshots covers."""
+    async def save_machine(self, machine: MachineLog, *, waits: bool = True) -> None:
+        """Save a snapshot of a state machine, and drop the log that the older of its two snapshots covers.
+
+        Unless `waits`, there is none if some of the state is not committed: a node that stops commits nothing more.
+        """
         machine.is_saving = True
         try:
-            await self._save_machine(machine)
+            await self._save_machine(machine, waits)
         except (StorageError, OSError) as error:
             log.warning("no snapshot of %r: %s", machine.partition, error)
         finally:
             machine.is_saving = False
 
-    async def _save_machine(self, machine: MachineLog) -> None:
+    async def _save_machine(self, machine: MachineLog, waits: bool) -> None:
         partition, state = machine.partition, machine.state
         replica = partition.replica
         node, entries = replica.node, replica.entries
@@ -323,6 +326,8 @@ class Maintenance:
         if offset > partition.high_watermark:
             # A leader's machine is ahead of the commit index, on a busy one always. The snapshot is valid once that is
             # committed.
+            if not waits:
+                return
             try:
                 await durable(partial(partition.when_durable, offset), f"the state in a snapshot of {partition!r}")
             except ApiError:

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drmq.broker.notify import notify_all
+from drmq.broker.partitions.partition_events import PartitionEvents
 from drmq.broker.partitions.produced_batch import check_produced
 from drmq.broker.partitions.producer_table import ProducerTable, WrittenBatch
 from drmq.broker.replication.entry_log import decode_offset, encode_trim
@@ -105,43 +106,6 @@ class PartitionState(Protocol):
 
     def on_committed(self, partition: Partition, committed: IndexRange) -> None:
         """The high watermark has moved. Calls `replica.on_applied` when everything is applied."""
-
-
-class PartitionEvents(Protocol):
-    """Receives the events of a partition that concern other parts of the broker."""
-
-    uncommitted_bytes: int
-    """The uncommitted bytes of all partitions that this node leads; each partition adds its own."""
-    believed_ms: int
-    """The time of the last expiry. Producers that are seen now must not get an earlier time."""
-
-    @property
-    def types_own_entries(self) -> bool:
-        """Whether all nodes can read own entries that start with their type."""
-
-    produced_records: int
-    produced_bytes: int
-    """What producers have sent to partitions that this node leads, since the start."""
-
-    def on_role_changing(self, partition: Partition, leadership: Leadership) -> None:
-        """A partition is about to take a new role, term or leader."""
-
-    def on_truncating(self, partition: Partition, end_offset: Offset) -> None:
-        """A partition is about to lose its uncommitted records from `end_offset` on."""
-
-    def on_leadership_changed(self, partition: Partition) -> None: ...
-
-    def on_trim(self, partition: Partition, offset: Offset) -> None: ...
-
-    def on_partition_failed(self, partition: Partition, reason: str) -> None: ...
-
-    def on_damaged(self, partition: Partition) -> None: ...
-
-    def on_state_unreadable(self, partition: Partition, reason: str) -> None:
-        """Make its replica fail, after the caller is done."""
-
-    def on_unknown_format(self, partition: Partition, reason: str) -> None:
-        """The replica contains data of a later release, and must stop permanently."""
 
 
 class Partition:
@@ -266,7 +230,7 @@ class Partition:
             return self._append(batch, now_ms, wants_written, wants_all, own)
         except ApiError as refused:
             if refused.code in _SENT_AGAIN and len(batch) >= HEADER_SIZE:
-                self._turn_away(read_header(batch).producer_id, now_ms)
+                self.turn_away(read_header(batch).producer_id, now_ms)
             raise
 
     def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool, own: bool) -> Appended:
@@ -329,7 +293,7 @@ class Partition:
             self._turned_away.pop(header.producer_id, None)
         return repeat
 
-    def _turn_away(self, producer_id: int, now_ms: int) -> None:
+    def turn_away(self, producer_id: int, now_ms: int) -> None:
         if producer_id < 0:
             return
         # The time is that of the first refusal: repeated refusals must not hide a real gap for ever.
@@ -390,6 +354,9 @@ class Partition:
         self._in_flight.append((next_offset, size))
         self._uncommitted_bytes += size
         self._events.uncommitted_bytes += size
+        times = self._events.commit_times
+        if times.partition is None:
+            times.begin(self, next_offset)
         return Appended(base_offset, next_offset, append_time_ms)
 
     def _refused(self, refusal: Refusal) -> ApiError:
@@ -481,6 +448,7 @@ class Partition:
         size = sum(size for _, size in self._in_flight) if self.is_leader else 0
         self._events.uncommitted_bytes += size - self._uncommitted_bytes
         self._uncommitted_bytes = size
+        self._events.commit_times.forget(self)
 
     def on_appended(self, headers: Sequence[BatchHeader]) -> None:
         """Batches of another leader are in this log."""
@@ -499,6 +467,9 @@ class Partition:
             if self.is_leader:
                 self._uncommitted_bytes -= size
                 self._events.uncommitted_bytes -= size
+                times = self._events.commit_times
+                if times.partition is self and next_offset >= times.next_offset:
+                    times.end()
             self.high_watermark = next_offset
             self.update_acked()
             self._wake()

@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from zlib import crc32
 
 from drmq.broker.clock import Clock
+from drmq.broker.partitions.commit_times import CommitTimes
 from drmq.broker.partitions.derived_state import (
     INSTALL_SNAPSHOT,
     Machine,
@@ -88,7 +89,7 @@ def log_options(config: TopicConfig, group: GroupId) -> LogOptions:
 
 
 class PartitionTable:
-    """The partitions on this node by topic name and by topic id. Implements `partition.PartitionEvents`."""
+    """The partitions on this node by topic name and by topic id. Implements `PartitionEvents`."""
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class PartitionTable:
         """Bytes that producers have sent to partitions led here and that a majority does not have yet."""
         self.produced_records = self.produced_bytes = 0
         """What producers have sent to partitions led here, since the start."""
+        self.commit_times = CommitTimes()
         self.believed_ms = 0
         """The time of the last expiry."""
         self.events = RoleEvents(host.call_later)
@@ -171,14 +173,9 @@ class PartitionTable:
         """The partitions of a topic that are stopped on this node."""
         return self._stopped.get(topic_id, _NONE)
 
-    def count_by_role(self) -> dict[str, int]:
-        """The number of replicas on this node that lead, follow or are stopped."""
-        counts = {"leader": 0, "follower": 0, "stopped": 0}
-        for slots in self._by_id.values():
-            for slot in slots.values():
-                role = "stopped" if isinstance(slot, StoppedPartition) else "leader" if slot.is_leader else "follower"
-                counts[role] += 1
-        return counts
+    def count_stopped(self) -> int:
+        """The number of replicas on this node that are stopped."""
+        return sum(map(len, self._stopped.values()))
 
     def __iter__(self) -> Iterator[Partition]:
         for slots in list(self._by_id.values()):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from drmq.broker.services.partition_survey import survey
 from drmq.model.counters import Sample, sample_of
 
 if TYPE_CHECKING:
@@ -41,14 +42,18 @@ class Counters:
     def _records(self) -> Iterator[Sample]:
         table, reads = self._broker.partitions, self._broker.services.reads
         yield Sample("drmq_messages_produced_total", table.produced_records)
+        yield Sample("drmq_messages_consumed_total", reads.read_records)
         yield Sample("drmq_produced_bytes_total", table.produced_bytes)
+        recompression = self._broker.services.recompression
+        yield Sample("drmq_recompressed_batches_total", recompression.recompressed_count)
+        yield Sample("drmq_recompression_queued_bytes", recompression.queued_bytes)
         yield Sample("drmq_consumed_bytes_total", reads.read_bytes)
         yield Sample("drmq_parked_partitions", reads.parked_partitions)
 
     def _partitions(self) -> Iterator[Sample]:
         table = self._broker.partitions
-        for role, count in table.count_by_role().items():
-            yield Sample("drmq_partitions", count, (("role", role),))
+        yield from survey(self._broker).samples()
+        yield sample_of("drmq_commit_duration_us", table.commit_times.durations_us)
         yield Sample("drmq_uncommitted_bytes", table.uncommitted_bytes)
         yield Sample("drmq_elections_total", table.events.elections)
         yield Sample("drmq_leaderships_won_total", table.events.won)

@@ -129,6 +129,9 @@ class DeadLetters:
                 "offsets %d to %d of partition %d are dropped: group %s gave them up, and has no dead-letter topic now",
                 *(run.first, run.last, run.key.partition, run.key.group),
             )
+        elif topic is None and run.key.topic_id not in self._broker.metadata.committed_catalog.deleted:
+            # This node may be behind: only a deletion that it knows of takes records away.
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {run.key.topic_id.hex()} is not known here yet")
         elif topic is not None:
             copies, end = await self._read(topic, run)
             if copies:
@@ -154,9 +157,12 @@ class DeadLetters:
                 raise
             # Retention has removed them, up to the start of the log.
             start, _ = await router.bounds(caller, topic.name, run.key.partition, timeout_s=_TIMEOUT_S)
-            return (), min(max(start, run.first + 1), run.last + 1)
+            if start <= run.first:
+                raise
+            return (), min(start, run.last + 1)
         data, size_max = bytes(found.data), broker.options.decompressed_bytes_max
-        return await broker.blocking(lambda: copies_of(data, run, size_max))
+        async with broker.services.decompressing:
+            return await broker.blocking(lambda: copies_of(data, run, size_max))
 
     async def _append(self, source: Topic, name: str, run: DeadRecord, copies: Sequence[Copy]) -> None:
         broker = self._broker
@@ -166,7 +172,9 @@ class DeadLetters:
                 Copy(Record(record.offset, record.timestamp, None, None), Codec.NONE, "its record is not copied")
                 for record, _, _ in copies
             ]
-        batch = await broker.blocking(lambda: batch_of(source.name, run, copies))
+        # Not the time of death: the clock of the leader then may have been wrong, and a topic refuses such a time.
+        now_ms = broker.clock.wall_ms()
+        batch = await broker.blocking(lambda: batch_of(source.name, run, copies, now_ms))
         index = run.key.partition % topic.partition_count
         await broker.services.router.append(node_caller(broker.node_id), name, index, batch, timeout_s=_TIMEOUT_S)
 
@@ -228,10 +236,10 @@ def _decoded(batch: bytes, header: BatchHeader, run: DeadRecord, size_max: int) 
             yield Copy(Record(Offset(each), header.base_timestamp, None, None), Codec.NONE, fault)
 
 
-def batch_of(source: str, run: DeadRecord, copies: Sequence[Copy]) -> bytes:
+def batch_of(source: str, run: DeadRecord, copies: Sequence[Copy], now_ms: int) -> bytes:
     """The letters of some records, compressed as the first of these was."""
     letters = [
-        Record(Offset(index), run.death.ended_ms, record.key, record.value, letter_headers(source, run, record, fault))
+        Record(Offset(index), now_ms, record.key, record.value, letter_headers(source, run, record, fault))
         for index, (record, _, fault) in enumerate(copies)
     ]
     return bytes(encode_batch(letters, codec=copies[0].codec))

@@ -34,10 +34,14 @@ class FairQueue:
 
     async def run(self, caller: str, work: Callable[[], Awaitable[T]]) -> T:
         """Wait for a turn of this caller, and return what the work returns."""
+        return await self.submit(caller, work)
+
+    def submit(self, caller: str, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Queue work; the jobs of a caller begin in the order of the calls."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(_Job(work, done))
         self._start()
-        return await done
+        return done
 
     def _start(self) -> None:
         while len(self._tasks) < self._slots:

@@ -58,12 +58,18 @@ def check_leader_epoch(partition: Partition, epoch: int) -> None:
 class Lookups:
     """Looks into the logs of partitions that this node leads."""
 
-    def __init__(self, partitions: PartitionTable, blocking: Blocking, decompressed_bytes_max: int) -> None:
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        blocking: Blocking,
+        decompressing: asyncio.Lock,
+        decompressed_bytes_max: int,
+    ) -> None:
         self._partitions = partitions
         self._blocking = blocking
         self._decompressed_bytes_max = decompressed_bytes_max
         self._searches = FairQueue(_SEARCHES_MAX, _SEARCHES_PER_CALLER_MAX)
-        self._decompressing = asyncio.Lock()
+        self._decompressing = decompressing
         """Held while a batch is decompressed: `decompressed_bytes_max` is the limit of the node, not of each search."""
 
     # ---- offsets by time ------------------------------------------------------------------------

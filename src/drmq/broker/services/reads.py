@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.services.fair_queue import FairQueue
 from drmq.broker.services.lookups import check_leader_epoch
+from drmq.columnar.counting import count_records
 from drmq.model import ApiError, ErrorCode, Offset, TopicId
 from drmq.storage import LogCorrupt, OffsetOutOfRange, StorageError
 
@@ -105,7 +106,8 @@ class Reads:
         self.parked_partitions = 0
         """The number of partitions in all parked reads."""
         self.read_bytes = 0
-        """The bytes of batches in all results since the start."""
+        """The bytes of batches in all results since the start, and in `read_records` their records."""
+        self.read_records = 0
         self.from_disk = FairQueue(_DISK_READS_MAX, _DISK_READS_MAX)
         """Reads on threads. No more are begun than threads can do, so that each knows what the others have returned:
         results that wait for the event loop would be in no count."""
@@ -121,6 +123,12 @@ class Reads:
             return await read.results
         finally:
             read.drop()
+
+    def count(self, results: Sequence[ReadResult], size: int) -> None:
+        """These results, of `size` bytes, are passed to a reader."""
+        if size:
+            self.read_bytes += size
+            self.read_records += sum([count_records(result.data) for result in results if result.data])
 
     def on_storage_error(self, partition: Partition, error: StorageError) -> None:
         """Report that a read found damage in a log. May be called on any thread."""
@@ -214,7 +222,7 @@ class Read:
             return
         has_enough = urgent or size >= self._min_bytes or not self._entries
         if has_enough or self._max_wait_ms <= 0 or not self._may_park():
-            self._reads.read_bytes += size
+            self._reads.count(results, size)
             self.on_results(results, self._is_misdirected)
             return
         self._park(self._min_bytes - size)
@@ -256,7 +264,7 @@ class Read:
         self.drop()
         try:
             results, size, _ = self._read(cached_only=True)
-            self._reads.read_bytes += size
+            self._reads.count(results, size)
             self.on_results(results, self._is_misdirected)
         except NotCached:
             self._read_from_disk()
@@ -380,7 +388,7 @@ class Read:
             self.on_bug(error)
             return
         results, size, _ = future.result()
-        self._reads.read_bytes += size
+        self._reads.count(results, size)
         self.on_results(results, self._is_misdirected)
 
 

@@ -25,6 +25,7 @@ from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from drmq.broker.cluster.membership import Buffer, OutcomeOpen, Request
+from drmq.broker.partitions.partition import Appended
 from drmq.broker.services.appends import ACKS_ALL, Appends
 from drmq.broker.services.caller import Caller, unknown_caller, unwrap, wrap
 from drmq.broker.services.cluster_view import check_partition
@@ -220,18 +221,31 @@ class Router:
         """Append on this node. Raises `ApiError`, which is an `OutcomeOpen` once the batch is in the log."""
         self._admit(caller, Request.APPEND, Operation.WRITE, place, len(batch))
         topic_id, index = place.group
-        partition, appended = self._appends.append(topic_id, index, memoryview(batch), ACKS_ALL, is_own=caller.is_node)
-        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self._appends.when_safe(
-            partition, appended, ACKS_ALL, lambda code: None if done.done() else done.set_result(code)
-        )
+        appends, view = self._appends, memoryview(batch)
+        partition = appends.find(topic_id, index)
+        safe: asyncio.Future[tuple[ErrorCode, Offset]] = asyncio.get_running_loop().create_future()
+
+        def placed(outcome: Appended | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                if not safe.done():
+                    safe.set_exception(outcome)
+                return
+            offset = outcome.base_offset
+            appends.when_safe(
+                partition, outcome, ACKS_ALL, lambda code: None if safe.done() else safe.set_result((code, offset))
+            )
+
+        if appends.must_recompress(partition, view):
+            appends.recompress(partition, view, ACKS_ALL, caller.address, placed, is_own=caller.is_node)
+        else:
+            placed(appends.append(partition, view, ACKS_ALL, is_own=caller.is_node))
         try:
-            code = await asyncio.wait_for(done, timeout_s)
+            code, offset = await asyncio.wait_for(safe, timeout_s)
         except TimeoutError:
-            code = ErrorCode.REQUEST_TIMED_OUT
+            raise _open_append(place, ErrorCode.REQUEST_TIMED_OUT) from None
         if code is not ErrorCode.NONE:
             raise _open_append(place, code)
-        return appended.base_offset
+        return offset
 
     async def _read(self, caller: Caller, place: _Place, offset: Offset, max_bytes: int) -> ReadResult:
         self._admit(caller, Request.READ, Operation.READ, place, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from drmq.broker.cluster.membership import Request
@@ -10,6 +11,7 @@ from drmq.broker.services.cluster_view import ClusterView
 from drmq.broker.services.counters import Counters
 from drmq.broker.services.dead_letters import DeadLetters
 from drmq.broker.services.elections import Elections
+from drmq.broker.services.events import Events
 from drmq.broker.services.gate import OPEN, Gate
 from drmq.broker.services.groups import GroupService
 from drmq.broker.services.lease_queries import LeaseQueries
@@ -18,6 +20,7 @@ from drmq.broker.services.leases import LeaseService
 from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
+from drmq.broker.services.recompression import Recompression
 from drmq.broker.services.redrive.service import RedriveService
 from drmq.broker.services.router import ClientHandler, Router
 from drmq.broker.services.share_groups import ShareGroupService
@@ -36,12 +39,17 @@ class Services:
         self.cluster = ClusterView(broker)
         self.topics = broker.topics
         self.groups = GroupService(broker.groups, broker.host, broker.node_id)
-        self.appends = Appends(broker.partitions, broker.writer, broker.clock, broker.options)
+        self.decompressing = asyncio.Lock()
+        """Held while a batch is decompressed: `decompressed_bytes_max` limits the memory of the whole node."""
+        size_max = broker.options.decompressed_bytes_max
+        self.recompression = Recompression(broker.codecs, self.decompressing, size_max, broker.clock)
+        self.appends = Appends(broker.partitions, broker.writer, broker.clock, broker.options, self.recompression)
         self.reads = Reads(broker)
-        self.lookups = Lookups(broker.partitions, broker.blocking, broker.options.decompressed_bytes_max)
+        self.lookups = Lookups(broker.partitions, broker.blocking, self.decompressing, size_max)
         self.elections = Elections(self.cluster, broker.host, broker.elect)
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
+        self.events = Events(broker.clock.wall_ms())
         self.leases = LeaseService(broker)
         self.share_groups = ShareGroupService(broker, self.leases.shards, self.leases.starts)
         self.dead_letters = DeadLetters(broker)

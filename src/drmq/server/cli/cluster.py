@@ -22,7 +22,6 @@ from drmq.server.cli.options import (
 )
 from drmq.server.cli.output import Column, Output, plural
 from drmq.server.cli.progress import Progress
-from drmq.server.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, observe, unreachable
 
 if TYPE_CHECKING:
     from drmq.client import Admin, Broker, Quorum, Topic
@@ -54,6 +53,8 @@ def info(cluster: ClusterChoice, output: Output) -> None:
 
     Its id, the voters of its metadata, the nodes that answer, and the number of topics and partitions.
     """
+    from drmq.client.health import answering_brokers
+
     with cluster.admin() as admin:
         cluster_id = admin.describe_cluster().cluster_id
         brokers = admin.brokers.all()
@@ -113,6 +114,8 @@ def _quorum_if_any(admin: Admin, brokers: Sequence[Broker], answering: Collectio
 
 
 def _controller_text(quorum: Quorum | None) -> str:
+    from drmq.client.health import NO_CONTROLLER_EFFECT
+
     if quorum is None or quorum.leader_id is None:
         return f"none, {NO_CONTROLLER_EFFECT}"
     return f"{quorum.leader_id}, in term {quorum.leader_epoch}"
@@ -128,6 +131,8 @@ def members(cluster: ClusterChoice, output: Output) -> None:
     metadata a node does not have yet. If a majority of the voters is down, METADATA and LAG are unknown; STATE still
     shows which nodes answer.
     """
+    from drmq.client.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers
+
     with cluster.admin() as admin:
         brokers = admin.brokers.all()
         topics = admin.topics.all()
@@ -215,6 +220,7 @@ def health(cluster: ClusterChoice, output: Output) -> int:
 def examine(cluster: ClusterChoice) -> dict[str, Any]:
     """The health of the cluster as a dictionary. Does not raise if the cluster is in trouble."""
     from drmq.client import ClientError
+    from drmq.client.health import observe, unreachable
 
     try:
         with cluster.admin() as admin:

@@ -103,6 +103,7 @@ def up(
                 "pid": node.pid,
                 "kafka": str(node.kafka),
                 "peer_port": node.peer_port,
+                "http": None if node.http is None else str(node.http),
                 "data_dir": str(node.data_dir),
                 "log": str(node.log_path),
                 "started": outcome in _BEGAN,
@@ -150,7 +151,10 @@ def _next_steps(outcomes: Sequence[tuple[LocalNode, str]], directory: Path) -> l
         steps.append(f"  drmq cluster add {joined[0]} {bootstrap}          # let it vote on the metadata")
     # With all nodes, commands work as long as any of them does.
     steps.append(f"  export DRMQ_BOOTSTRAP={','.join(str(node.kafka) for node in nodes)}")
-    return [*steps, f"  drmq down --data-dir {shlex.quote(str(directory))}"]
+    steps.append(f"  drmq down --data-dir {shlex.quote(str(directory))}")
+    if nodes[0].http is not None:
+        steps.append(f"Dashboard: http://{nodes[0].http}")
+    return steps
 
 
 def _first_step(node: LocalNode) -> str:

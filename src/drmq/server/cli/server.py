@@ -61,9 +61,10 @@ class ServerCommand(click.Command):
     metavar="FILE",
     help="TOML file with tables [server], [cluster], [broker] and [listener].  [DRMQ_CONFIG]",
 )
+@click.option("--no-gateway", is_flag=True, help="Do not start the gateway: no HTTP and no dashboard.")
 @click.option("--print-config", is_flag=True, help="Print every value and where it was set, then exit.")
 @output_option
-def server(file: Path | None, print_config: bool, output: Output, **flags: str | None) -> int:
+def server(file: Path | None, no_gateway: bool, print_config: bool, output: Output, **flags: str | None) -> int:
     """Run one node in the foreground.
 
     Every setting is a flag (--retention-ms), a variable (DRMQ_RETENTION_MS) and a key in the file (retention_ms). Flags
@@ -83,6 +84,8 @@ def server(file: Path | None, print_config: bool, output: Output, **flags: str |
     if file is None and os.environ.get("DRMQ_CONFIG"):
         file = Path(os.environ["DRMQ_CONFIG"])
     given = {name: text for name, text in flags.items() if text is not None}
+    if no_gateway:
+        given["gateway"] = "false"
     try:
         loaded = load(given, os.environ, file)
     except ConfigError as error:

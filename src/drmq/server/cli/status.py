@@ -14,7 +14,6 @@ import click
 
 from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Output, plural, size_text
-from drmq.server.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, judged, unreachable_text
 
 if TYPE_CHECKING:
     from drmq.client import Admin
@@ -71,6 +70,8 @@ def examine(cluster: ClusterChoice) -> dict[str, Any]:
 
 
 def _examine(admin: Admin, timeout_s: float) -> dict[str, Any]:
+    from drmq.client.health import NO_CONTROLLER, NO_CONTROLLER_EFFECT, answering_brokers, judged, unreachable_text
+
     info = admin.describe_cluster()
     brokers = admin.brokers.all()
     topics = admin.topics.all()

@@ -151,6 +151,12 @@ def test_a_round_of_maintenance_goes_on_after_a_partition_that_fails(
     assert harness.partition("orders").start_offset >= 2
 
 
+def test_settings_of_a_topic_reach_its_logs() -> None:
+    configs = {"segment.bytes": "2048", "segment.ms": "77", "index.interval.bytes": "128"}
+    options = log_options(effective(configs, TopicDefaults()), GroupId(TopicId(b"t" * 16), 0))
+    assert (options.segment_bytes, options.segment_ms, options.index_interval_bytes) == (2048, 77, 128)
+
+
 def test_jitter_shortens_segments_differently_in_each_partition() -> None:
     config = effective({"segment.ms": "10000", "segment.jitter.ms": "4000"}, TopicDefaults())
     groups = [GroupId(TopicId(b"t" * 16), index) for index in range(50)]

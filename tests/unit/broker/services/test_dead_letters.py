@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from drmq.broker.services.dead_letters import batch_of, copies_of
+from drmq.broker.services.dead_letters import DeadLetters, batch_of, copies_of
 from drmq.broker.services.redrive.letters import (
     HISTORY_MAX,
     Letter,
@@ -17,9 +20,14 @@ from drmq.broker.services.redrive.letters import (
 )
 from drmq.leases import DeadRecord, QueueKey, Reason
 from drmq.leases.queue import Death
-from drmq.model import LeaderEpoch, Offset, TopicId
+from drmq.model import ApiError, LeaderEpoch, Offset, TopicId
 from drmq.records import HEADER_SIZE, Codec, Record, decode_batch, encode_batch, stamp
 from drmq.records.header import stamp_crc
+from support.broker_harness import Harness
+
+if TYPE_CHECKING:
+    from drmq.broker.broker import Broker
+    from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 
 KEY = QueueKey("billing", TopicId(bytes(16)), 2)
 
@@ -68,6 +76,43 @@ def test_offsets_without_a_record_are_passed_over() -> None:
     assert ([copy.record.offset for copy in copies], end) == ([2, 3], 4)
 
 
+def test_records_are_decompressed_when_no_other_batch_of_the_node_is(harness: Harness) -> None:
+    """`decompressed_bytes_max` is the limit of the node."""
+    topic = harness.create_topic("orders")
+    harness.append("orders", memoryview(bytearray(batches(4, codec=Codec.ZSTD))))
+    services, run = harness.broker.services, run_of(1, 2)
+    run = run._replace(key=QueueKey("billing", topic.topic_id, 0))
+
+    async def scenario() -> None:
+        async with services.decompressing:
+            reading = asyncio.ensure_future(services.dead_letters._read(topic, run))
+            await asyncio.wait([reading], timeout=0.1)
+            assert not reading.done()
+        records, end = await reading
+        assert ([copy.record.offset for copy in records], end) == ([1, 2], 3)
+
+    harness.run(scenario())
+
+
+def test_a_node_that_does_not_know_the_topic_yet_drops_nothing() -> None:
+    """It may have just started. Only a topic that is known to be deleted has no letters."""
+    catalog = SimpleNamespace(topics_by_id={}, deleted={})
+    broker = SimpleNamespace(
+        metadata=SimpleNamespace(committed_catalog=catalog),
+        group_settings=SimpleNamespace(dead_letter_topic_of=lambda group: "dlq.billing"),
+    )
+    shard = SimpleNamespace(submit=lambda request, respond: respond(request))
+    letters = DeadLetters(cast("Broker", broker))
+
+    def bury() -> None:
+        asyncio.run(letters._bury(cast("LeaseShardCoordinator", shard), run_of(5, 9)))
+
+    with pytest.raises(ApiError, match="not known here yet"):
+        bury()
+    catalog.deleted[KEY.topic_id] = "orders"
+    bury()
+
+
 def test_a_letter_says_where_its_record_came_from_and_why() -> None:
     """Headers of an earlier death are replaced: a record may die again after it was brought back."""
     record = Record(Offset(7), 0, b"k", b"v", (("trace", b"1"), ("__dlq.errors.offset", b"99")))
@@ -96,7 +141,7 @@ def test_what_cannot_be_decoded_has_a_letter_that_says_so() -> None:
     assert [copy.record.offset for copy in copies] == [1, 2, 3, 4]
     assert end == 5
     assert [bool(copy.fault) for copy in copies] == [False, True, True, True]
-    letters = decode_batch(batch_of("orders", run_of(1, 4), copies), decompressed_size_max=1 << 20)
+    letters = decode_batch(batch_of("orders", run_of(1, 4), copies, 1_000), decompressed_size_max=1 << 20)
     assert [read_letter(0, letter, Codec.NONE).has_record for letter in letters] == [True, False, False, False]
     assert "cannot be read" in read_letter(0, letters[3], Codec.NONE).reason
 
@@ -104,7 +149,7 @@ def test_what_cannot_be_decoded_has_a_letter_that_says_so() -> None:
 def test_letters_are_compressed_as_their_records_were() -> None:
     """A record that was small only because it was compressed makes a letter of about that size."""
     copies, _ = copies_of(batches(1, value=bytes(500_000), codec=Codec.ZSTD), run_of(0, 0), 1 << 20)
-    batch = batch_of("orders", run_of(0, 0), copies)
+    batch = batch_of("orders", run_of(0, 0), copies, 1_000)
     assert len(batch) < 5_000
     [letter] = decode_batch(batch, decompressed_size_max=1 << 20)
     assert letter.value == bytes(500_000)

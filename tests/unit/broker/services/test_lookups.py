@@ -31,7 +31,7 @@ def test_one_batch_is_decompressed_at_a_time(codec: Codec, at_once: int) -> None
         return function()
 
     async def scenario() -> list[Any]:
-        lookups = Lookups(cast(Any, None), cast(Any, blocking), 1_000)
+        lookups = Lookups(cast(Any, None), cast(Any, blocking), asyncio.Lock(), 1_000)
         return await asyncio.gather(*(lookups._find_in(batch, 4) for _ in range(5)))
 
     assert asyncio.run(scenario()) == [(4, 4)] * 5

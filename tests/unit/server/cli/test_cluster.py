@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from drmq.client import Partition, Reassignment, Topic
+from drmq.client.health import judged
 from drmq.model import NO_TOPIC_ID, ErrorCode, TopicPartition
 from drmq.server.cli import main
-from drmq.server.health import judged
 from drmq.wire import ApiKey
 
 from .scripted_cluster import ScriptedCluster, scripted_cluster

@@ -1,0 +1,113 @@
+"""The application: routes, limits and headers of every answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from drmq import __version__
+from drmq.gateway.endpoint import PREFIX, Endpoint, serve
+from drmq.gateway.gateway import Gateway
+from drmq.gateway.live import live
+from drmq.gateway.openapi import document
+from drmq.gateway.problems import problem, respond
+from drmq.gateway.routes import ENDPOINTS
+from drmq.gateway.static_files import page
+from drmq.model.metrics_text import CONTENT_TYPE, render
+
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; connect-src 'self' http: ws: https: wss:; img-src 'self' data:; "
+    "style-src 'self' 'unsafe-inline'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class SecurityHeaders:
+    """Adds the headers to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *self._headers]
+            await send(message)
+
+        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def _handler(found: Endpoint, gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
+    async def handle(request: Request) -> Response:
+        return await serve(found, gateway, request)
+
+    return handle
+
+
+async def _metrics(gateway: Gateway, request: Request) -> Response:
+    node_id = gateway.options.node_id
+    if node_id is None:
+        return respond(problem(404, "this gateway belongs to no node", advice="Ask the metrics port of a node."))
+    samples = await gateway.admins.run(lambda admin: admin.counters.of(node_id))
+    return PlainTextResponse(render(samples), media_type=CONTENT_TYPE)
+
+
+async def _health(request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _ready(gateway: Gateway, request: Request) -> Response:
+    if gateway.sampler.last:
+        return PlainTextResponse("ready\n")
+    return PlainTextResponse("no node answers this gateway\n", 503)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    texts = {404: f"there is nothing at {request.url.path}", 405: f"{request.method} is not offered here"}
+    answer = respond(problem(error.status_code, texts.get(error.status_code, error.detail)))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def application(gateway: Gateway) -> ASGIApp:
+    """Everything that a gateway serves over HTTP."""
+    openapi = msgspec.json.encode(document(ENDPOINTS, __version__))
+
+    async def openapi_document(request: Request) -> Response:
+        return Response(openapi, media_type="application/json")
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gateway.start()
+        yield
+        await gateway.stop()
+
+    found = [Route(PREFIX + each.path, _handler(each, gateway), methods=[each.method]) for each in ENDPOINTS]
+    app = Starlette(
+        routes=[
+            *found,
+            Route(f"{PREFIX}/openapi.json", openapi_document),
+            WebSocketRoute(f"{PREFIX}/live", partial(live, gateway)),
+            Route("/metrics", partial(_metrics, gateway)),
+            Route("/healthz", _health),
+            Route("/readyz", partial(_ready, gateway)),
+            Route("/{path:path}", page),
+        ],
+        exception_handlers={HTTPException: _on_http_error},
+        lifespan=lifespan,
+    )
+    return SecurityHeaders(app)

@@ -1,0 +1,81 @@
+"""Errors as HTTP answers: problem details with DRMQ's words and Kafka's code."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from drmq.client import ClientError, DeadlineExceeded, Unreachable
+from drmq.gateway.types import Problem
+from drmq.model import ErrorCode
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE = "about:blank"
+
+_STATUS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.UNKNOWN_TOPIC_ID: 404,
+    ErrorCode.GROUP_ID_NOT_FOUND: 404,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: 404,
+    ErrorCode.TOPIC_ALREADY_EXISTS: 409,
+    ErrorCode.NON_EMPTY_GROUP: 409,
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: 409,
+    ErrorCode.REASSIGNMENT_IN_PROGRESS: 409,
+    ErrorCode.ELECTION_NOT_NEEDED: 409,
+    ErrorCode.INVALID_RECORD_STATE: 409,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 403,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
+    ErrorCode.MESSAGE_TOO_LARGE: 413,
+    ErrorCode.OFFSET_OUT_OF_RANGE: 416,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: 429,
+}
+_TITLES = {
+    400: "The request is not valid",
+    403: "Not allowed",
+    404: "Not found",
+    405: "This method is not offered here",
+    409: "The request conflicts with the present state",
+    413: "Too large",
+    415: "The media type is not supported",
+    416: "Out of range",
+    422: "The data cannot be used",
+    429: "Too many requests",
+    500: "A bug in the gateway",
+    503: "The cluster cannot do this now",
+    504: "No answer in time",
+}
+
+
+class ProblemError(Exception):
+    """Ends a request with a problem."""
+
+    def __init__(self, status: int, detail: str, *, code: str | None = None, advice: str | None = None) -> None:
+        super().__init__(detail)
+        self.problem = problem(status, detail, code=code, advice=advice)
+
+
+def problem(
+    status: int, detail: str, *, code: str | None = None, advice: str | None = None, retriable: bool = False
+) -> Problem:
+    title = _TITLES.get(status, "Error")
+    return Problem(_TYPE, title, status, detail, code, advice or None, retriable)
+
+
+def problem_of(error: ClientError) -> Problem:
+    """The problem for a failed call to the cluster."""
+    if isinstance(error, DeadlineExceeded):
+        status = 504
+    elif isinstance(error, Unreachable):
+        status = 503
+    elif error.code is None:
+        status = 503 if error.retriable else 400
+    else:
+        status = _STATUS.get(error.code, 503 if error.retriable else 400)
+    code = None if error.code is None else error.code.name
+    return problem(status, error.message, code=code, advice=error.advice, retriable=error.retriable)
+
+
+def respond(found: Problem) -> Response:
+    headers = {"Retry-After": "1"} if found.retriable else None
+    return Response(msgspec.json.encode(found), found.status, headers, MEDIA_TYPE)

@@ -1,0 +1,257 @@
+"""Reads the counters of all nodes once a second, and keeps ten minutes of what follows from them.
+
+Rates are differences of counters between two samples of one run of a node: after a restart its counters begin again,
+and that second has no rate. Percentiles are those of the histograms' differences, so they are about the last second.
+
+While nobody looks, only a sample every few seconds is taken, so that a page that is opened has a past to show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from drmq.client import Admin, Broker, ClientError
+from drmq.client.events import NodeEvents
+from drmq.gateway.admin_pool import AdminPool
+from drmq.gateway.types import BrokerView, EventView
+from drmq.model.counters import Sample, quantile
+
+log = logging.getLogger("drmq.gateway")
+
+INTERVAL_S: Final = 1.0
+IDLE_INTERVAL_S: Final = 5.0
+"""While nobody looks."""
+WATCHED_S: Final = 30.0
+"""For how long somebody counts as looking."""
+HISTORY_MAX: Final = 600
+EVENTS_MAX: Final = 1_000
+EVENTS_PER_SAMPLE_MAX: Final = 200
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(slots=True)
+class NodeSample:
+    """The counters of one node at one time."""
+
+    at_s: float
+    values: dict[Key, int]
+    buckets: dict[Key, tuple[int, ...]]
+
+    def value(self, name: str, *labels: tuple[str, str]) -> int:
+        return self.values.get((name, labels), 0)
+
+
+@dataclass(slots=True)
+class Point:
+    """What one second looked like, for the charts. Rates are per second; None where there is none."""
+
+    time_ms: int
+    series: dict[str, float] = field(default_factory=dict)
+
+
+class Sampler:
+    """Samples of all nodes. Lives on the event loop."""
+
+    def __init__(self, admins: AdminPool) -> None:
+        self._admins = admins
+        self.gateways: dict[int, str] = {}
+        """Where the gateways of the nodes answer, as last known: a page moves on when its own gateway is gone."""
+        self.events: deque[EventView] = deque(maxlen=EVENTS_MAX)
+        """The last events of all nodes, in the order of their arrival here."""
+        self._seen: dict[int, tuple[int, int]] = {}
+        """By node: when it started, and the number of its last event that was read."""
+        self._task: asyncio.Task[None] | None = None
+        self._watched_s = 0.0
+        self.last: dict[int, NodeSample] = {}
+        self._before: dict[int, NodeSample] = {}
+        self.history: deque[Point] = deque(maxlen=HISTORY_MAX)
+        self.brokers: list[Broker] = []
+        self.sequence = 0
+        """The number of the last sample."""
+        self._news = asyncio.Event()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def watch(self) -> None:
+        """Somebody looks: sample every second for a while."""
+        self._watched_s = time.monotonic()
+
+    async def wait(self) -> None:
+        """Wait for the next sample."""
+        await self._news.wait()
+
+    async def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await self._sample()
+            except ClientError as error:
+                log.warning("no node answers: %s", error, extra={"repeat_key": "sampling"})
+            except Exception:
+                log.exception("sampling failed on a bug")
+            self.sequence += 1
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+            is_watched = time.monotonic() - self._watched_s < WATCHED_S
+            interval_s = INTERVAL_S if is_watched else IDLE_INTERVAL_S
+            await asyncio.sleep(max(0.1, began + interval_s - time.monotonic()))
+
+    async def _sample(self) -> None:
+        self.brokers = list(await self._admins.run(lambda admin: admin.brokers.all()))
+        serving = [broker.node_id for broker in self.brokers if not broker.is_fenced]
+        found = await asyncio.gather(*(self._admins.run(partial(_counters, node)) for node in serving))
+        news = await asyncio.gather(*(self._admins.run(partial(_events, node, self._seen)) for node in serving))
+        for answer in filter(None, news):
+            self._take(answer)
+        self._before, self.last = self.last, {}
+        for node_id, samples in zip(serving, found, strict=True):
+            if samples is not None:
+                self.last[node_id] = _node_sample(samples)
+        self.history.append(Point(int(time.time() * 1000), self._series()))
+
+    def _take(self, answer: NodeEvents) -> None:
+        node_id = answer.node_id
+        if answer.http is None:
+            self.gateways.pop(node_id, None)
+        else:
+            self.gateways[node_id] = answer.http
+        started_ms, last = self._seen.get(node_id, (0, 0))
+        if answer.started_ms != started_ms:
+            last = 0  # another run of its process: its numbers begin again
+        for event in answer.events:
+            if event.sequence > last:
+                last = event.sequence
+                view = EventView(event.time_ms, node_id, event.sequence, event.level, event.source, event.text)
+                self.events.append(view)
+        self._seen[node_id] = answer.started_ms, last
+
+    def _series(self) -> dict[str, float]:
+        """The series of the overview: sums over all nodes that were sampled twice in one run."""
+        series: dict[str, float] = {}
+        pairs = [(before, now) for node, now in self.last.items() if (before := self._earlier(node, now)) is not None]
+        for name, counter in _RATES.items():
+            rates = [
+                (now.value(counter) - before.value(counter)) / max(0.001, now.at_s - before.at_s)
+                for before, now in pairs
+            ]
+            if rates:
+                series[name] = sum(rates)
+        for name, (counter, labels, share) in _PERCENTILES.items():
+            difference = _difference(pairs, (counter, labels))
+            if sum(difference):
+                series[name] = quantile(difference, share) / 1000
+        for name, (counter, labels) in _GAUGES.items():
+            series[name] = sum(now.value(counter, *labels) for now in self.last.values())
+        return series
+
+    def _earlier(self, node_id: int, now: NodeSample) -> NodeSample | None:
+        """The sample before, if it is of the same run of the node's process."""
+        name = "drmq_process_uptime_us"
+        before = self._before.get(node_id)
+        return before if before is not None and before.value(name) <= now.value(name) else None
+
+    def broker_view(self, broker: Broker) -> BrokerView:
+        """A node with what was sampled last."""
+        now = self.last.get(broker.node_id)
+        view = BrokerView(
+            broker.node_id,
+            broker.address.host,
+            broker.address.port,
+            broker.rack,
+            broker.is_fenced,
+            broker.is_controller,
+            now is not None,
+            http=self.gateways.get(broker.node_id),
+        )
+        if now is None:
+            return view
+        view.leaders = now.value("drmq_partitions", ("role", "leader"))
+        view.followers = now.value("drmq_partitions", ("role", "follower"))
+        view.log_bytes = sum(value for (name, _), value in now.values.items() if name == "drmq_log_size_bytes")
+        view.resident_bytes = now.value("drmq_process_resident_bytes")
+        view.uptime_ms = now.value("drmq_process_uptime_us") // 1000
+        view.connections = now.value("drmq_connections")
+        before = self._earlier(broker.node_id, now)
+        if before is not None:
+            used_us = now.value("drmq_process_cpu_us_total") - before.value("drmq_process_cpu_us_total")
+            view.cpu_share = round(used_us / 1e6 / max(0.001, now.at_s - before.at_s), 4)
+        return view
+
+
+_RATES = {
+    "produce_rate": "drmq_messages_produced_total",
+    "consume_rate": "drmq_messages_consumed_total",
+    "produce_bytes": "drmq_produced_bytes_total",
+    "consume_bytes": "drmq_consumed_bytes_total",
+    "elections": "drmq_elections_total",
+    "cpu_cores": "drmq_process_cpu_us_total",
+}
+_PRODUCE = (("api", "PRODUCE"),)
+_PERCENTILES: dict[str, tuple[str, tuple[tuple[str, str], ...], float]] = {
+    "produce_p50_ms": ("drmq_request_duration_us", _PRODUCE, 0.5),
+    "produce_p99_ms": ("drmq_request_duration_us", _PRODUCE, 0.99),
+    "commit_p99_ms": ("drmq_commit_duration_us", (), 0.99),
+    "fsync_p99_ms": ("drmq_sync_duration_us", (), 0.99),
+    "loop_p99_ms": ("drmq_loop_delay_us", (), 0.99),
+}
+_GAUGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "under_replicated": ("drmq_under_replicated_partitions", ()),
+    "connections": ("drmq_connections", ()),
+    "resident_bytes": ("drmq_process_resident_bytes", ()),
+}
+
+
+def _counters(node_id: int, admin: Admin) -> list[Sample] | None:
+    try:
+        return admin.counters.of(node_id)
+    except ClientError:
+        return None
+
+
+def _events(node_id: int, seen: Mapping[int, tuple[int, int]], admin: Admin) -> NodeEvents | None:
+    """The events of a node since the last time, or of its new run, in which case the number asked for is too high."""
+    after = seen.get(node_id, (0, 0))[1]
+    try:
+        answer = admin.events.of(node_id, after=after, count_max=EVENTS_PER_SAMPLE_MAX)
+        if after and answer.started_ms != seen[node_id][0]:
+            answer = admin.events.of(node_id, count_max=EVENTS_PER_SAMPLE_MAX)
+    except ClientError:
+        return None
+    return answer
+
+
+def _node_sample(samples: Iterable[Sample]) -> NodeSample:
+    values: dict[Key, int] = {}
+    buckets: dict[Key, tuple[int, ...]] = {}
+    for each in samples:
+        values[each.name, each.labels] = each.value
+        if each.buckets:
+            buckets[each.name, each.labels] = each.buckets
+    return NodeSample(time.monotonic(), values, buckets)
+
+
+def _difference(pairs: Iterable[tuple[NodeSample, NodeSample]], key: Key) -> list[int]:
+    """What was added to a histogram between the samples of each pair, in sum."""
+    total: list[int] = []
+    for before, now in pairs:
+        for bucket, count in enumerate(now.buckets.get(key, ())):
+            old = before.buckets.get(key, ())
+            total += [0] * (bucket + 1 - len(total))
+            total[bucket] += count - (old[bucket] if bucket < len(old) else 0)
+    return total
