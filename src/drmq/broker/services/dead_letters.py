@@ -157,7 +157,9 @@ class DeadLetters:
                 raise
             # Retention has removed them, up to the start of the log.
             start, _ = await router.bounds(caller, topic.name, run.key.partition, timeout_s=_TIMEOUT_S)
-            return (), min(max(start, run.first + 1), run.last + 1)
+            if start <= run.first:
+                raise
+            return (), min(start, run.last + 1)
         data, size_max = bytes(found.data), broker.options.decompressed_bytes_max
         async with broker.services.decompressing:
             return await broker.blocking(lambda: copies_of(data, run, size_max))
