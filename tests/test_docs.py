@@ -357,13 +357,15 @@ def test_the_limits_with_a_setting_are_its_defaults() -> None:
 
 
 def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
+    from drmq.broker.cluster import assignments
     from drmq.broker.cluster.controller import NODES_MAX
     from drmq.broker.component_options import raft_options_of
     from drmq.broker.maintenance import housekeeping
     from drmq.broker.partitions import partition, producer_table
+    from drmq.broker.replication import group_host
     from drmq.broker.replication.outgoing_snapshot import HELD_BYTES_MAX
     from drmq.broker.replication.recent_entries import RECENT_BYTES_MAX
-    from drmq.broker.services import lease_calls, lookups, reads
+    from drmq.broker.services import lease_calls, lookups, reads, recompression
     from drmq.catalog.catalog import DELETED_TOPICS_MAX, PARTITIONS_MAX
     from drmq.groups import GroupOptions
     from drmq.kafka import (
@@ -374,9 +376,14 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         lease_fetch,
         pipeline,
     )
+    from drmq.leases import LeaseOptions
     from drmq.model.names import GROUP_ID_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
-    from drmq.transport.peers import PeerOptions, strangers
+    from drmq.server import file_limits
+    from drmq.storage import file_pool
+    from drmq.transport import buffers
+    from drmq.transport.peers import PeerOptions, lane, strangers
     from drmq.transport.peers.hello import HELLO_FRAME_BYTES_MAX
+    from drmq.transport.peers.silence import CEILING
     from drmq.wire.codec import ARRAY_COUNT_MAX
 
     peers, raft, groups = PeerOptions(), raft_options_of(BrokerOptions()), GroupOptions()
@@ -403,6 +410,19 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         "Delay of a release": [lease_fetch.DELAY_MS_MAX],
         "Runs of offsets that a request settles": [lease_calls.SETTLEMENTS_MAX],
         "Runs of leased offsets in an answer": [describe_leases.LEASES_MAX],
+        "Batches that wait to be recompressed": [recompression.QUEUED_BYTES_MAX, 2 * recompression.QUEUED_BYTES_MAX],
+        "Batches that are recompressed": [recompression._JOBS_MAX],
+        "The same, where the broker recompresses": [BrokerOptions().decompressed_bytes_max // 2],
+        "Records of one partition that a share": [LeaseOptions().leased_max],
+        "Records of one partition that wait": [LeaseOptions().parked_max, LeaseOptions().dying_max],
+        "Attempts to open": [assignments._AT_ONCE, int(assignments._RETRY_MAX_S) * 1_000],
+        "Messages that wait while": [lane._HELD_MESSAGES_MAX],
+        "Campaigns of a node": [group_host._CAMPAIGNS_MAX],
+        "Time to answer a greeting": [peers.dial_timeout_ms, CEILING * peers.dial_timeout_ms],
+        "Indexes of sealed segments": [file_pool.INDEX_BYTES_MAX],
+        "Receive buffers for large requests": [buffers._COUNT_MAX],
+        "Open files of all logs": [file_limits.LOGS_MAX, file_limits.KEPT_BACK],
+        "Open files of clients": [file_limits.PEERS_MAX, file_limits.KEPT_BACK],
         "Bytes that wait for a peer": [peers.buffered_bytes_max],
         "A frame with heartbeats": [peers.heartbeat_frame_bytes_max],
         "A frame with batches": [peers.append_frame_bytes_max],
@@ -424,4 +444,4 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         found = [row for row in rows if row[0].startswith(what)]
         assert len(found) == 1, (what, found)
         for value in values:
-            assert any(form in found[0][1] for form in _forms(value)), (found[0], value)
+            assert any(form in " ".join(found[0][1:]) for form in _forms(value)), (found[0], value)

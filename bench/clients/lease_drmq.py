@@ -21,7 +21,7 @@ def work(task: QueueTask, work: Work) -> None:
                 if task.is_timed:
                     work.took(value)
                 if is_parking:
-                    message.nack(delay=PARK_SECONDS)
+                    message.nack(delay=PARK_SECONDS, wait=False)
                 else:
                     message.ack(wait=False)
             if batch:

@@ -75,7 +75,7 @@ def lease_and_acknowledge(
     """Lease `messages` records and accept them. Raises `LeaseError`, also if that takes longer than `seconds_max`."""
     topic_id = find_topic_id(address, topic)
     lanes = [
-        _Lane(address, group, topic_id, number % partitions, per_request, take_count, is_one_by_one)
+        Lane(address, group, topic_id, number % partitions, per_request, take_count, is_one_by_one)
         for number in range(members)
     ]
     selector = selectors.DefaultSelector()
@@ -111,7 +111,7 @@ def find_topic_id(address: str, topic: str) -> bytes:
 
 def begin_group(address: str, topic: str, group: str, partition: int = 0) -> None:
     """Have a group begin in a partition: without a setting it begins at the end of the log."""
-    lane = _Lane(address, group, find_topic_id(address, topic), partition, 1, 1, False)
+    lane = Lane(address, group, find_topic_id(address, topic), partition, 1, 1, False)
     lane.socket.setblocking(True)
     # A shard may have no leader yet.
     deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -141,7 +141,7 @@ def connect(address: str) -> socket.socket:
     return connection
 
 
-class _Lane:
+class Lane:
     """One member with its connection."""
 
     def __init__(

@@ -26,8 +26,9 @@ IMPLICIT = Contender("implicit", "ShareConsumer, implicit", "lease_share", "impl
 EXPLICIT = Contender("explicit", "ShareConsumer, explicit", "lease_share", "explicit")
 OWN = Contender("own", "own client", "lease_drmq")
 PARK = Contender("park", "own client", "lease_drmq", "park", has_latency=False)
-MANY = Contender("raw-many", "raw, 100 per request", "lease_raw", "100", has_latency=False)
-ONE = Contender("raw-one", "raw, 1 per request", "lease_raw", "1", has_latency=False)
+RUNS = Contender("raw-runs", "raw, a run of 100", "lease_raw", "100 run", has_latency=False)
+MANY = Contender("raw-many", "raw, 100 in a request", "lease_raw", "100", has_latency=False)
+ONE = Contender("raw-one", "raw, 1 in a request", "lease_raw", "1", has_latency=False)
 
 
 class KafkaProtocolQueue(QueueSystem):
@@ -127,7 +128,7 @@ class DrmqQueue(KafkaProtocolQueue):
     """On its defaults: messages, leases and acknowledgements are on disk on most nodes before they are answered."""
 
     program = "drmq"
-    contenders = (IMPLICIT, EXPLICIT, OWN, MANY, ONE)
+    contenders = (IMPLICIT, EXPLICIT, OWN, RUNS, MANY, ONE)
 
     def __init__(self, directory: Path, node_count: int) -> None:
         super().__init__(directory, node_count)

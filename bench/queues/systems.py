@@ -90,7 +90,7 @@ class QueueSystem(ABC):
 
     @abstractmethod
     def fill(self, record_size: int, count: int) -> int:
-        """Send messages until there are `count`, or `FILL_SECONDS` are over; return how many, when all are acknowledged."""
+        """Send `count` messages, or fewer if `FILL_SECONDS` are over; return how many, when all are acknowledged."""
 
     @abstractmethod
     def open_group(self, group: str) -> None:

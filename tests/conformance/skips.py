@@ -18,6 +18,8 @@ CLIENT_CANNOT: dict[tuple[str, str], str] = {
 DRMQ_DIFFERS: dict[str, str] = {
     "test_api_versions_5": "ApiVersions 5 is new in Kafka 4.4, and the reference may be older",
     "test_base_offset_of_the_producer_is_ignored": "Kafka refuses a base offset other than 0; clients differ there",
+    "test_a_setting_of_a_group_that_is_not_allowed_is_refused": "the texts are ours, and dead letters are new in 4.4",
+    "test_settings_of_a_share_group_take_effect_on_its_members": "Kafka writes no dead letters by default",
     "test_table_of_drmq": "we advertise what we have, which is not what Kafka has",
 }
 

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient
 from kafka.admin import ConfigResource as KafkaConfigResource
 from kafka.admin import ConfigResourceType as KafkaConfigResourceType
@@ -275,3 +275,58 @@ def test_throttles_of_a_broker(admin: AdminClient) -> None:
     change(None, AlterConfigOpType.DELETE)
     eventually(rate, lambda found: found.is_default, what="the rate is deleted")
     change(None, AlterConfigOpType.DELETE)
+
+
+# ---- groups -----------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_share_group_take_effect_on_its_members(
+    admin: AdminClient, bootstrap: str, topic: str, name: str
+) -> None:
+    """A group that begins at the start of the log, and gives up after two deliveries."""
+    limit = "share.delivery.count.limit"
+    resource = ConfigResource(ResourceType.GROUP, name)
+    before: dict[str, Any] = admin.describe_configs([resource])[resource].result()
+    assert (before["share.auto.offset.reset"].value, before[limit].value) == ("latest", "5")
+    changes = {"share.auto.offset.reset": "earliest", limit: "2"}
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in changes.items()]
+    changed = ConfigResource(ResourceType.GROUP, name, incremental_configs=entries)
+    admin.incremental_alter_configs([changed])[changed].result()
+    after: dict[str, Any] = admin.describe_configs([resource])[resource].result()
+    assert {key: after[key].value for key in changes} == changes
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"poison", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    config = {"bootstrap.servers": bootstrap, "group.id": name, "share.acknowledgement.mode": "explicit"}
+    consumer: Any = ShareConsumer(config)
+    try:
+        consumer.subscribe([topic])
+        times, deadline = 0, time.monotonic() + PATIENCE_S
+        while times < 2:
+            assert time.monotonic() < deadline, times
+            for message in consumer.poll(0.5):
+                consumer.acknowledge(message, AcknowledgeType.RELEASE)
+                times += 1
+        consumer.commit_sync(PATIENCE_S)
+    finally:
+        consumer.close()
+    eventually(lambda: f"dlq.{name}" in admin.list_topics(timeout=PATIENCE_S).topics, bool, what="a dead letter")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("share.delivery.count.limit", "11", "is outside 2 to 10"),
+        ("share.no.such", "1", "unknown group setting"),
+        ("errors.deadletterqueue.topic.name", "orders", "does not begin with 'dlq.'"),
+    ],
+)
+def test_a_setting_of_a_group_that_is_not_allowed_is_refused(
+    admin: AdminClient, name: str, key: str, value: str, text: str
+) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, name, incremental_configs=[entry])
+    with pytest.raises(KafkaException) as caught:
+        admin.incremental_alter_configs([resource])[resource].result()
+    assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG
+    assert text in caught.value.args[0].str()

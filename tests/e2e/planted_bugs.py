@@ -23,6 +23,9 @@ from support.planted_bugs import PlantedBug, TestedBug, chosen, try_tests
 CRASH, STEPS, SHUTDOWN, FULL, LIMITS = (
     f"tests/e2e/test_{name}.py" for name in ("crash", "fsync_steps", "shutdown", "disk_full", "limits")
 )
+CLI, CONSUME, PRODUCE, APIS = (
+    f"tests/e2e/test_{name}.py" for name in ("cli", "cli_consume", "cli_produce", "cluster_apis")
+)
 LOCAL = "tests/unit/server/test_local.py tests/unit/server/test_local_file.py"
 WALK = f"{STEPS}::test_killed_before_every_step"
 
@@ -356,6 +359,90 @@ BUGS = [
             wrong="if False:",
         ),
         tests=LOCAL,
+    ),
+    TestedBug(
+        PlantedBug(
+            "a signal to drmq produce loses what waits for its batch",
+            symbol="produce:produce",
+            right="""
+                sender.flush(progress)
+                click.echo(f"Sent {plural(sender.acknowledged, 'record')} to `{topic}`.", err=True)
+            """,
+            wrong="""click.echo(f"Sent {plural(sender.acknowledged, 'record')} to `{topic}`.", err=True)""",
+        ),
+        tests=f"{PRODUCE}::test_signal_does_not_lose_what_was_read",
+    ),
+    TestedBug(
+        PlantedBug(
+            "SIGTERM kills a consumer that is in a group",
+            symbol="Signals.__enter__",
+            right="(signal.SIGTERM, signal.SIGHUP, signal.SIGINT)",
+            wrong="(signal.SIGINT,)",
+        ),
+        tests=f"{CONSUME}::test_signal_ends_a_member_and_not_only_its_process",
+    ),
+    TestedBug(
+        PlantedBug(
+            "a closed pipe is noticed with the next record only",
+            symbol="OutputWatch.check",
+            right="if self._poll.poll(0):",
+            wrong="if False:",
+        ),
+        tests=f"{CONSUME}::test_closed_pipe_ends_a_member_that_waits",
+    ),
+    TestedBug(
+        PlantedBug(
+            "dry run: a topic is deleted",
+            symbol="topic:delete",
+            right="if dry_run:",
+            wrong="if False:",
+        ),
+        tests=f"{CLI}::test_dry_runs_destroy_nothing",
+    ),
+    TestedBug(
+        PlantedBug(
+            "dry run: partitions are added",
+            symbol="topic:add_partitions",
+            right="validate_only=dry_run",
+            wrong="validate_only=False",
+        ),
+        tests=f"{CLI}::test_dry_runs_destroy_nothing",
+    ),
+    TestedBug(
+        PlantedBug(
+            "dry run: a vote is removed",
+            symbol="_remove_vote",
+            right="if not directory_ids or dry_run:",
+            wrong="if not directory_ids:",
+        ),
+        tests=f"{CLI}::test_dry_runs_destroy_nothing",
+    ),
+    TestedBug(
+        PlantedBug(
+            "names of topics are not completed",
+            symbol="topic_names",
+            right="return _matching(context, incomplete, names)",
+            wrong="return []",
+        ),
+        tests=f"{CLI}::test_shell_completes_names",
+    ),
+    TestedBug(
+        PlantedBug(
+            "drmq up names one node only",
+            symbol="_next_steps",
+            right="""steps.append(f"  export DRMQ_BOOTSTRAP={','.join(str(node.kafka) for node in nodes)}")""",
+            wrong="""steps.append(f"  export DRMQ_BOOTSTRAP={nodes[0].kafka}")""",
+        ),
+        tests="tests/unit/server/cli/test_local.py",
+    ),
+    TestedBug(
+        PlantedBug(
+            "other nodes show a new topic before its leaders",
+            symbol="NewPartitions.on_changed",
+            right="if leaderless:",
+            wrong="if False:",
+        ),
+        tests=f"{APIS}::test_a_new_topic_is_shown_with_its_leaders_by_every_node",
     ),
 ]
 

@@ -81,6 +81,68 @@ def test_a_topic_from_its_creation_to_its_end(broker: BrokerProcess) -> None:
     assert problem["advice"]
 
 
+def pages(broker: BrokerProcess, query: str) -> list[tuple[int, int]]:
+    """The places of all records that a query finds, page by page."""
+    found: list[tuple[int, int]] = []
+    cursor = ""
+    while True:
+        _, page = ask(broker, f"/api/v1/topics/flights/records?limit=7&{query}{cursor}")
+        found += [(each["partition"], each["offset"]) for each in page["items"]]
+        if page["next"] is None:
+            assert page["done"]
+            return found
+        cursor = f"&cursor={page['next']}"
+
+
+def test_records_are_sent_and_found_again(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "flights", "partitions": 3})
+    records = [
+        {"key": f"k{number}", "value": {"n": number}, "value_format": "json", "partition": number % 3}
+        for number in range(40)
+    ]
+    status, sent = ask(broker, "/api/v1/topics/flights/records", {"records": records})
+    assert status == 200
+    places = sorted((each["partition"], each["offset"]) for each in sent["results"])
+    assert places == sorted((number % 3, number // 3) for number in range(40))
+    assert sorted(pages(broker, "order=newest")) == places, "each exactly once"
+    assert sorted(pages(broker, "order=oldest")) == places
+    assert pages(broker, "order=oldest&partition=1") == [(1, offset) for offset in range(13)]
+    assert pages(broker, "order=newest&partition=1") == [(1, offset) for offset in reversed(range(13))]
+    assert pages(broker, "order=oldest&partition=2&from=-4") == [(2, offset) for offset in range(9, 13)]
+    assert pages(broker, "order=oldest&key=k17") == [(2, 5)]
+    assert pages(broker, "text=%22n%22:17}") == [(2, 5)]
+    assert sorted(pages(broker, "pattern=%22n%22:3[0-2]")) == [(0, 10), (1, 10), (2, 10)]
+    assert ask(broker, "/api/v1/topics/flights/records?pattern=(")[0] == 400
+    assert ask(broker, "/api/v1/topics/flights/records?partition=9")[0] == 404
+    assert ask(broker, "/api/v1/topics/flights/records?cursor=bad")[0] == 400
+    assert ask(broker, "/api/v1/topics/flights/records?from=noon")[0] == 400
+
+
+def test_hostile_records_are_shown_as_what_they_are(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "hostile"})
+    deep = "[" * 20_000 + "]" * 20_000
+    values: list[tuple[Any, str]] = [
+        ("<script>alert(1)</script>", "text"),
+        ("/w==", "base64"),
+        ("x" * 300_000, "text"),
+        (deep, "text"),
+        (None, "text"),
+    ]
+    headers = [{"name": "<b>", "value": "1"}]
+    records = [{"value": value, "value_format": form, "headers": headers} for value, form in values]
+    assert ask(broker, "/api/v1/topics/hostile/records", {"records": records})[0] == 200
+    _, page = ask(broker, "/api/v1/topics/hostile/records?order=oldest")
+    shown = [(each["value_format"], each["is_truncated"]) for each in page["items"]]
+    assert [form for form, _ in shown[:3]] == ["text", "base64", "text"]
+    assert shown[3][0] in ("text", "json")
+    assert shown[4][0] == "null"
+    assert [cut for _, cut in shown] == [False, False, True, False, False]
+    assert page["items"][0]["value"] == "<script>alert(1)</script>"
+    assert len(page["items"][2]["value"]) == 65_536
+    for bad in ({"value": 1}, {"value": "x", "value_format": "base64"}, {"value": "x", "partition": 99}):
+        assert ask(broker, "/api/v1/topics/hostile/records", {"records": [bad]})[0] in (400, 404), bad
+
+
 def test_the_cluster_and_its_nodes(broker: BrokerProcess) -> None:
     _, cluster = ask(broker, "/api/v1/cluster")
     assert (cluster["status"], cluster["brokers_up"], cluster["controller_id"]) == ("healthy", 1, 1)
@@ -92,6 +154,55 @@ def test_the_cluster_and_its_nodes(broker: BrokerProcess) -> None:
     assert ask(broker, "/api/v1/brokers/9")[0] == 404
     _, events = ask(broker, "/api/v1/events?limit=1000")
     assert any("is the controller" in each["text"] for each in events["items"])
+
+
+def test_a_group_is_moved(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "moved", "partitions": 2})
+    records = [{"value": str(number), "partition": number % 2, "timestamp_ms": 1000 + number} for number in range(8)]
+    ask(broker, "/api/v1/topics/moved/records", {"records": records})
+
+    def reset(to: str, **more: Any) -> tuple[int, Any]:
+        status, answer = ask(broker, "/api/v1/groups/movers/reset", {"to": to, **more})
+        return status, [(each["before"], each["after"]) for each in answer["items"]] if status == 200 else answer
+
+    assert reset("earliest")[0] == 400, "it has read nothing, so the topic must be named"
+    assert reset("latest", topics=["moved"]) == (200, [(None, 4), (None, 4)])
+    assert reset("-1", dry_run=True) == (200, [(4, 3), (4, 3)])
+    assert reset("@1003") == (200, [(4, 2), (4, 1)]), "the dry run moved nothing"
+    assert reset("99") == (200, [(2, 4), (1, 4)]), "not beyond the end"
+    assert reset("noon")[0] == 400
+    _, found = ask(broker, "/api/v1/groups/movers")
+    assert [each["committed"] for each in found["partitions"]] == [4, 4]
+    assert found["group"]["lag"] == 0
+
+
+def test_the_past_for_charts(broker: BrokerProcess) -> None:
+    def history() -> Any:
+        return ask(broker, "/api/v1/metrics/history?seconds=60")[1]
+
+    eventually(lambda: "produce_rate" in history()["series"])
+    found = history()
+    assert all(len(values) == len(found["times_ms"]) for values in found["series"].values())
+    assert found["times_ms"] == sorted(found["times_ms"])
+
+
+def test_only_pages_of_the_clusters_gateways_may_read_answers(broker: BrokerProcess) -> None:
+    own = f"http://127.0.0.1:{port_of(broker)}"
+    eventually(lambda: ask(broker, "/api/v1/cluster")[1]["gateways"])
+
+    def permission(origin: str, method: str) -> str:
+        request = urllib.request.Request(f"{own}/api/v1/topics", headers={"Origin": origin}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return str(answer.headers.get("Access-Control-Allow-Origin", ""))
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(error.headers.get("Access-Control-Allow-Origin", ""))
+
+    for method in ("GET", "OPTIONS"):
+        assert permission(own, method) == own
+        assert permission("http://evil.example", method) == ""
+        assert permission("null", method) == ""
 
 
 def test_the_document_describes_what_is_served(broker: BrokerProcess) -> None:
@@ -154,6 +265,9 @@ def test_live_data(broker: BrokerProcess) -> None:
         assert second["sequence"] > first["sequence"]
         assert second["data"]["cluster"]["status"] == "healthy"
         assert second["data"]["brokers"][0]["is_up"]
+        times = [each["time_ms"] for each in second["data"]["events"]]
+        assert times
+        assert times == sorted(times, reverse=True)
         socket_.send("x" * 100_000)
         with pytest.raises(ConnectionClosed):
             list(socket_)

@@ -13,7 +13,7 @@ import drmq
 from drmq.client import Admin, NewTopic
 from drmq.testing import Broker
 from support.polling import PATIENCE_S, eventually
-from support.queue_client import nothing_comes, send, set_lease_ms, take
+from support.queue_client import client_threads, nothing_comes, send, set_lease_ms, take
 
 
 @pytest.fixture(scope="module")
@@ -183,12 +183,11 @@ def test_closing_gives_back_what_is_held_and_what_was_prefetched(bootstrap: str,
 
 
 def test_nothing_outlives_the_block(bootstrap: str, topic: str) -> None:
-    before = set(threading.enumerate())
     with consumer_of(bootstrap, topic) as consumer, drmq.Producer(bootstrap) as producer:
         producer.send(topic, b"a")
         take(consumer, 1)[0].ack()
-        assert len(threading.enumerate()) >= len(before) + 2
-    assert set(threading.enumerate()) == before
+        assert client_threads() == ["drmq-consumer", "drmq-producer"]
+    assert client_threads() == []
     with pytest.raises(drmq.Closed):
         consumer.poll()
     with pytest.raises(drmq.Closed):
@@ -365,7 +364,7 @@ def test_a_cluster_that_has_gone(topic: str) -> None:
     assert consumer.poll(1, 0.2) == []
     with pytest.raises(drmq.Error):
         consumer.close(timeout=0.5)
-    assert not [thread for thread in threading.enumerate() if thread.name == "drmq-consumer"]
+    assert client_threads() == []
 
 
 def test_a_group_of_the_other_kind_is_refused(bootstrap: str, topic: str) -> None:
@@ -382,7 +381,7 @@ def test_wrong_arguments(bootstrap: str) -> None:
         drmq.Consumer(bootstrap, "g", codec="xml")  # type: ignore[call-overload]
     with pytest.raises(drmq.Error, match="Bootstrap servers"):
         drmq.Consumer("", "g")
-    assert not [thread for thread in threading.enumerate() if thread.name == "drmq-consumer"]
+    assert client_threads() == []
 
 
 def test_records_that_cannot_be_read_are_released(

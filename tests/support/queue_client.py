@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -37,3 +38,9 @@ def take(consumer: drmq.GroupConsumer[bytes], count: int) -> list[drmq.LeasedMes
 def nothing_comes(consumer: drmq.GroupConsumer[bytes], *, for_s: float = 1.5) -> bool:
     """Whether no message comes for a while: longer than a request for records waits."""
     return not consumer.poll(1, for_s)
+
+
+def client_threads() -> list[str]:
+    """The threads that clients have started, by name. Brokers in this process have threads too."""
+    ours = ("drmq-consumer", "drmq-producer", "drmq-reader", "drmq-flush", "drmq-close", "drmq-worker", "asyncio")
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith(ours))

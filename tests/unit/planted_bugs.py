@@ -69,7 +69,7 @@ _BUGS = {
             wrong="if True",
         ),
     ],
-    "tests/unit/groups": [
+    "tests/scripts/test_group_scripts.py": [
         PlantedBug(
             "offsets of groups without members are kept as long as others",
             symbol="Administration._is_expired",
@@ -543,7 +543,7 @@ _BUGS = {
         ),
         PlantedBug(
             "a destructive command without a dry run",
-            symbol="group:delete",
+            symbol="group_changes:delete",
             right="@dry_run_option",
             wrong="",
         ),
@@ -552,6 +552,106 @@ _BUGS = {
             symbol="os_error_text",
             right="reason = error.strerror or str(error) or type(error).__name__",
             wrong="reason = str(error)",
+        ),
+    ],
+    "tests/unit/broker/cluster/test_controller.py": [
+        PlantedBug(
+            "the leaders of all partitions are compared at once",
+            symbol="Controller._compare_leaders",
+            right="end = min(first + left, topic.partition_count)",
+            wrong="end = topic.partition_count",
+        ),
+        PlantedBug(
+            "leaders of large topics are compared in part",
+            symbol="Controller._compare_leaders",
+            right="self._uncompared.appendleft((topic_id, end))",
+            wrong="pass",
+        ),
+    ],
+    "tests/unit/storage/test_snapshots.py": [
+        PlantedBug(
+            "first snapshots sync all directories above them",
+            symbol="SnapshotStore.save",
+            right="sync_ancestors(self._files, self._directory, self._known)",
+            wrong="sync_ancestors(self._files, self._directory)",
+        ),
+        PlantedBug(
+            "a directory that was removed is still taken as durable",
+            symbol="make_directories",
+            right="known.discard(directory)",
+            wrong="pass",
+        ),
+    ],
+    "tests/unit/broker/services/test_dead_letters.py": [
+        PlantedBug(
+            "dead letters are decompressed beside others",
+            symbol="DeadLetters._read",
+            right="async with broker.services.decompressing:",
+            wrong="if True:",
+        ),
+    ],
+    "tests/unit/client/leases/test_source.py": [
+        PlantedBug(
+            "a client accepts what did not arrive",
+            symbol="Source.receive",
+            right="self._settle_all(_clipped(leased, at, last), GIVE_BACK, token)",
+            wrong="self._settle_all(_clipped(leased, at, last), ACCEPT, token)",
+        ),
+        PlantedBug(
+            "a client accepts what it cannot read",
+            symbol="Source.receive",
+            right="self._settle_all(part, RELEASE, token)",
+            wrong="self._settle_all(part, ACCEPT, token)",
+        ),
+        PlantedBug(
+            "a client settles over offsets that are missing",
+            symbol="LeasedBatch._pieces",
+            right="not self.has_gaps or",
+            wrong="True or",
+        ),
+        PlantedBug(
+            "a client settles an offset twice in a request",
+            symbol="Source.take_runs",
+            right="run.first_offset > chosen[-1].last_offset",
+            wrong="True",
+        ),
+        PlantedBug(
+            "a client forgets what was not answered",
+            symbol="LeasedBatch.on_failed",
+            right="self._change(run, _SENT_TO_WANTED)",
+            wrong="self._change(run, _SENT_TO_DONE)",
+        ),
+        PlantedBug(
+            "a client takes a refusal for a confirmation",
+            symbol="LeasedBatch.on_lost",
+            right="self.states[row] = LOST",
+            wrong="self.states[row] = DONE",
+        ),
+        PlantedBug(
+            "a client keeps a lease that was given to it again",
+            symbol="Source.receive",
+            right="self._supersede(found)",
+            wrong="pass",
+        ),
+        PlantedBug(
+            "a client takes a release that is on its way for lost",
+            symbol="LeasedBatch.lose_between",
+            right="in _LETTERS_NOT_SENT",
+            wrong='in b"PHARJGarjg"',
+        ),
+        PlantedBug(
+            "a client renews with every request",
+            symbol="LeasedBatch.wanted",
+            right="_RUNS_WANTED_OR_HELD if self.renews else _RUNS_WANTED",
+            wrong="_RUNS_WANTED_OR_HELD",
+        ),
+    ],
+    "tests/unit/kafka/test_lease_fetch.py": [
+        PlantedBug(
+            "a lease for a request that is withdrawn stays",
+            symbol="Coordinator.withdraw",
+            right="if ticket in self._waiting:",
+            wrong="if self._waiting.pop(ticket, None) is not None:",
         ),
     ],
 }

@@ -47,6 +47,8 @@ R = TypeVar("R")
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 _POLL_S = 1.0
+_CALL_TIMEOUT_S = 10.0
+"""How long a worker waits for its cluster when it starts and when it ends."""
 
 Handler = Callable[[Any], Any]
 
@@ -109,29 +111,39 @@ class Worker(Generic[T, R]):
     def __call__(self, message: T) -> R:
         return self.function(message)
 
-    def run(self, bootstrap: str | None = None, *, concurrency: int | None = None) -> None:
-        """Work until SIGTERM, SIGINT or `stop`. Raises `drmq.Error` if the cluster was never reached."""
+    def run(
+        self, bootstrap: str | None = None, *, concurrency: int | None = None, timeout: float = _CALL_TIMEOUT_S
+    ) -> None:
+        """Work until SIGTERM, SIGINT or `stop`. Raises `drmq.Error` if the cluster is not reached within `timeout`.
+
+        The servers are those that are given here, in DRMQ_BOOTSTRAP, or in the decorator, or `localhost:9092`.
+        """
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self.run_async(bootstrap, concurrency=concurrency, signals=True))
+            runner.run(self.run_async(bootstrap, concurrency=concurrency, timeout=timeout, signals=True))
 
     async def run_async(
-        self, bootstrap: str | None = None, *, concurrency: int | None = None, signals: bool = False
+        self,
+        bootstrap: str | None = None,
+        *,
+        concurrency: int | None = None,
+        timeout: float = _CALL_TIMEOUT_S,  # noqa: ASYNC109  # the same as in `run`
+        signals: bool = False,
     ) -> None:
         """The same in an event loop, which keeps its own signal handlers unless `signals` is set."""
-        servers = bootstrap or self.options.bootstrap or os.environ.get("DRMQ_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        servers = bootstrap or os.environ.get("DRMQ_BOOTSTRAP") or self.options.bootstrap or DEFAULT_BOOTSTRAP
         run = _Run(self.function, self.options, concurrency or self.options.concurrency, self.__name__)
         with self._lock:
             if self._running is not None:
                 raise RuntimeError(f"worker {self.__name__} runs already")
             self._running = run
         try:
-            await run.work(servers, signals)
+            await run.work(servers, timeout, signals)
         finally:
             with self._lock:
                 self._running = None
 
     def stop(self) -> None:
-        """End `run` as SIGTERM does. May be called from any thread."""
+        """End `run` as the first SIGTERM does. May be called from any thread."""
         with self._lock:
             if self._running is not None:
                 self._running.stop()
@@ -158,14 +170,14 @@ class _Run:
         self._free = asyncio.Event()
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._on_signal)
+        self._loop.call_soon_threadsafe(self._stops.set)
 
     def _on_signal(self) -> None:
         if self._stops.is_set():
             self._hurries.set()
         self._stops.set()
 
-    async def work(self, bootstrap: str, signals: bool) -> None:
+    async def work(self, bootstrap: str, timeout_s: float, signals: bool) -> None:
         options = self._options
         prefetch = 2 * self._concurrency if options.prefetch is None else options.prefetch
         consumer: GroupConsumer[Any] = GroupConsumer(
@@ -174,6 +186,7 @@ class _Run:
             codec=options.codec,
             start=options.start,
             prefetch=prefetch,
+            timeout=timeout_s,
             client_id=f"drmq-worker-{self._name}",
         )
         restore = self._handle_signals() if signals else None
@@ -267,14 +280,18 @@ class _Run:
     async def _finish(self) -> None:
         """Wait for what runs, and give back what does not end in time."""
         hurrying = asyncio.ensure_future(self._hurries.wait())
+        deadline_s = self._loop.time() + self._options.grace
         try:
-            deadline_s = self._loop.time() + self._options.grace
-            while self._working and not self._hurries.is_set() and self._loop.time() < deadline_s:
+            while (self._working or self._busy_count) and not hurrying.done():
+                left_s = deadline_s - self._loop.time()
+                if left_s <= 0:
+                    break
+                self._free.clear()
+                freeing = asyncio.ensure_future(self._free.wait())
                 await asyncio.wait(
-                    [*self._working, hurrying],
-                    timeout=deadline_s - self._loop.time(),
-                    return_when=asyncio.FIRST_COMPLETED,
+                    (freeing, hurrying, *self._working), timeout=left_s, return_when=asyncio.FIRST_COMPLETED
                 )
+                freeing.cancel()
         finally:
             hurrying.cancel()
             if self._working:
@@ -294,9 +311,10 @@ class _Run:
             self._settle(message, GIVEN_BACK)
             raise
         except Exception as error:  # noqa: BLE001  # whatever the function raises means that the message has failed
-            took_too_long = limit.expired() and isinstance(error, TimeoutError)
-            what = f"took longer than {self._options.timeout:g} s" if took_too_long else "failed"
-            self._fail(message, error, what)
+            if limit.expired() and isinstance(error, TimeoutError):
+                self._fail(message, error, f"took longer than {self._options.timeout:g} s", None)
+            else:
+                self._fail(message, error, "failed", error)
         else:
             self._settle(message, ACCEPTED)
 
@@ -317,15 +335,15 @@ class _Run:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end_one)
 
-    def _fail(self, message: LeasedData[Any], error: Exception, what: str) -> None:
+    def _fail(self, message: LeasedData[Any], error: Exception, what: str, shown: Exception | None) -> None:
         options = self._options
         last = options.retries is not None and message.attempt > options.retries
         if isinstance(error, options.reject_on) or last:
             what += " and is rejected"
-            log.error("worker %s: %r %s at attempt %d", self._name, message, what, message.attempt, exc_info=error)
+            log.error("worker %s: %r %s at attempt %d", self._name, message, what, message.attempt, exc_info=shown)
             self._settle(message, REJECTED)
             return
-        log.warning("worker %s: %r %s at attempt %d", self._name, message, what, message.attempt, exc_info=error)
+        log.warning("worker %s: %r %s at attempt %d", self._name, message, what, message.attempt, exc_info=shown)
         delay = None if options.backoff is None else options.backoff.delay(message.attempt, random.random())
         self._settle(message, RELEASED, delay)
 
@@ -365,7 +383,7 @@ def worker(
 ) -> Callable[[Callable[[T], R]], Worker[T, R]]:
     """Make a worker of a function or a coroutine function, which is called with one message at a time.
 
-    - `bootstrap`: the servers, unless `run` names others. Otherwise DRMQ_BOOTSTRAP, or `localhost:9092`.
+    - `bootstrap`: the servers, unless DRMQ_BOOTSTRAP or `run` name others.
     - `concurrency`: how many messages are worked on at a time.
     - `timeout`: seconds for one message. After that it has failed. A thread still runs to its end.
     - `retries`: how often a message is tried again, if that is less than the group allows. Then it is rejected.

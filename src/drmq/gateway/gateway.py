@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from drmq.aio import Producer
 from drmq.gateway.admin_pool import AdminPool
 from drmq.gateway.cluster_state import cluster_view
 from drmq.gateway.sampler import Sampler
 from drmq.gateway.types import GatewayAddress, Overview
+
+OVERVIEW_EVENTS = 30
+"""Events in each snapshot of the overview."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Gateway:
         self.sampler = Sampler(self.admins)
         self.socket_count = 0
         """Web sockets that are open."""
+        self._producer: Producer[bytes] | None = None
         self._overview: tuple[int, asyncio.Task[Overview]] | None = None
 
     def addresses(self) -> list[GatewayAddress]:
@@ -51,11 +56,22 @@ class Gateway:
     async def _observe(self) -> Overview:
         cluster = await self.admins.run(lambda admin: cluster_view(admin, self.addresses()))
         series = self.sampler.history[-1].series if self.sampler.history else {}
-        return Overview(cluster, [self.sampler.broker_view(each) for each in self.sampler.brokers], series)
+        brokers = [self.sampler.broker_view(each) for each in self.sampler.brokers]
+        return Overview(cluster, brokers, series, self.sampler.last_events(OVERVIEW_EVENTS))
+
+    async def producer(self) -> Producer[bytes]:
+        """The producer of this gateway, opened when it is first needed."""
+        if self._producer is None:
+            producer = Producer(self.options.bootstrap, client_id="drmq-gateway")
+            await producer.open()
+            self._producer = producer
+        return self._producer
 
     async def start(self) -> None:
         self.sampler.start()
 
     async def stop(self) -> None:
         await self.sampler.stop()
+        if self._producer is not None:
+            await self._producer.close()
         await self.admins.close()

@@ -39,6 +39,7 @@ _TITLES = {
     413: "Too large",
     415: "The media type is not supported",
     416: "Out of range",
+    422: "The data cannot be used",
     429: "Too many requests",
     500: "A bug in the gateway",
     503: "The cluster cannot do this now",

@@ -238,8 +238,9 @@ class GroupDetail(Struct):
 
 class ResetRequest(Struct, forbid_unknown_fields=True):
     to: str
-    """`earliest`, `latest`, an offset, `-N`, or a time."""
+    """`earliest`, `latest`, an offset, `-N` for N before the end, or `@MS`, a time in milliseconds."""
     topics: list[Name] = []
+    """Default: all topics in which the group has committed offsets."""
     dry_run: bool = False
 
 
@@ -260,3 +261,82 @@ class Overview(Struct):
     brokers: list[BrokerView]
     series: dict[str, float]
     """The numbers of the last second, by name."""
+    events: list[EventView]
+    """The last ones, the newest first."""
+
+
+class MetricsHistory(Struct):
+    """Samples that this gateway kept, the oldest first. A series has null where it has no number at that time."""
+
+    times_ms: list[int]
+    series: dict[str, list[float | None]]
+
+
+# ---- records ----------------------------------------------------------------------------------------
+
+
+class HeaderView(Struct):
+    name: str
+    value: str | None
+    format: str
+
+
+class RecordView(Struct):
+    """A record as a person reads it. `format` is json, text, base64 or null."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str | None
+    value: str | None
+    headers: list[HeaderView]
+    key_format: str
+    value_format: str
+    size_bytes: int
+    is_truncated: bool
+
+
+class RecordPage(Struct):
+    """Records, and where to go on. A page may be short although more match: `done` says whether all was scanned."""
+
+    items: list[RecordView]
+    next: str | None
+    scanned: int
+    found: int
+    done: bool
+
+
+class NewHeader(Struct, forbid_unknown_fields=True):
+    name: str
+    value: str | None = None
+
+
+Format = Literal["text", "json", "base64"]
+
+
+class NewRecord(Struct, forbid_unknown_fields=True):
+    """A record to send. A value in the format `json` is any JSON value; in the others it is a string."""
+
+    key: Any = None
+    value: Any = None
+    headers: list[NewHeader] = []
+    partition: Index | None = None
+    timestamp_ms: Annotated[int, Meta(ge=0)] | None = None
+    key_format: Format = "text"
+    value_format: Format = "text"
+
+
+class ProduceRequest(Struct, forbid_unknown_fields=True):
+    records: Annotated[list[NewRecord], Meta(min_length=1, max_length=10_000)]
+
+
+class Sent(Struct):
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class ProduceAnswer(Struct):
+    """Where the records are, in the order of the request."""
+
+    results: list[Sent]

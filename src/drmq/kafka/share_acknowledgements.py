@@ -10,6 +10,7 @@ from drmq.broker.services.lease_calls import Part, PartResult, Place
 from drmq.broker.services.leases import LeaseService
 from drmq.leases import Outcome, Settlement
 from drmq.model import ApiError, ErrorCode, TopicId
+from drmq.model.names import REDRIVE_GROUP
 from drmq.wire.messages.share_fetch import ShareAcknowledgementBatch
 
 _MEMBER_ID_MAX = 36
@@ -40,6 +41,8 @@ def check_member(service: LeaseService, group: str | None, member: str | None) -
     service.shards.check_enabled()
     if not group:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    if group == REDRIVE_GROUP:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, f"the group id {group} is reserved; choose another one")
     if not member or len(member) > _MEMBER_ID_MAX:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a member id has 1 to {_MEMBER_ID_MAX} characters")
     return group, member

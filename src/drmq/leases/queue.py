@@ -25,13 +25,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from drmq.leases.parked import Parked, ParkedRow
+from drmq.leases.queue_key import QueueKey
 from drmq.leases.ranges import Ranges
 from drmq.leases.records import (
     Fate,
     LeaseEnded,
     LeaseGranted,
     LeaseRenewed,
-    QueueKey,
     QueueSnapshot,
     Reason,
     SavedHold,

@@ -38,7 +38,8 @@ from drmq.leases.messages import (
     SettleResult,
     StartQueue,
 )
-from drmq.leases.records import QueueKey
+from drmq.leases.queue_key import QueueKey
+from drmq.leases.redrive_transfer import REDRIVE_READERS
 from drmq.model import ErrorCode, TopicId
 
 
@@ -150,5 +151,6 @@ _READERS: Final[dict[str, Any]] = {
     "Done": lambda f: Done(),
     "QueueList": lambda f: QueueList(tuple(map(_queue_view, f[0]))),
     "Problem": lambda f: Problem(ErrorCode(f[0]), str(f[1])),
+    **REDRIVE_READERS,
 }
-assert _READERS.keys() == _MESSAGES.keys()
+assert _READERS.keys() == _MESSAGES.keys() | REDRIVE_READERS.keys()

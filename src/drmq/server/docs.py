@@ -122,10 +122,27 @@ def _definitions(definitions: Iterable[ConfigDefinition]) -> list[str]:
     return ["| Setting | Type | Default | Allowed | Meaning |", "| --- | --- | --- | --- | --- |", *rows]
 
 
+def http_api() -> str:
+    """All operations of the HTTP API, with their parameters and bodies."""
+    from msgspec.structs import fields
+
+    from drmq.gateway.endpoint import PREFIX
+    from drmq.gateway.routes import ENDPOINTS
+
+    parts = ["| Operation | What it does | Parameters | Body |", "| --- | --- | --- | --- |"]
+    for each in sorted(ENDPOINTS, key=lambda each: (each.path, each.method)):
+        names = [] if each.params is None else [field.encode_name for field in fields(each.params)]
+        query = ", ".join(f"`{name}`" for name in names if name not in each.path_names)
+        body = "" if each.body is None else f"`{each.body.__name__}`"
+        parts.append(f"| `{each.method} {PREFIX}{each.path}` | {each.summary} | {query} | {body} |")
+    return "\n".join([*parts, ""])
+
+
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "configuration.md": ("settings", configuration),
     "command-line.md": ("commands", command_line),
     "counters.md": ("counters", counters),
+    "http-api.md": ("operations", http_api),
     "group-settings.md": ("group settings", group_settings),
     "spark-options.md": ("options", spark_options),
 }

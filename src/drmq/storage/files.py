@@ -278,6 +278,9 @@ def make_directories(files: Files, path: str, known: set[str] | None = None) -> 
         missing.append(path)
         path = os.path.dirname(path) or "."
     for directory in reversed(missing):
+        if known is not None:
+            # It may have been removed, and the sync below may fail.
+            known.discard(directory)
         files.make_directory(directory)
         files.sync_directory(os.path.dirname(directory) or ".")
         if known is not None:

@@ -46,21 +46,25 @@ class Snapshot(NamedTuple):
 class SnapshotStore:
     """The snapshots in one directory, of one or several kinds. Only one thread saves."""
 
-    def __init__(self, directory: str, files: Files = OS_FILES, keep_count: int = 2) -> None:
+    def __init__(
+        self, directory: str, files: Files = OS_FILES, keep_count: int = 2, known: set[str] | None = None
+    ) -> None:
+        """`known` are directories whose names are durable (`files.sync_ancestors`)."""
         assert keep_count >= 1, keep_count
+        self._known = known
         self._directory = directory
         self._files = files
         self._keep_count = keep_count
 
     def save(self, prefix: str, offset: Offset, payload: Buffer) -> None:
         """Durably store a snapshot, then remove those of its kind that are no longer needed."""
-        make_directories(self._files, self._directory)
+        make_directories(self._files, self._directory, self._known)
         head = _HEADER.pack(_MAGIC, _VERSION, offset, len(payload), 0)[:_BEFORE_CHECKSUM]
         checksum = crc32c(payload, crc32c(head))
         replace_file(self._files, self._path(prefix, offset), b"".join((head, checksum.to_bytes(4, "little"), payload)))
         offsets = self.offsets(prefix)
         if len(offsets) == 1:
-            sync_ancestors(self._files, self._directory)
+            sync_ancestors(self._files, self._directory, self._known)
         for old in offsets[: -self._keep_count]:
             self._files.remove(self._path(prefix, old))
 

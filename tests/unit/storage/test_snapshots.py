@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from drmq.model import Offset
 from drmq.storage import InvalidName, SnapshotStore
+from drmq.storage.files import make_directories, remove_tree
 from drmq.testing.files import FakeFiles
 
 PATH = "/data/log"
@@ -31,6 +34,51 @@ def test_two_of_a_kind_are_kept() -> None:
         store.save("other", Offset(offset), b"y")
     assert store.offsets("producers") == store.offsets("other") == [20, 300]
     assert len(files.list(PATH)) == 4
+
+
+class CountingFiles(FakeFiles):
+    """Keeps which directories were synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def sync_directory(self, path: str) -> None:
+        self.synced.append(path)
+        super().sync_directory(path)
+
+
+def test_the_first_of_a_kind_syncs_no_directory_that_is_known_to_be_durable() -> None:
+    """A node that stops writes the first snapshots of thousands of partitions. All are below the same directories."""
+    files, known = CountingFiles(), set[str]()
+    for index in range(3):
+        path = f"/data/topic/{index}"
+        make_directories(files, path)
+        files.synced.clear()
+        SnapshotStore(path, files, known=known).save("producers", Offset(1), b"x")
+        assert files.synced == ([path, "/data/topic", "/data", "/"] if index == 0 else [path, "/data/topic"])
+        files.synced.clear()
+        SnapshotStore(path, files, known=known).save("other", Offset(1), b"x")
+        assert files.synced == [path]
+    files.synced.clear()
+    SnapshotStore("/data/topic/0", files).save("third", Offset(1), b"x")
+    assert files.synced == ["/data/topic/0", "/data/topic", "/data", "/"], "nothing is known"
+
+
+def test_a_directory_that_was_removed_is_not_known_any_more() -> None:
+    """It is created again, and the power fails before its name is durable: the next snapshot must not trust it."""
+    files, known = FakeFiles(), set[str]()
+    store = SnapshotStore(PATH, files, known=known)
+    store.save("producers", Offset(1), b"x")
+    assert PATH in known
+    remove_tree(files, PATH)
+    files.fail("sync_directory", errno.EIO, path_part="/data", fail_count=1)
+    with pytest.raises(OSError, match="error"):
+        store.save("producers", Offset(2), b"x")
+    assert PATH not in known
+    store.save("producers", Offset(2), b"x")
+    for seed in range(20):
+        assert SnapshotStore(PATH, files.after_power_cut(seed)).load_latest("producers") == (2, b"x")
 
 
 def test_saving_at_the_same_offset_replaces() -> None:

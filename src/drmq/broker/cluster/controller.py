@@ -22,7 +22,7 @@ from drmq.broker.cluster.metadata_voters import hand_vote_on, has_vote
 from drmq.broker.options import BrokerOptions
 from drmq.broker.replication.group_host import GroupHost
 from drmq.catalog import Broker, Catalog, Fact, FeatureLevelSet, Topic, plan_leaders, plan_rebalance
-from drmq.model import ApiError, ErrorCode, GroupId, NodeId, node_of
+from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicId, node_of
 from drmq.raft import NotCaughtUp, Refusal
 
 log = logging.getLogger("drmq.broker")
@@ -32,6 +32,8 @@ NODES_MAX = 1_000
 
 _ROUND_S = 0.5
 _TRANSFERS_PER_ROUND = 100
+_COMPARED_PER_ROUND = 1_000
+"""Partitions whose leaders are compared with the preferred ones in one round: about a millisecond."""
 """Leaderships that are transferred in a round. A node that returns may be the preferred leader of thousands."""
 
 
@@ -59,6 +61,8 @@ class Controller:
         self._balance_at_ms = 0
         self._transfers: deque[tuple[GroupId, NodeId]] = deque()
         """Leaderships that are to be transferred, and to which node."""
+        self._uncompared: deque[tuple[TopicId, int]] = deque()
+        """Topics whose leaders are still to be compared with the preferred ones, and from which partition on."""
         self.elect: Callable[[GroupId, NodeId], None] = lambda group, node_id: None
         """Asks the leader of a partition to hand over to a node."""
 
@@ -72,6 +76,7 @@ class Controller:
         self._heard_ms = dict.fromkeys(self._catalog.brokers, now_ms)
         self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
         self._transfers.clear()
+        self._uncompared.clear()
         if self._catalog.cluster_id is None:
             cluster_id = self._new_cluster_id()
             self._metadata.append([*self._catalog.create_cluster(cluster_id), *self._first_levels()])
@@ -269,14 +274,34 @@ class Controller:
     def _balance(self) -> None:
         """Return leadership to the preferred replicas, some at a time: each transfer is an election."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._balance_at_ms:
+        if now_ms >= self._balance_at_ms and not self._uncompared:
             self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
-            leaders = {group: notice.leader for group, notice in self._host.leaders.items()}
-            brokers = self._catalog.brokers.items()
-            live = {node_id for node_id, broker in brokers if not broker.fenced and not broker.draining}
-            self._transfers = deque(plan_leaders(self._catalog.assignments(), leaders, live))
+            self._transfers.clear()
+            self._uncompared.extend((topic_id, 0) for topic_id in self._catalog.topics_by_id)
+        if self._uncompared:
+            self._compare_leaders()
         for _ in range(min(len(self._transfers), _TRANSFERS_PER_ROUND)):
             group, node_id = self._transfers.popleft()
             notice = self._host.leaders.get(group)
             if notice is not None and notice.leader != node_id and node_id in notice.in_sync:
                 self.elect(group, node_id)
+
+    def _compare_leaders(self) -> None:
+        """Add the transfers that some of the partitions need. The rest is left for the next rounds."""
+        brokers = self._catalog.brokers.items()
+        live = {node_id for node_id, broker in brokers if not broker.fenced and not broker.draining}
+        left = _COMPARED_PER_ROUND
+        while self._uncompared and left > 0:
+            topic_id, first = self._uncompared.popleft()
+            topic = self._catalog.topics_by_id.get(topic_id)
+            if topic is None:
+                # It was deleted meanwhile.
+                continue
+            end = min(first + left, topic.partition_count)
+            left -= end - first
+            assignments = {GroupId(topic_id, index): topic.partitions[index] for index in range(first, end)}
+            notices = ((group, self._host.leaders.get(group)) for group in assignments)
+            leaders = {group: notice.leader for group, notice in notices if notice is not None}
+            self._transfers.extend(plan_leaders(assignments, leaders, live))
+            if end < topic.partition_count:
+                self._uncompared.appendleft((topic_id, end))

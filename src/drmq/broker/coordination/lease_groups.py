@@ -16,6 +16,7 @@ from drmq.broker.coordination.coordinator import Coordinator, RecordCodec, Respo
 from drmq.broker.coordination.settling import Settling
 from drmq.broker.partitions.partition import Partition
 from drmq.leases import (
+    DescribeLetters,
     DescribeQueues,
     LeaseOptions,
     LeaseRecord,
@@ -54,7 +55,7 @@ class LeaseShardCoordinator(Coordinator[LeaseShard, LeaseRequest, LeaseResponse,
     replays_objects = True
 
     def is_read(self, request: LeaseRequest) -> bool:
-        return isinstance(request, DescribeQueues)
+        return isinstance(request, DescribeQueues | DescribeLetters)
 
     def submit(self, request: LeaseRequest, respond: Respond) -> int:
         """Queue a request; the ticket under which it waits.

@@ -236,7 +236,7 @@ class DiskLogs:
         return [(location.topic_id, location.partition) for location in self._directory.scan()]
 
     def snapshots(self, topic: str, topic_id: TopicId, index: int) -> SnapshotStore:
-        return SnapshotStore(self._path(topic, topic_id, index), self._files)
+        return SnapshotStore(self._path(topic, topic_id, index), self._files, known=self.pool.known_directories)
 
     def incoming(self, topic: str, topic_id: TopicId, index: int) -> IncomingFile:
         return IncomingFile(self._path(topic, topic_id, index), self._files)

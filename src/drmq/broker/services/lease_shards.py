@@ -121,7 +121,7 @@ class LeaseShards:
         async def attempt() -> LeaseResponse:
             shard = await find()
             future: asyncio.Future[LeaseResponse] = asyncio.get_running_loop().create_future()
-            ticket = shard.submit(request, lambda answer: _resolve(future, answer))
+            ticket = shard.submit(request, lambda answer: resolve(future, answer))
             try:
                 return await future
             except asyncio.CancelledError:
@@ -244,7 +244,7 @@ def unavailable(error: ApiError) -> ApiError:
     return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the leases of this partition are not available: {error}")
 
 
-def _resolve(future: asyncio.Future[LeaseResponse], answer: LeaseResponse | ApiError) -> None:
+def resolve(future: asyncio.Future[LeaseResponse], answer: LeaseResponse | ApiError) -> None:
     if future.done():
         return
     if isinstance(answer, Exception):

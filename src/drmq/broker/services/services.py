@@ -21,6 +21,7 @@ from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
 from drmq.broker.services.recompression import Recompression
+from drmq.broker.services.redrive.service import RedriveService
 from drmq.broker.services.router import ClientHandler, Router
 from drmq.broker.services.share_groups import ShareGroupService
 from drmq.broker.services.topic_creation import TopicCreation
@@ -38,12 +39,13 @@ class Services:
         self.cluster = ClusterView(broker)
         self.topics = broker.topics
         self.groups = GroupService(broker.groups, broker.host, broker.node_id)
-        decompressing = asyncio.Lock()
+        self.decompressing = asyncio.Lock()
+        """Held while a batch is decompressed: `decompressed_bytes_max` limits the memory of the whole node."""
         size_max = broker.options.decompressed_bytes_max
-        self.recompression = Recompression(broker.codecs, decompressing, size_max, broker.clock)
+        self.recompression = Recompression(broker.codecs, self.decompressing, size_max, broker.clock)
         self.appends = Appends(broker.partitions, broker.writer, broker.clock, broker.options, self.recompression)
         self.reads = Reads(broker)
-        self.lookups = Lookups(broker.partitions, broker.blocking, decompressing, size_max)
+        self.lookups = Lookups(broker.partitions, broker.blocking, self.decompressing, size_max)
         self.elections = Elections(self.cluster, broker.host, broker.elect)
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
@@ -51,6 +53,7 @@ class Services:
         self.leases = LeaseService(broker)
         self.share_groups = ShareGroupService(broker, self.leases.shards, self.leases.starts)
         self.dead_letters = DeadLetters(broker)
+        self.redrives = RedriveService(broker)
         self.lease_queries = LeaseQueries(broker, self.leases.shards)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)

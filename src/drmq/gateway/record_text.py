@@ -1,0 +1,67 @@
+"""Records as text: which form of a key or value a person can read, within limits."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+import msgspec
+
+from drmq.gateway.types import HeaderView, RecordView
+from drmq.records import Record
+
+SHOWN_BYTES_MAX: Final = 65_536
+"""Bytes of a key or value that are sent to a page. More is cut, and the record says so."""
+HEADERS_MAX: Final = 200
+
+
+def describe(partition: int, record: Record) -> RecordView:
+    """A record with its key and value in the first form that fits: JSON, text, base64."""
+    key, key_format, key_cut = shown(record.key)
+    value, value_format, value_cut = shown(record.value)
+    headers = []
+    for name, content in record.headers[:HEADERS_MAX]:
+        text, form, _ = shown(content)
+        headers.append(HeaderView(name, text, form))
+    size = len(record.key or b"") + len(record.value or b"")
+    size += sum(len(name.encode()) + len(content or b"") for name, content in record.headers)
+    return RecordView(
+        partition,
+        record.offset,
+        record.timestamp,
+        key,
+        value,
+        headers,
+        key_format,
+        value_format,
+        size,
+        key_cut or value_cut or len(record.headers) > HEADERS_MAX,
+    )
+
+
+def shown(content: bytes | None) -> tuple[str | None, str, bool]:
+    """The text, its form, and whether it was cut."""
+    if content is None:
+        return None, "null", False
+    is_cut = len(content) > SHOWN_BYTES_MAX
+    part = bytes(content[:SHOWN_BYTES_MAX])
+    try:
+        text = part.decode()
+    except UnicodeDecodeError as error:
+        if not (is_cut and error.start > len(part) - 4):
+            return base64.b64encode(part).decode(), "base64", is_cut
+        text = part[: error.start].decode()  # the cut is in the middle of a character
+    if not is_cut and _is_json(content):
+        return text, "json", False
+    return text, "text", is_cut
+
+
+def _is_json(content: bytes) -> bool:
+    """Whether it is an object or a list. A bare number or word is better shown as the text that it is."""
+    if content.lstrip()[:1] not in (b"{", b"["):
+        return False
+    try:
+        msgspec.json.decode(content, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

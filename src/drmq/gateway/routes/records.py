@@ -1,0 +1,101 @@
+"""Records of a topic: looking at them, and sending new ones."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from drmq.client import Admin, Bounds
+from drmq.gateway.browse import Browser, Filter, decode_cursor
+from drmq.gateway.endpoint import endpoint
+from drmq.gateway.gateway import Gateway
+from drmq.gateway.positions import resolve
+from drmq.gateway.problems import ProblemError
+from drmq.gateway.types import Index, Limit, Name, ProduceAnswer, ProduceRequest, RecordPage, Sent
+from drmq.model import TopicPartition
+
+
+class RecordsParams(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    topic: Name
+    partition: Index | None = None
+    order: Literal["newest", "oldest"] = "newest"
+    start: str = ""
+    """`earliest`, `latest`, an offset, `-N` for N before the end, or `@MS`, a time in milliseconds."""
+    limit: Limit = 50
+    cursor: str | None = None
+    key: str | None = None
+    text: str | None = None
+    pattern: str | None = None
+    header: str | None = None
+
+
+class ProduceParams(Struct, forbid_unknown_fields=True):
+    topic: Name
+
+
+@endpoint("GET", "/topics/{topic}/records", "Records of a topic, the newest or the oldest first, with a filter.")
+async def records(gateway: Gateway, params: RecordsParams) -> RecordPage:
+    matches = Filter(params.key, params.text, params.pattern, params.header).compile()
+
+    def ask(admin: Admin) -> RecordPage:
+        found = admin.topics.describe(params.topic)
+        indexes = [each.index for each in found.partitions if params.partition in (None, each.index)]
+        if not indexes:
+            raise ProblemError(404, f"topic {params.topic} has no partition {params.partition}")
+        bounds = admin.topics.bounds([TopicPartition(params.topic, index) for index in indexes])
+        browser = Browser(admin, params.topic, matches, params.limit)
+        if params.cursor is not None:
+            cursor = decode_cursor(params.cursor)
+            at = {index: offset for index, offset in cursor.at.items() if index in indexes}
+            return (browser.newest_first if cursor.order == "newest" else browser.oldest_first)(at, bounds)
+        begin = _begin(admin, params, indexes, bounds)
+        return (browser.newest_first if params.order == "newest" else browser.oldest_first)(begin, bounds)
+
+    return await gateway.admins.run(ask)
+
+
+def _begin(
+    admin: Admin, params: RecordsParams, indexes: list[int], bounds: dict[TopicPartition, Bounds]
+) -> dict[int, int]:
+    """The offset of each partition at which the page begins, or below which, with the newest first."""
+    text = params.start or ("latest" if params.order == "newest" else "earliest")
+    places = [TopicPartition(params.topic, index) for index in indexes]
+    return {place.partition: offset for place, offset in resolve(admin, text, places, bounds).items()}
+
+
+@endpoint("POST", "/topics/{topic}/records", "Send records. The answer comes when all of them are committed.")
+async def produce(gateway: Gateway, params: ProduceParams, body: ProduceRequest) -> ProduceAnswer:
+    sent = []
+    producer = await gateway.producer()
+    pending = []
+    for each in body.records:
+        headers = [(header.name, None if header.value is None else header.value.encode()) for header in each.headers]
+        key, value = _bytes(each.key, each.key_format, "key"), _bytes(each.value, each.value_format, "value")
+        pending.append((each, key, value, headers))
+    for each, key, value, headers in pending:
+        sent.append(
+            await producer.submit(
+                params.topic, value, key=key, headers=headers, partition=each.partition, timestamp=each.timestamp_ms
+            )
+        )
+    results = [await future for future in sent]
+    return ProduceAnswer([Sent(each.partition, each.offset, each.timestamp) for each in results])
+
+
+def _bytes(content: Any, form: str, what: str) -> bytes | None:
+    if form == "json":
+        return None if content is None else msgspec.json.encode(content)
+    if content is None:
+        return None
+    if not isinstance(content, str):
+        raise ProblemError(400, f"the {what} must be a string in the format {form}; use the format `json` for others")
+    if form == "text":
+        return content.encode()
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        raise ProblemError(400, f"the {what} is not base64") from None
