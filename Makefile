@@ -43,8 +43,9 @@ $(SPARK_READY): $(READY) requirements/spark.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/spark.txt
 	@touch $@
 
-demo: $(SPARK_READY) ## the main use case on real data: consumer groups, then a Spark query, with a killed leader
+demo: $(SPARK_READY) ## consumer groups with a killed leader, work queues with a poison message, then a Spark query
 	@$(BIN)/python -m demo
+	@$(BIN)/python -m demo.queues
 	@$(BIN)/python -m demo.spark
 
 # Without Node the file is not made, and the gateway serves its API only.

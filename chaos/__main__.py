@@ -23,6 +23,7 @@ from support.clocks import ShiftedClock, try_clock
 from support.cluster import ClusterProcesses
 from support.cluster_load import ENVIRONMENT, TROUBLE, Load, Verdict
 from support.fault_tools import Tool, probe, strace_works
+from support.lease_load import LeaseLoad
 from support.networks import ProxyNetwork, SwitchNetwork, Unavailable
 from support.power import PowerDisk, try_power
 from support.small_disk import SmallDisk, try_small_disk
@@ -182,9 +183,11 @@ class Chaos:
         equipment: Equipment,
     ) -> tuple[Verdict, str]:
         load: Load | None = None
+        leases: LeaseLoad | None = None
         try:
             cluster.start()
             load = Load(cluster, self.seed)
+            leases = LeaseLoad(cluster, self.seed) if scenario.leases else None
             run = Run(
                 cluster,
                 network,
@@ -194,8 +197,11 @@ class Chaos:
                 equipment.disks,
                 equipment.small_disks,
                 equipment.clocks,
+                leases=leases,
             )
             load.wait_loaded()
+            if leases is not None:
+                leases.wait_loaded()
             trouble: list[str] = []
             try:
                 scenario.act(run)
@@ -204,8 +210,11 @@ class Chaos:
                 trouble.append(f"the scenario itself: {str(error)[:2_000]}")
                 equipment.put_right()
                 self._put_right(cluster, network)
+            if leases is not None:
+                trouble += leases.finish()
             verdict = load.judge(acks_min=ACKS_MIN)
             verdict.problems[:0] = trouble
+            verdict.figures |= {} if leases is None else leases.figures()
             verdict.problems[:] = [
                 text for text in verdict.problems if not (run.expected and any(word in text for word in run.expected))
             ]
@@ -216,6 +225,8 @@ class Chaos:
         except TROUBLE as error:
             if load is not None:
                 load.abandon()
+            if leases is not None:
+                leases.abandon()
             return Verdict([f"the cluster did not come up: {str(error)[:2_000]}"]), ""
         finally:
             cluster.close()

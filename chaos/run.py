@@ -19,6 +19,7 @@ from support.checked import Place
 from support.clocks import ShiftedClock
 from support.cluster import ClusterProcesses
 from support.cluster_load import SMALL, Load
+from support.lease_load import LeaseLoad
 from support.networks import FaultyNetwork
 from support.polling import eventually
 from support.power import PowerDisk, cut_power
@@ -45,6 +46,7 @@ class Run:
     """By node, where clocks can be set."""
     expected: list[str] = field(default_factory=list)
     """Words of log lines that are alarms elsewhere but are expected in this scenario."""
+    leases: LeaseLoad | None = None
     gaps: list[float] = field(default_factory=list)
     """The longest time without an acknowledgement around each failure, in seconds."""
 
@@ -182,6 +184,8 @@ class Scenario(NamedTuple):
     is_exact: bool = False
     settings: tuple[str, ...] = ()
     """Flags that every node is started with."""
+    leases: bool = False
+    """Whether a lease group works beside the other clients."""
     known: str = ""
     """Why it fails, where that is known and not yet put right. It runs all the same, and must not pass unnoticed."""
 

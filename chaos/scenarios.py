@@ -1,15 +1,15 @@
 """The list of all failures.
 
-Names begin with the number of the scenario in the safety plan (F: processes and network, K: disks). What is in the plan
-and not possible with this broker is in `ABSENT`, with the reason: reported as not run, never as passed. What is `known`
-to fail runs, and is reported as such.
+Names begin with the number of the scenario in the safety plan (F: processes and network, K: disks), or with L: lease
+groups. What is in the plan and not possible with this broker is in `ABSENT`, with the reason: reported as not run, and
+never as passed. What is `known` to fail runs, and is reported as such.
 """
 
 from __future__ import annotations
 
 import time
 
-from chaos import alone, damage, disks, links, members, processes, transfers, wall_clocks
+from chaos import alone, damage, disks, leases, links, members, processes, transfers, wall_clocks
 from chaos.run import Run, Scenario
 
 SCENARIOS = [
@@ -74,6 +74,12 @@ SCENARIOS = [
     Scenario("K9-snapshots-damaged", damage.snapshots_damaged, nodes=1),
     Scenario("K9-old-disk", damage.old_disk),
     Scenario("K10-wiped", disks.wiped),
+    Scenario("L1-shard-leader-killed", leases.shard_leader_killed, leases=True),
+    Scenario("L1-data-leader-killed", leases.data_leader_killed, leases=True),
+    Scenario("L1-all-killed", leases.all_killed, nodes=1, leases=True),
+    Scenario("L2-shard-leader-paused", leases.shard_leader_paused, leases=True),
+    Scenario("L3-shard-leader-isolated", leases.shard_leader_isolated, "cut", leases=True),
+    Scenario("L4-power-cut-on-all", leases.power_cut_on_all, "power", nodes=1, leases=True),
 ]
 
 ABSENT = [
@@ -92,6 +98,7 @@ def mixture(run: Run, until: float) -> None:
         if scenario.fits(len(run.cluster.ids))
         and not scenario.spare_nodes
         and not scenario.known
+        and not scenario.leases
         and set(scenario.needs.split()) <= run.network.features & _REPEATABLE
     ]
     while time.monotonic() < until:

@@ -20,24 +20,24 @@ class Cluster:
         """Start the nodes that do not run."""
         is_new = not (self._directory / "cluster.json").exists()
         port = ("--port", "0") if is_new else ()
-        self._drmq("up", "--nodes", str(self._nodes), "--data-dir", str(self._directory), *port)
+        self.drmq("up", "--nodes", str(self._nodes), "--data-dir", str(self._directory), *port)
 
     def kill(self, node_id: int) -> int:
         """SIGKILL: what a crash of the process looks like. The id of the process that died."""
         pid: int = next(node["pid"] for node in self._described if node["id"] == node_id)
-        self._drmq("node", "kill", str(node_id), "--data-dir", str(self._directory))
+        self.drmq("node", "kill", str(node_id), "--data-dir", str(self._directory))
         return pid
 
     def down(self) -> None:
-        self._drmq("down", "--data-dir", str(self._directory))
+        self.drmq("down", "--data-dir", str(self._directory))
 
     def create_topic(self, name: str, partitions: int) -> None:
         words = ("--partitions", str(partitions), "--replicas", str(self._nodes))
-        self._drmq("topic", "create", name, *words, "--bootstrap", self.bootstrap_servers)
+        self.drmq("topic", "create", name, *words, "--bootstrap", self.bootstrap_servers)
 
     def leader_of(self, topic: str, partition: int) -> int:
         described = json.loads(
-            self._drmq("topic", "describe", topic, "-o", "json", "--bootstrap", self.bootstrap_servers)
+            self.drmq("topic", "describe", topic, "-o", "json", "--bootstrap", self.bootstrap_servers)
         )
         return int(described["partitions"][partition]["leader"])
 
@@ -50,7 +50,7 @@ class Cluster:
         nodes: list[dict[str, Any]] = json.loads((self._directory / "cluster.json").read_text())["nodes"]
         return nodes
 
-    def _drmq(self, *words: str) -> str:
+    def drmq(self, *words: str) -> str:
         done = subprocess.run([sys.executable, "-m", "drmq", *words], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"`drmq {' '.join(words)}` failed:\n{done.stderr or done.stdout}")

@@ -365,7 +365,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
     from drmq.broker.replication import group_host
     from drmq.broker.replication.outgoing_snapshot import HELD_BYTES_MAX
     from drmq.broker.replication.recent_entries import RECENT_BYTES_MAX
-    from drmq.broker.services import leases, lookups, reads, recompression
+    from drmq.broker.services import lease_calls, lookups, reads, recompression
     from drmq.catalog.catalog import DELETED_TOPICS_MAX, PARTITIONS_MAX
     from drmq.groups import GroupOptions
     from drmq.kafka import (
@@ -408,7 +408,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         "Records that a LeaseFetch": [lease_fetch.RECORDS_MAX],
         "Time that a LeaseFetch waits": [lease_fetch.WAIT_MS_MAX],
         "Delay of a release": [lease_fetch.DELAY_MS_MAX],
-        "Runs of offsets that a request settles": [leases.SETTLEMENTS_MAX],
+        "Runs of offsets that a request settles": [lease_calls.SETTLEMENTS_MAX],
         "Runs of leased offsets in an answer": [describe_leases.LEASES_MAX],
         "Batches that wait to be recompressed": [recompression.QUEUED_BYTES_MAX, 2 * recompression.QUEUED_BYTES_MAX],
         "Batches that are recompressed": [recompression._JOBS_MAX],

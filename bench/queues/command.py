@@ -20,7 +20,7 @@ from bench.systems import Unavailable
 
 PROGRAMS = ("drmq", "kafka", "rabbitmq", "nats", "redis")
 SECTIONS = ("throughput", "latency", "memory")
-CLIENTS = ("implicit", "explicit", "own", "raw-many", "raw-one", "peer")
+CLIENTS = ("implicit", "explicit", "own", "raw-runs", "raw-many", "raw-one", "peer")
 DISK_NEEDED_BYTES = 8 << 30
 
 

@@ -1,5 +1,6 @@
 """DRMQ and Apache Kafka: share groups on one partition."""
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -8,15 +9,20 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from bench import kafka_metadata
+from bench.clients.raw_leases import LeaseError, begin_group
 from bench.cluster.drmq import DrmqCluster
 from bench.cluster.kafka import KafkaCluster, KafkaNodes
 from bench.cluster.kafka_nodes import KafkaProtocolCluster
+from bench.cluster.nodes import wait_until
 from bench.payloads import make_payloads
 from bench.process import BenchError, Watched
 from bench.queues.systems import FILL_SECONDS, Contender, QueueSystem
 from bench.queues.workers import run_workers
 
 FLUSH_SECONDS_MAX = 120.0
+SHARDS_TOPIC = "__share_group_state"
+SHARDS_SECONDS_MAX = 60.0
 FILL_BATCH_COUNT = 100
 """Records in a batch: what a busy producer makes, and a fifth of what a share consumer asks for at a time."""
 WARM_UP_COUNT = 400_000
@@ -26,8 +32,9 @@ IMPLICIT = Contender("implicit", "ShareConsumer, implicit", "lease_share", "impl
 EXPLICIT = Contender("explicit", "ShareConsumer, explicit", "lease_share", "explicit")
 OWN = Contender("own", "own client", "lease_drmq")
 PARK = Contender("park", "own client", "lease_drmq", "park", has_latency=False)
-MANY = Contender("raw-many", "raw, 100 per request", "lease_raw", "100", has_latency=False)
-ONE = Contender("raw-one", "raw, 1 per request", "lease_raw", "1", has_latency=False)
+RUNS = Contender("raw-runs", "raw, a run of 100", "lease_raw", "100 run", has_latency=False)
+MANY = Contender("raw-many", "raw, 100 in a request", "lease_raw", "100", has_latency=False)
+ONE = Contender("raw-one", "raw, 1 in a request", "lease_raw", "1", has_latency=False)
 
 
 class KafkaProtocolQueue(QueueSystem):
@@ -127,11 +134,27 @@ class DrmqQueue(KafkaProtocolQueue):
     """On its defaults: messages, leases and acknowledgements are on disk on most nodes before they are answered."""
 
     program = "drmq"
-    contenders = (IMPLICIT, EXPLICIT, OWN)
+    contenders = (IMPLICIT, EXPLICIT, OWN, RUNS, MANY, ONE)
 
     def __init__(self, directory: Path, node_count: int) -> None:
         super().__init__(directory, node_count)
         self.cluster = DrmqCluster(directory, node_count)
+
+    def start(self) -> None:
+        """Also have the internal topic created, which the first lease needs: the raw client does not wait for it."""
+        super().start()
+        try:
+            begin_group(f"127.0.0.1:{self.cluster.leader().port}", self.queue, "first")
+        except (LeaseError, OSError) as failed:
+            raise BenchError(f"a group cannot begin: {failed}") from failed
+        wait_until(self._has_shards, SHARDS_SECONDS_MAX, f"leaders for all of {SHARDS_TOPIC}")
+
+    def _has_shards(self) -> bool:
+        with contextlib.suppress(OSError):
+            views = [kafka_metadata.ask(port, SHARDS_TOPIC) for port in self.ports]
+            leaders = [state.leader for view in views for state in view.partitions.values()]
+            return bool(leaders) and min(leaders) > 0
+        return False
 
 
 class KafkaQueue(KafkaProtocolQueue):

@@ -35,7 +35,7 @@ class NatsQueue(QueueSystem):
 
     program = "nats"
     variant = "sync always"
-    contenders = (Contender("peer", "nats-py", "lease_jetstream", "pull"),)
+    contenders = (Contender("peer", "nats-py", "lease_jetstream", "push"),)
     sender = "lease_jetstream"
 
     def __init__(self, directory: Path, node_count: int) -> None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from drmq.client.worker import Worker as Worker
     from drmq.client.worker import worker as worker
 
+    __version__: str
+
 _HOMES = {
     "Backoff": "worker",
     "Closed": "errors",
@@ -58,21 +60,23 @@ _HOMES = {
 }
 """Names, and the modules of `drmq.client` that have them."""
 
-__all__ = ["Error", "__version__", "aio", "testing", *_HOMES]  # a test compares
+__all__ = ["Error", "__version__", "aio", "testing", *_HOMES]
 
 
-def __getattr__(name: str) -> Any:
-    import importlib
+if not TYPE_CHECKING:
+    # A type checker would take this for a promise that every name exists.
+    def __getattr__(name: str) -> Any:
+        import importlib
 
-    if name in ("aio", "testing"):
-        return importlib.import_module(f"drmq.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"drmq.client.{_HOMES[name]}"), name)
-    if name == "Error":
-        return importlib.import_module("drmq.client.errors").ClientError
-    if name == "__version__":
-        # The version is written down once, in pyproject.toml; reading it takes a few milliseconds.
-        from importlib.metadata import version
+        if name in ("aio", "testing"):
+            return importlib.import_module(f"drmq.{name}")
+        if name in _HOMES:
+            return getattr(importlib.import_module(f"drmq.client.{_HOMES[name]}"), name)
+        if name == "Error":
+            return importlib.import_module("drmq.client.errors").ClientError
+        if name == "__version__":
+            # The version is written down once, in pyproject.toml; reading it takes a few milliseconds.
+            from importlib.metadata import version
 
-        return version("drmq")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return version("drmq")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

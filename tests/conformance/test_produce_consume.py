@@ -7,7 +7,8 @@ import pytest
 
 from conformance.conftest import MakeTopic
 from support.clients import CLIENTS, CODECS, Acks, Client, Codec, Headers, Record, content
-from support.wire import RawConnection, fetch
+from support.raw_client import RawClient, read_produced
+from support.wire import RawConnection, batch, fetch, produce
 
 HEADERS: tuple[Headers, ...] = (
     (),
@@ -219,6 +220,31 @@ def test_a_topic_with_a_codec_of_its_own(bootstrap: str, make_topic: MakeTopic, 
         seen = reader(bootstrap).consume(topic, len(expected))
         assert [record.content for record in seen] == [content(record) for record in expected], name
         assert [record.offset for record in seen] == list(range(len(expected))), name
+
+
+def test_retries_to_a_topic_with_a_codec_of_its_own(bootstrap: str, make_topic: MakeTopic) -> None:
+    """A producer whose answers are lost sends five batches again, on a new connection each time: each is there once.
+
+    Some attempts arrive while an earlier one still waits to be recompressed, others when it is in the log.
+    """
+    topic = make_topic(config={"compression.type": "gzip"})
+    values = [b"%d " % number * 40_000 for number in range(5)]
+    with RawClient(bootstrap) as client:
+        producer_id, epoch = client.init_producer_id()
+    batches = [
+        batch([value], producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
+        for number, value in enumerate(values)
+    ]
+    for _ in range(3):
+        with RawConnection(bootstrap) as lost:
+            for number, each in enumerate(batches):
+                lost.send(produce(topic, each, number))
+            lost.receive()  # of the first; the others are lost
+    with RawConnection(bootstrap) as connection:
+        offsets = [read_produced(connection.ask(produce(topic, each, n), n)) for n, each in enumerate(batches)]
+    assert offsets == [0, 1, 2, 3, 4]
+    assert stored_codecs(bootstrap, topic) == {"gzip"}
+    assert [record.value for record in CLIENTS["confluent-kafka"](bootstrap).consume(topic, 5)] == values
 
 
 def test_idempotent_producer(client: Client, make_topic: MakeTopic) -> None:

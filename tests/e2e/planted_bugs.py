@@ -27,6 +27,7 @@ CLI, CONSUME, PRODUCE, APIS = (
     f"tests/e2e/test_{name}.py" for name in ("cli", "cli_consume", "cli_produce", "cluster_apis")
 )
 LOCAL = "tests/unit/server/test_local.py tests/unit/server/test_local_file.py"
+REDRIVE = "tests/e2e/test_redrive.py::test_every_letter_is_moved_once_although_the_driving_node_is_killed"
 WALK = f"{STEPS}::test_killed_before_every_step"
 
 BUGS = [
@@ -359,6 +360,15 @@ BUGS = [
             wrong="if False:",
         ),
         tests=LOCAL,
+    ),
+    TestedBug(
+        PlantedBug(
+            "redrive ignores the intents of the leader before",
+            symbol="RedriveRun._finish_batches",
+            right="await self._world.has_batch(batch, self._redrive.started.producer_id)",
+            wrong="await self._end(batch, is_done=False, new_epoch=True)",
+        ),
+        tests=REDRIVE,
     ),
     TestedBug(
         PlantedBug(

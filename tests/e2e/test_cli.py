@@ -149,7 +149,8 @@ def test_group_reads_commits_and_is_moved(cli: Cli, topic: str) -> None:
     assert lag[0] == 6
     assert cli.ok("consume", topic, "-g", group).split() == ["4", "5", "6", "7", "8", "9"]
     assert cli.data("group", "describe", group)["state"] == "Empty"
-    assert {"group": group, "state": "Empty", "protocol_type": "consumer"} in cli.data("group", "ls")
+    listed = {"group": group, "type": "classic", "state": "Empty", "protocol_type": "consumer"}
+    assert listed in cli.data("group", "ls")
     preview = cli.data("group", "reset", group, "--to", "-2", "--dry-run")
     assert {row["partition"]: row["to_offset"] for row in preview}[0] == 8
     assert cli.ok("consume", topic, "-g", group) == ""
@@ -292,6 +293,7 @@ def test_machine_output_is_as_documented(cli: Cli, topic: str) -> None:
         "offsets": cli.data("offsets", topic),
         "group ls": cli.data("group", "ls"),
         "group describe": cli.data("group", "describe", group),
+        "group alter": cli.data("group", "alter", group, "--reset", "share.delivery.count.limit", "--dry-run"),
         "group lag": cli.data("group", "lag", group),
         "group reset": cli.data("group", "reset", group, "--to", "end", "--yes"),
         "group delete": cli.data("group", "delete", group, "--yes"),

@@ -1,5 +1,6 @@
 """`drmq consume` as a process that others watch: its group, its pipe, its signals."""
 
+import json
 import os
 import signal
 import subprocess
@@ -43,6 +44,28 @@ def test_signal_ends_a_member_and_not_only_its_process(cli: Cli, topic: str, num
         assert process.wait(90) == 128 + number
     assert cli.data("group", "describe", group)["members"] == []
     assert cli.data("group", "lag", group)[0]["lag"] == 0
+
+
+def test_leased_records_are_done_once_they_are_printed(cli: Cli, topic: str) -> None:
+    """Those that are not printed are given back at once, however the command ends, and without a failed attempt."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    cli.ok("produce", topic, "-p", "0", stdin="".join(f"{number}\n" for number in range(6)))
+    lease = ["consume", topic, "-g", group, "--lease", "--from", "begin"]
+    assert cli.ok(*lease, "-n", "2").split() == ["0", "1"]
+    found = json.loads(cli.ok(*lease, "-n", "1", "-o", "json"))
+    assert (found["value"], found["attempt"]) == ("2", 1)
+    command = [sys.executable, "-m", "drmq", *lease, "--follow", "-f", "%v %a\\n"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == [b"3 1\n", b"4 1\n", b"5 1\n"]
+        cli.ok("produce", topic, "-p", "1", "-v", "later")
+        assert process.stdout.readline() == b"later 1\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(90) == 128 + signal.SIGTERM
+    described = cli.data("group", "describe", group)
+    assert (described["members"], described["lag"], described["out"]) == ([], 0, 0)
+    cli.ok("produce", topic, "-p", "2", "-v", "last")
+    assert cli.ok(*lease) == "last\n"
 
 
 def test_closed_pipe_ends_a_member_that_waits(cli: Cli, topic: str) -> None:

@@ -16,3 +16,12 @@ def test_the_demo_loses_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing that was acknowledged was lost." in done.stdout
     assert "WRONG" not in done.stdout
+
+
+def test_the_demo_of_queues_brings_the_poison_back() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "demo.queues"], cwd=ROOT, capture_output=True, text=True, timeout=540, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failed 5 times and is in the dead-letter topic dlq.billing" in done.stdout
+    assert "300 of 300 orders are charged, each once" in done.stdout

@@ -109,6 +109,7 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
             max_records=1,
             topics=[make("RequestTopic", topic_id, [make("RequestPartition", 0)])],
         ),
+        ApiKey.REDRIVE: lambda: make("Request", 0, topic),
         ApiKey.DESCRIBE_LEASES: lambda: make("Request", f"share-{group}", [topic]),
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: make("Request", [make("RequestGroup", f"share-{group}", None)]),
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda: make(

@@ -53,6 +53,7 @@ _VARYING: Sequence[tuple[re.Pattern[str], str]] = [
         (r"\(pid \d+\)", "(pid N)"),
         (r"\b\d+(\.\d+)? s\b", "N s"),
         (r"\bhash [0-9a-f]{16}\b", "hash H"),
+        (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME"),
         (r"\b(formed cluster) [\w-]{22}$", r"\1 C"),
         # What a simulation does changes with the code, and with it how much of everything there is.
         (r"\b\d+ (events|records acknowledged|read|offsets committed)\b", r"N \1"),

@@ -543,7 +543,7 @@ _BUGS = {
         ),
         PlantedBug(
             "a destructive command without a dry run",
-            symbol="group:delete",
+            symbol="group_changes:delete",
             right="@dry_run_option",
             wrong="",
         ),
@@ -552,6 +552,40 @@ _BUGS = {
             symbol="os_error_text",
             right="reason = error.strerror or str(error) or type(error).__name__",
             wrong="reason = str(error)",
+        ),
+    ],
+    "tests/unit/server/cli/test_group.py": [
+        PlantedBug(
+            "a lag that is not known is 0",
+            symbol="lease_groups:_known",
+            right="return number if number >= 0 else None",
+            wrong="return max(number, 0)",
+        ),
+        PlantedBug(
+            "a shard that does not answer is not mentioned",
+            symbol="group_progress:warn",
+            right="for failure in failures:",
+            wrong="for failure in ():",
+        ),
+        PlantedBug(
+            "leases that were not listed are not counted",
+            symbol="cli.group:leases",
+            right="held = sum(queue.held for queue in state.queues)",
+            wrong="held = 0",
+        ),
+    ],
+    "tests/unit/server/shell/test_grammar.py": [
+        PlantedBug(
+            "a message is split like the arguments of a command",
+            symbol="grammar:_parse_send",
+            right="message = rest.strip()",
+            wrong='message = " ".join(rest.split())',
+        ),
+        PlantedBug(
+            "a number is a delay without a unit",
+            symbol="grammar:_parse_nack",
+            right='if words[0].isdigit() and words[0] != "0":',
+            wrong="if False:",
         ),
     ],
     "tests/unit/broker/cluster/test_controller.py": [
@@ -588,6 +622,70 @@ _BUGS = {
             symbol="DeadLetters._read",
             right="async with broker.services.decompressing:",
             wrong="if True:",
+        ),
+    ],
+    "tests/unit/client/leases/test_source.py": [
+        PlantedBug(
+            "a client accepts what did not arrive",
+            symbol="Source.receive",
+            right="self._settle_all(_clipped(leased, at, last), GIVE_BACK, token)",
+            wrong="self._settle_all(_clipped(leased, at, last), ACCEPT, token)",
+        ),
+        PlantedBug(
+            "a client accepts what it cannot read",
+            symbol="Source.receive",
+            right="self._settle_all(part, RELEASE, token)",
+            wrong="self._settle_all(part, ACCEPT, token)",
+        ),
+        PlantedBug(
+            "a client settles over offsets that are missing",
+            symbol="LeasedBatch._pieces",
+            right="not self.has_gaps or",
+            wrong="True or",
+        ),
+        PlantedBug(
+            "a client settles an offset twice in a request",
+            symbol="Source.take_runs",
+            right="run.first_offset > chosen[-1].last_offset",
+            wrong="True",
+        ),
+        PlantedBug(
+            "a client forgets what was not answered",
+            symbol="LeasedBatch.on_failed",
+            right="self._change(run, _SENT_TO_WANTED)",
+            wrong="self._change(run, _SENT_TO_DONE)",
+        ),
+        PlantedBug(
+            "a client takes a refusal for a confirmation",
+            symbol="LeasedBatch.on_lost",
+            right="self.states[row] = LOST",
+            wrong="self.states[row] = DONE",
+        ),
+        PlantedBug(
+            "a client keeps a lease that was given to it again",
+            symbol="Source.receive",
+            right="self._supersede(found)",
+            wrong="pass",
+        ),
+        PlantedBug(
+            "a client takes a release that is on its way for lost",
+            symbol="LeasedBatch.lose_between",
+            right="in _LETTERS_NOT_SENT",
+            wrong='in b"PHARJGarjg"',
+        ),
+        PlantedBug(
+            "a client renews with every request",
+            symbol="LeasedBatch.wanted",
+            right="_RUNS_WANTED_OR_HELD if self.renews else _RUNS_WANTED",
+            wrong="_RUNS_WANTED_OR_HELD",
+        ),
+    ],
+    "tests/unit/kafka/test_lease_fetch.py": [
+        PlantedBug(
+            "a lease for a request that is withdrawn stays",
+            symbol="Coordinator.withdraw",
+            right="if ticket in self._waiting:",
+            wrong="if self._waiting.pop(ticket, None) is not None:",
         ),
     ],
 }

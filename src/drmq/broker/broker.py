@@ -32,7 +32,7 @@ from drmq.broker.component_options import group_options_of, peer_options_of, raf
 from drmq.broker.coordination.consumer_groups import ConsumerGroups
 from drmq.broker.coordination.group_settings import GroupSettings
 from drmq.broker.coordination.internal_topics import SEGMENT_BYTES, InternalTopic, InternalTopics
-from drmq.broker.coordination.lease_groups import LeaseGroups
+from drmq.broker.coordination.lease_groups import LeaseGroups, LeaseShardCoordinator
 from drmq.broker.coordination.machine_log import MachineLog
 from drmq.broker.environment import Environment
 from drmq.broker.maintenance.housekeeping import Maintenance
@@ -176,8 +176,8 @@ class Broker:
         self.groups.timing_of = self.group_settings.timing_of
         self.groups.on_deleting = self.services.share_groups.look_at
         self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
+        self.leases.on_changed = self._on_leases_changed
         self.leases.options_of = self.group_settings.lease_options_of
-        self.leases.on_changed = self.services.dead_letters.look_at
         self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
         self.topics.stopped = self._why_stopped
@@ -200,6 +200,10 @@ class Broker:
                 **{kind: serving(handler) for kind, handler in self.services.client_requests().items()},
             }
         )
+
+    def _on_leases_changed(self, shard: LeaseShardCoordinator) -> None:
+        self.services.dead_letters.look_at(shard)
+        self.services.redrives.look_at(shard)
 
     @property
     def cluster_id(self) -> str:
@@ -486,6 +490,7 @@ class Broker:
         await self.assignments.stop()
         await self.maintenance.stop()
         self.services.dead_letters.stop()
+        self.services.redrives.stop()
         self.services.share_groups.stop()
         self.services.recompression.stop()
         self.internal_topics.stop()

@@ -17,10 +17,12 @@ from drmq.client.cluster import TIMEOUT_S, Cluster
 from drmq.client.configs import Configs
 from drmq.client.connection import Deadline
 from drmq.client.counters import NodeCounters
+from drmq.client.dead_letters import DeadLetters
 from drmq.client.errors import DeadlineExceeded, Unreachable, refusal
 from drmq.client.events import Events
 from drmq.client.features import Features
 from drmq.client.groups import Groups
+from drmq.client.lease_groups import LeaseGroups
 from drmq.client.probes import Probes
 from drmq.client.records import RecordReader
 from drmq.client.replicas import Replicas
@@ -68,6 +70,8 @@ class Admin:
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
         self.groups = Groups(self._cluster)
+        self.lease_groups = LeaseGroups(self._cluster)
+        self.dead_letters = DeadLetters(self._cluster)
         self.brokers = Brokers(self._cluster)
         self.features = Features(self._cluster)
         self.replicas = Replicas(self._cluster)

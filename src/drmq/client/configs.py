@@ -1,4 +1,4 @@
-"""Settings of topics and brokers at run time, and changes of topic settings."""
+"""Settings of topics, groups and brokers at run time, and changes of those of topics and groups."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
-SOURCES = {1: "topic", 2: "broker", 3: "broker default", 4: "broker file", 5: "default", 6: "broker logger"}
+SOURCES = {1: "topic", 2: "broker", 3: "broker default", 4: "broker file", 5: "default", 6: "broker logger", 8: "group"}
 """Where a value comes from, by the protocol's number, in words for a table."""
 
 _SET, _DELETE = 0, 1
@@ -61,6 +62,10 @@ class Configs:
     def of_topic(self, name: str) -> Sequence[ConfigEntry]:
         """Every setting of a topic, by name."""
         return self._describe(ResourceType.TOPIC, name)
+
+    def of_group(self, group_id: str) -> Sequence[ConfigEntry]:
+        """Every setting of a group, by name. A group that does not exist has settings too."""
+        return self._describe(ResourceType.GROUP, group_id)
 
     def of_broker(self, node_id: int) -> Sequence[ConfigEntry]:
         """Every setting of a broker, by name."""
@@ -98,27 +103,36 @@ class Configs:
         self, name: str, changes: Mapping[str, str], resets: Sequence[str], *, validate_only: bool = False
     ) -> None:
         """Change some settings of a topic and reset others to their defaults."""
+        self._alter(ResourceType.TOPIC, name, changes, resets, validate_only)
+
+    def alter_group(
+        self, group_id: str, changes: Mapping[str, str], resets: Sequence[str], *, validate_only: bool = False
+    ) -> None:
+        """Change some settings of a group, which need not exist yet, and reset others to their defaults."""
+        self._alter(ResourceType.GROUP, group_id, changes, resets, validate_only)
+
+    def _alter(
+        self, kind: ResourceType, name: str, changes: Mapping[str, str], resets: Sequence[str], validate_only: bool
+    ) -> None:
         if resets:
             # A broker ignores the deletion of a setting that does not exist, but here it is a typing error.
-            unknown = set(resets).difference(entry.name for entry in self.of_topic(name))
+            unknown = set(resets).difference(entry.name for entry in self._describe(kind, name))
             if unknown:
-                said = f"unknown topic setting {', '.join(sorted(map(repr, unknown)))}"
-                raise _config_refusal(ErrorCode.INVALID_CONFIG, ResourceType.TOPIC, name, said)
+                said = f"unknown {kind.name.lower()} setting {', '.join(sorted(map(repr, unknown)))}"
+                raise _config_refusal(ErrorCode.INVALID_CONFIG, kind, name, said)
         configs = [
             IncrementalAlterConfigsRequestConfig(name=key, config_operation=_SET, value=value)
             for key, value in changes.items()
         ]
         configs += [IncrementalAlterConfigsRequestConfig(name=key, config_operation=_DELETE) for key in resets]
-        resource = IncrementalAlterConfigsRequestResource(
-            resource_type=ResourceType.TOPIC, resource_name=name, configs=configs
-        )
+        resource = IncrementalAlterConfigsRequestResource(resource_type=kind, resource_name=name, configs=configs)
 
         def ask(deadline: Deadline) -> None:
             request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
             answer = self._cluster.controller(deadline).call(request, IncrementalAlterConfigsResponse, deadline)
             for result in answer.responses:
                 if result.error_code:
-                    raise _config_refusal(result.error_code, ResourceType.TOPIC, name, result.error_message)
+                    raise _config_refusal(result.error_code, kind, name, result.error_message)
 
         self._cluster.retry(ask)
 
@@ -129,4 +143,7 @@ def _config_refusal(number: int, kind: ResourceType, name: str, said: str | None
         return refusal(number, f"The settings of topic `{name}` cannot be changed", said, advice)
     if kind is ResourceType.TOPIC:
         return topic_refusal(number, name, said)
+    if kind is ResourceType.GROUP:
+        advice = f"`drmq group describe {name} --all` lists the settings of a group."
+        return refusal(number, f"The settings of group `{name}` cannot be used", said, advice)
     return refusal(number, f"The settings of broker {name} cannot be read", said)

@@ -8,17 +8,18 @@ from struct import Struct
 from struct import error as StructError
 
 from drmq.client.cluster import Cluster
-from drmq.client.connection import Deadline
+from drmq.client.connection import Connection, Deadline
 from drmq.client.errors import ClientError, refusal
 from drmq.client.topics import by_topic
 from drmq.model import ErrorCode, TopicPartition
+from drmq.wire.api_key import ApiKey
 from drmq.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from drmq.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     DescribeGroupsResponseGroup,
 )
-from drmq.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from drmq.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 from drmq.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -37,6 +38,7 @@ from drmq.wire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
 )
+from drmq.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
 _BY_NAME_VERSION_MAX = 9
 """The last version of OffsetCommit and OffsetFetch with topic names, which are needed for topics that were deleted."""
@@ -44,13 +46,21 @@ _BY_NAME_VERSION_MAX = 9
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 
 
+LEASE = "lease"
+CLASSIC = "classic"
+"""The types of groups. Kafka calls a lease group a share group."""
+
+_SHARE = "share"
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group as listed."""
+    """A group as listed. `kind` is its type."""
 
     group_id: str
     state: str
     protocol_type: str
+    kind: str = CLASSIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +76,21 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group with its members. `protocol` is the name of the assignor, empty while the group has no members."""
+    """A group with its members. `protocol` is the name of the assignor, empty while the group has no members.
+
+    `kind` is its type. Members of a lease group may have the same partitions.
+    """
 
     group_id: str
     state: str
     protocol_type: str
     protocol: str
     members: tuple[Member, ...]
+    kind: str = CLASSIC
+
+    @property
+    def is_lease(self) -> bool:
+        return self.kind == LEASE
 
     @property
     def is_active(self) -> bool:
@@ -106,25 +124,25 @@ class Groups:
                 answer = self._cluster.node(node_id, deadline).call(ListGroupsRequest(), ListGroupsResponse, deadline)
                 if answer.error_code:
                     raise refusal(answer.error_code, f"Broker {node_id} does not list its groups")
-                found |= {g.group_id: GroupSummary(g.group_id, g.group_state, g.protocol_type) for g in answer.groups}
+                found |= {each.group_id: _summary(each) for each in answer.groups}
             return [found[group_id] for group_id in sorted(found)]
 
         return self._cluster.retry(ask)
 
     def describe(self, group_id: str) -> Group:
-        """One group. Raises `Refused` with GROUP_ID_NOT_FOUND if it does not exist."""
+        """One group of either type. Raises `Refused` with GROUP_ID_NOT_FOUND if it does not exist."""
 
         def ask(deadline: Deadline) -> Group:
             coordinator = self._cluster.coordinator(group_id, deadline)
             request = DescribeGroupsRequest(groups=[group_id])
             for found in coordinator.call(request, DescribeGroupsResponse, deadline).groups:
+                # Before version 6, a group that does not exist is described as dead.
+                if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == "Dead":
+                    break
                 if found.error_code:
                     raise group_refusal(found.error_code, group_id, found.error_message)
-                # Before version 6, a group that does not exist is described as dead.
-                if found.group_state == "Dead":
-                    raise group_refusal(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
                 return _group(found)
-            raise group_refusal(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+            return _describe_lease_group(coordinator, group_id, deadline)
 
         return self._cluster.retry(ask)
 
@@ -239,6 +257,41 @@ def _group(found: DescribeGroupsResponseGroup) -> Group:
     ]
     members.sort(key=lambda member: (member.client_id, member.member_id))
     return Group(found.group_id, found.group_state, found.protocol_type, found.protocol_data, tuple(members))
+
+
+def _summary(found: ListGroupsResponseGroup) -> GroupSummary:
+    kind = LEASE if _SHARE in (found.group_type, found.protocol_type) else CLASSIC
+    return GroupSummary(found.group_id, found.group_state, found.protocol_type, kind)
+
+
+def _describe_lease_group(coordinator: Connection, group_id: str, deadline: Deadline) -> Group:
+    """The lease group of this name. Raises `Refused` with GROUP_ID_NOT_FOUND if there is none."""
+    if not coordinator.supports(ApiKey.SHARE_GROUP_DESCRIBE):
+        raise group_refusal(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+    request = ShareGroupDescribeRequest(group_ids=[group_id])
+    for found in coordinator.call(request, ShareGroupDescribeResponse, deadline).groups:
+        if found.error_code:
+            raise group_refusal(found.error_code, group_id, found.error_message)
+        members = [
+            Member(
+                member.member_id,
+                None,
+                member.client_id,
+                member.client_host,
+                tuple(
+                    sorted(
+                        TopicPartition(topic.topic_name, partition)
+                        for topic in member.assignment.topic_partitions
+                        for partition in topic.partitions
+                    )
+                ),
+            )
+            for member in found.members
+        ]
+        members.sort(key=lambda member: (member.client_id, member.member_id))
+        assignor = found.assignor_name if members else ""
+        return Group(found.group_id, found.group_state, _SHARE, assignor, tuple(members), LEASE)
+    raise group_refusal(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:

@@ -111,23 +111,33 @@ class Worker(Generic[T, R]):
     def __call__(self, message: T) -> R:
         return self.function(message)
 
-    def run(self, bootstrap: str | None = None, *, concurrency: int | None = None) -> None:
-        """Work until SIGTERM, SIGINT or `stop`. Raises `drmq.Error` if the cluster was never reached."""
+    def run(
+        self, bootstrap: str | None = None, *, concurrency: int | None = None, timeout: float = _CALL_TIMEOUT_S
+    ) -> None:
+        """Work until SIGTERM, SIGINT or `stop`. Raises `drmq.Error` if the cluster is not reached within `timeout`.
+
+        The servers are those that are given here, in DRMQ_BOOTSTRAP, or in the decorator, or `localhost:9092`.
+        """
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self.run_async(bootstrap, concurrency=concurrency, signals=True))
+            runner.run(self.run_async(bootstrap, concurrency=concurrency, timeout=timeout, signals=True))
 
     async def run_async(
-        self, bootstrap: str | None = None, *, concurrency: int | None = None, signals: bool = False
+        self,
+        bootstrap: str | None = None,
+        *,
+        concurrency: int | None = None,
+        timeout: float = _CALL_TIMEOUT_S,  # noqa: ASYNC109  # the same as in `run`
+        signals: bool = False,
     ) -> None:
         """The same in an event loop, which keeps its own signal handlers unless `signals` is set."""
-        servers = bootstrap or self.options.bootstrap or os.environ.get("DRMQ_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        servers = bootstrap or os.environ.get("DRMQ_BOOTSTRAP") or self.options.bootstrap or DEFAULT_BOOTSTRAP
         run = _Run(self.function, self.options, concurrency or self.options.concurrency, self.__name__)
         with self._lock:
             if self._running is not None:
                 raise RuntimeError(f"worker {self.__name__} runs already")
             self._running = run
         try:
-            await run.work(servers, signals)
+            await run.work(servers, timeout, signals)
         finally:
             with self._lock:
                 self._running = None
@@ -167,7 +177,7 @@ class _Run:
             self._hurries.set()
         self._stops.set()
 
-    async def work(self, bootstrap: str, signals: bool) -> None:
+    async def work(self, bootstrap: str, timeout_s: float, signals: bool) -> None:
         options = self._options
         prefetch = 2 * self._concurrency if options.prefetch is None else options.prefetch
         consumer: GroupConsumer[Any] = GroupConsumer(
@@ -176,7 +186,7 @@ class _Run:
             codec=options.codec,
             start=options.start,
             prefetch=prefetch,
-            timeout=_CALL_TIMEOUT_S,
+            timeout=timeout_s,
             client_id=f"drmq-worker-{self._name}",
         )
         restore = self._handle_signals() if signals else None
@@ -373,7 +383,7 @@ def worker(
 ) -> Callable[[Callable[[T], R]], Worker[T, R]]:
     """Make a worker of a function or a coroutine function, which is called with one message at a time.
 
-    - `bootstrap`: the servers, unless `run` names others. Otherwise DRMQ_BOOTSTRAP, or `localhost:9092`.
+    - `bootstrap`: the servers, unless DRMQ_BOOTSTRAP or `run` name others.
     - `concurrency`: how many messages are worked on at a time.
     - `timeout`: seconds for one message. After that it has failed. A thread still runs to its end.
     - `retries`: how often a message is tried again, if that is less than the group allows. Then it is rejected.

@@ -7,20 +7,19 @@ leased for it any more.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
+from operator import attrgetter
 
-from drmq.broker.services.leases import Place, Taken
+from drmq.broker.services.lease_calls import Part, PartResult, Place
+from drmq.broker.services.pending import Pending
 from drmq.broker.services.reads import MISDIRECTED
-from drmq.kafka.concurrently import concurrently
 from drmq.kafka.context import Context
 from drmq.kafka.share_acknowledgements import check_member
-from drmq.leases import Failed, Failure, Outcome, Refusal, Refused, Settlement
+from drmq.leases import Outcome, Refusal, Settlement
 from drmq.model import ApiError, ErrorCode, TopicId
 from drmq.wire.messages.lease_fetch import (
     LeaseDelivery,
     LeaseFetchRequest,
-    LeaseFetchRequestPartition,
     LeaseFetchResponse,
     LeaseFetchResponsePartition,
     LeaseFetchResponseTopic,
@@ -39,43 +38,27 @@ _REASONS = {
     Refusal.NOT_LEASED: 2,
     Refusal.LEASED_TO_ANOTHER: 3,
     Refusal.STALE_TOKEN: 4,
+    Refusal.NO_RENEWAL: 5,
 }
-Parts = dict[Place, LeaseFetchRequestPartition]
-Answers = dict[Place, LeaseFetchResponsePartition]
+_RELEASE = 2
+_FIRST = attrgetter("first_offset")
+_new = tuple.__new__
 
 
-def handle(context: Context, request: LeaseFetchRequest) -> asyncio.Future[LeaseFetchResponse]:
-    task = asyncio.ensure_future(_serve(context, request))
-    context.park(task)
-    return task
-
-
-async def _serve(context: Context, request: LeaseFetchRequest) -> LeaseFetchResponse:
+def handle(context: Context, request: LeaseFetchRequest) -> LeaseFetchResponse | Pending[LeaseFetchResponse]:
     service = context.services.leases
     try:
         group, member = check_member(service, request.group_id, request.member_id)
         _check_limits(request)
-        parts = _parts(request)
+        parts, refused = _parts(request)
     except ApiError as error:
         return LeaseFetchResponse(error_code=error.code, error_message=error.message)
-    answers = {place: LeaseFetchResponsePartition(part.partition_index) for place, part in parts.items()}
-    settling = [place for place, part in parts.items() if part.settlements]
-    await concurrently(_settle_part(context, group, member, place, parts[place], answers[place]) for place in settling)
-    taking = [place for place, part in parts.items() if part.takes]
     room = context.room(min(request.max_bytes, context.broker.options.fetch_bytes_max))
-    if taking and request.max_records and room:
-        wait_ms = 0 if settling else request.max_wait_ms
-        taken = await service.take(group, member, taking, request.max_records, room, wait_ms)
-        _add_taken(answers, taken)
-    for place, answer in answers.items():
-        if answer.error_code in MISDIRECTED or answer.settle_error_code in MISDIRECTED:
-            leader = context.services.cluster.leader_elsewhere(*place)
-            answer.current_leader = LeaseLeader(*leader) if leader is not None else LeaseLeader(-1, -1)
-    topics: dict[TopicId, LeaseFetchResponseTopic] = {}
-    for place, answer in answers.items():
-        topics.setdefault(place.topic_id, LeaseFetchResponseTopic(place.topic_id)).partitions.append(answer)
-    duration_ms = context.broker.leases.options_of(group).duration_ms
-    return LeaseFetchResponse(lease_ms=duration_ms, topics=list(topics.values()))
+    count_max = request.max_records if room else 0
+    wait_ms = 0 if refused or any(part.settlements for part in parts) else request.max_wait_ms
+    return service.call(
+        group, member, parts, count_max, room, wait_ms, lambda results: _response(context, group, results, refused)
+    )
 
 
 def _check_limits(request: LeaseFetchRequest) -> None:
@@ -89,77 +72,90 @@ def _check_limits(request: LeaseFetchRequest) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"max_bytes is {request.max_bytes}; it must be at least 1")
 
 
-def _parts(request: LeaseFetchRequest) -> Parts:
-    parts: Parts = {}
+def _parts(request: LeaseFetchRequest) -> tuple[list[Part], dict[Place, ApiError]]:
+    """What is asked of each partition, and the partitions whose settlements are malformed."""
+    parts: dict[Place, Part] = {}
+    refused: dict[Place, ApiError] = {}
     for topic in request.topics:
         for part in topic.partitions:
             place = Place(TopicId(topic.topic_id), part.partition_index)
             if place in parts:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"partition {place.partition} of a topic is named twice")
-            parts[place] = part
-    return parts
-
-
-# ---- settling --------------------------------------------------------------------------------------
-
-
-async def _settle_part(
-    context: Context,
-    group: str,
-    member: str,
-    place: Place,
-    part: LeaseFetchRequestPartition,
-    answer: LeaseFetchResponsePartition,
-) -> None:
-    try:
-        settlements = _settlements(part.settlements)
-        result = await context.services.leases.settle(group, member, place, settlements)
-        if isinstance(result, Failed) and result.failure is not Failure.NOT_STARTED:
-            raise ApiError(ErrorCode.INVALID_REQUEST, result.failure.value)
-    except ApiError as error:
-        answer.settle_error_code = error.code
-        answer.settle_error_message = error.message
-        return
-    if isinstance(result, Failed):
-        # No record of this partition was ever leased to the group, or its queue was removed since.
-        refused: Iterable[Refused] = [Refused(each.first, each.last, Refusal.NEVER_LEASED) for each in settlements]
-    else:
-        refused = result.refused
-    answer.refusals = [LeaseRefusal(first, last, _REASONS[refusal]) for first, last, refusal in refused]
+            settlements: Sequence[Settlement] = ()
+            if part.settlements:
+                try:
+                    settlements = _settlements(part.settlements)
+                except ApiError as error:
+                    refused[place] = error
+            parts[place] = Part(place, settlements, bool(part.takes))
+    return list(parts.values()), refused
 
 
 def _settlements(asked: list[LeaseSettlement]) -> list[Settlement]:
-    """The settlements in the order of their offsets. Raises `ApiError`."""
+    """The settlements in the order of their offsets. Raises `ApiError`.
+
+    Runs that follow each other and are settled alike are made one, except for releases: each of these gets a backoff
+    of its own, so that records that failed together do not return together.
+    """
     found: list[Settlement] = []
-    for each in sorted(asked, key=lambda one: one.first_offset):
+    end = code = -1
+    token = 0
+    for each in asked if len(asked) == 1 else sorted(asked, key=_FIRST):
         first, last = each.first_offset, each.last_offset
+        if first == end + 1 and first <= last and each.outcome == code and each.token == token and code != _RELEASE:
+            end = last
+            found[-1] = _new(Settlement, (found[-1][0], last, found[-1][2], None, token))
+            continue
+        outcome, delay_ms, token = _OUTCOMES.get(each.outcome), each.delay_ms, each.token
         if not 0 <= first <= last:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are not a run of offsets")
-        if found and first <= found[-1].last:
+        if first <= end:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"offset {first} is settled twice in one request")
-        outcome = _OUTCOMES.get(each.outcome)
         if outcome is None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{each.outcome} is not an outcome: 1 to {len(_OUTCOMES)} are")
-        if not -1 <= each.delay_ms <= DELAY_MS_MAX:
+        if not -1 <= delay_ms <= DELAY_MS_MAX:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"a delay of {each.delay_ms} ms: it must be from 0 to {DELAY_MS_MAX}, or -1 for the group's backoff",
+                f"a delay of {delay_ms} ms: it must be from 0 to {DELAY_MS_MAX}, or -1 for the group's backoff",
             )
-        if each.token < 0:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{each.token} is not a token")
-        found.append(Settlement(first, last, outcome, None if each.delay_ms < 0 else each.delay_ms, each.token))
+        if token < 0:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{token} is not a token")
+        found.append(Settlement(first, last, outcome, None if delay_ms < 0 else delay_ms, token))
+        end, code = last, each.outcome
     return found
 
 
-# ---- taking ----------------------------------------------------------------------------------------
+def _response(
+    context: Context, group: str, results: Sequence[PartResult], refused: dict[Place, ApiError]
+) -> LeaseFetchResponse:
+    topics: dict[TopicId, LeaseFetchResponseTopic] = {}
+    for result in results:
+        place = result.place
+        topic = topics.get(place.topic_id)
+        if topic is None:
+            topic = topics[place.topic_id] = LeaseFetchResponseTopic(place.topic_id)
+        topic.partitions.append(_partition(context, result, refused.get(place)))
+    duration_ms = context.broker.leases.options_of(group).duration_ms
+    return LeaseFetchResponse(lease_ms=duration_ms, topics=list(topics.values()))
 
 
-def _add_taken(answers: Answers, taken: Iterable[Taken]) -> None:
-    for got in taken:
-        answer = answers[got.place]
-        answer.error_code = got.error
-        answer.error_message = got.message
-        answer.token = got.token
-        answer.lease_ms = got.duration_ms
-        answer.records = got.records
-        answer.deliveries = [LeaseDelivery(*delivery) for delivery in got.deliveries]
+def _partition(context: Context, result: PartResult, refused: ApiError | None) -> LeaseFetchResponsePartition:
+    answer = LeaseFetchResponsePartition(result.place.partition)
+    settle_error, error = refused or result.settle_error, result.error
+    if settle_error is not None:
+        answer.settle_error_code = settle_error.code
+        answer.settle_error_message = settle_error.message
+    if error is not None:
+        answer.error_code = error.code
+        answer.error_message = error.message
+    if answer.error_code in MISDIRECTED or answer.settle_error_code in MISDIRECTED:
+        leader = context.services.cluster.leader_elsewhere(*result.place)
+        answer.current_leader = LeaseLeader(*leader) if leader is not None else LeaseLeader(-1, -1)
+    if result.refused:
+        answer.refusals = [LeaseRefusal(first, last, _REASONS[refusal]) for first, last, refusal in result.refused]
+    if result.deliveries:
+        answer.token = result.token
+        answer.lease_ms = result.duration_ms
+        answer.records = result.records[0] if len(result.records) == 1 else b"".join(result.records)
+        answer.deliveries = [LeaseDelivery(*delivery) for delivery in result.deliveries]
+    return answer

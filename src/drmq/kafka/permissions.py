@@ -131,6 +131,15 @@ def _share_group(request: Any) -> Iterable[Permission]:
     return (on_group(Operation.READ, request.group_id or ""),)
 
 
+_PURGE: Final = 3
+"""As `action` of Redrive."""
+
+
+def _redrive(request: Any) -> Iterable[Permission]:
+    """Writing to the origins of letters is checked when these are moved."""
+    return (on_topic(Operation.DELETE if request.action == _PURGE else Operation.READ, request.topic),)
+
+
 def _producer(request: Any) -> Iterable[Permission]:
     if request.transactional_id is None:
         return (on_cluster(Operation.IDEMPOTENT_WRITE),)
@@ -201,6 +210,7 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ),
     ApiKey.DESCRIBE_COUNTERS: _cluster(Operation.DESCRIBE),
     ApiKey.LEASE_FETCH: replace(_topics(Operation.READ, "topic_id"), whole=_share_group),
+    ApiKey.REDRIVE: Rule(_redrive),
     ApiKey.DESCRIBE_LEASES: replace(_topics(Operation.DESCRIBE), whole=_group(Operation.DESCRIBE).whole),
     ApiKey.DESCRIBE_EVENTS: _cluster(Operation.DESCRIBE),
 }

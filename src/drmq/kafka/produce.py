@@ -89,7 +89,9 @@ class PendingProduce:
                 self.note(outcome.code)
                 self.finish_one()
             else:
-                self._results[index] = _placed(entry, partition, outcome)
+                self._results[index] = ProduceResult(
+                    topic, number, 0, outcome.base_offset, outcome.append_time_ms, partition.start_offset
+                )
                 appends.when_safe(partition, outcome, acks, lambda error: self.done(index, error))
 
         appends.recompress(partition, records, acks, by, placed)
@@ -185,7 +187,9 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
     else:
         for index, entry in enumerate(data.partitions):
             try:
-                partition = _find(appends, entry, version, refused_topics)
+                if refused_topics or version < _ZSTD_FROM:
+                    _check(entry, version, refused_topics)
+                partition = appends.find(entry.topic, entry.partition)
                 if partition.config.compression is not None and appends.must_recompress(partition, entry.records):
                     pending.recompress(appends, partition, entry, data.acks, exchange.caller.address)
                     _slow_down(connection, appends)
@@ -195,7 +199,16 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
                 results.append(ProduceResult(entry.topic, entry.partition, error.code, error_message=error.message))
                 pending.note(error.code)
                 continue
-            results.append(_placed(entry, partition, appended))
+            results.append(
+                ProduceResult(
+                    entry.topic,
+                    entry.partition,
+                    0,
+                    appended.base_offset,
+                    appended.append_time_ms,
+                    partition.start_offset,
+                )
+            )
             pending.wait_for(appends, partition, appended, index, data.acks)
     pending.finish_one()
 
@@ -226,7 +239,8 @@ def _append_unanswered(exchange: Exchange, data: ProduceData, refused: Collectio
     assert connection is not None
     for entry in data.partitions:
         try:
-            partition = _find(appends, entry, exchange.header.api_version, refused)
+            _check(entry, exchange.header.api_version, refused)
+            partition = appends.find(entry.topic, entry.partition)
             if appends.must_recompress(partition, entry.records):
                 assert entry.records is not None
                 told = partial(_close_if_refused, connection, entry)
@@ -251,19 +265,13 @@ def _slow_down(connection: Connection, appends: Appends) -> None:
         appends.recompression.when_room(partial(connection.resume, Pause.RECOMPRESSION))
 
 
-def _placed(entry: ProducePartition, partition: Partition, appended: Appended) -> ProduceResult:
-    return ProduceResult(
-        entry.topic, entry.partition, 0, appended.base_offset, appended.append_time_ms, partition.start_offset
-    )
-
-
-def _find(appends: Appends, entry: ProducePartition, version: int, refused: Collection[Topic]) -> Partition:
-    topic, index, records = entry
+def _check(entry: ProducePartition, version: int, refused: Collection[Topic]) -> None:
+    """Raise `ApiError` for a topic that the client may not write to, and for zstd in a version that has none."""
+    topic, _, records = entry
     if refused and topic in refused:
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client has no permission to write to this topic")
     if version < _ZSTD_FROM and records and _codec(records) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later")
-    return appends.find(topic, index)
 
 
 def _codec(records: memoryview) -> int:

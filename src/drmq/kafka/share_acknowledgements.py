@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from drmq.broker.services.leases import LeaseService, Place
-from drmq.leases import Failed, Outcome, Settlement
+from drmq.broker.services.lease_calls import Part, PartResult, Place
+from drmq.broker.services.leases import LeaseService
+from drmq.leases import Outcome, Settlement
 from drmq.model import ApiError, ErrorCode, TopicId
+from drmq.model.names import REDRIVE_GROUP
 from drmq.wire.messages.share_fetch import ShareAcknowledgementBatch
 
 _MEMBER_ID_MAX = 36
@@ -21,13 +22,6 @@ _OUTCOMES = {
     4: Outcome.RENEW,
 }
 _RENEW = 4
-
-
-class Acknowledged(NamedTuple):
-    """What became of the acknowledgements of one partition."""
-
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
 
 
 class PartitionOfRequest(Protocol):
@@ -47,6 +41,8 @@ def check_member(service: LeaseService, group: str | None, member: str | None) -
     service.shards.check_enabled()
     if not group:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    if group == REDRIVE_GROUP:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, f"the group id {group} is reserved; choose another one")
     if not member or len(member) > _MEMBER_ID_MAX:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a member id has 1 to {_MEMBER_ID_MAX} characters")
     return group, member
@@ -61,37 +57,32 @@ def places_of(topics: Iterable[TopicOfRequest]) -> dict[Place, list[ShareAcknowl
     }
 
 
-async def settle(
-    service: LeaseService,
-    group: str,
-    member: str,
-    acknowledged: Mapping[Place, list[ShareAcknowledgementBatch]],
-    *,
-    renews: bool,
-) -> dict[Place, Acknowledged]:
-    """Carry out the acknowledgements of all partitions."""
-    places = [place for place, batches in acknowledged.items() if batches]
-    results = await asyncio.gather(
-        *(_settle_one(service, group, member, place, acknowledged[place], renews) for place in places)
-    )
-    return dict(zip(places, results, strict=True))
+def parts_of(
+    named: Mapping[Place, list[ShareAcknowledgementBatch]], taking: Iterable[Place], *, renews: bool
+) -> tuple[list[Part], dict[Place, ApiError]]:
+    """What is to be settled and taken, and the partitions whose acknowledgements are malformed."""
+    refused: dict[Place, ApiError] = {}
+    settling: dict[Place, list[Settlement]] = {}
+    for place, batches in named.items():
+        try:
+            if batches:
+                settling[place] = [each for batch in batches for each in _settlements(batch, renews)]
+        except ApiError as error:
+            refused[place] = error
+    parts = [Part(place, settling.pop(place, ())) for place in taking]
+    parts += [Part(place, settlements, takes=False) for place, settlements in settling.items()]
+    return parts, refused
 
 
-async def _settle_one(
-    service: LeaseService, group: str, member: str, place: Place, batches: list[ShareAcknowledgementBatch], renews: bool
-) -> Acknowledged:
-    try:
-        settlements = [each for batch in batches for each in _settlements(batch, renews)]
-        answer = await service.settle(group, member, place, settlements)
-    except ApiError as error:
-        return Acknowledged(error.code, error.message)
-    if isinstance(answer, Failed):
-        return Acknowledged(ErrorCode.INVALID_RECORD_STATE, answer.failure.value)
-    if answer.refused:
-        first = answer.refused[0]
-        text = f"offsets {first.first} to {first.last} were not settled: {first.refusal.value}"
-        return Acknowledged(ErrorCode.INVALID_RECORD_STATE, text)
-    return Acknowledged()
+def error_of(result: PartResult) -> ApiError | None:
+    """What was wrong with the acknowledgements of a partition, or of some of its offsets."""
+    if result.settle_error is not None:
+        return result.settle_error
+    if not result.refused:
+        return None
+    first = result.refused[0]
+    text = f"offsets {first.first} to {first.last} were not settled: {first.refusal.value}"
+    return ApiError(ErrorCode.INVALID_RECORD_STATE, text)
 
 
 def _settlements(batch: ShareAcknowledgementBatch, renews: bool) -> Iterable[Settlement]:

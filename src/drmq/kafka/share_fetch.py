@@ -6,23 +6,26 @@ request that closes the session, or that only renews leases, takes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 
+from drmq.broker.services.lease_calls import PartResult, Place
 from drmq.broker.services.lease_sessions import CLOSES
-from drmq.broker.services.leases import Place, Taken
+from drmq.broker.services.reads import MISDIRECTED
 from drmq.kafka.context import Context
-from drmq.kafka.share_acknowledgements import Acknowledged, check_member, places_of, settle
-from drmq.model import ApiError, ErrorCode, TopicId
+from drmq.kafka.share_acknowledgements import check_member, error_of, parts_of, places_of
+from drmq.model import ApiError, ErrorCode, NodeId, TopicId
 from drmq.wire.messages.share_fetch import (
     ShareAcquiredRecords,
     ShareFetchRequest,
     ShareFetchResponse,
     ShareFetchResponsePartition,
     ShareFetchResponseTopic,
+    ShareLeader,
+    ShareNode,
 )
 
 
-async def handle(context: Context, request: ShareFetchRequest) -> ShareFetchResponse:
+def handle(context: Context, request: ShareFetchRequest) -> ShareFetchResponse | Awaitable[ShareFetchResponse]:
     services = context.services
     try:
         group, member = check_member(services.leases, request.group_id, request.member_id)
@@ -35,19 +38,25 @@ async def handle(context: Context, request: ShareFetchRequest) -> ShareFetchResp
         Place(TopicId(topic.topic_id), index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
     session.change(named, forgotten)
-    settled = await settle(services.leases, group, member, named, renews=request.is_renew_ack)
-    taken: list[Taken] = []
-    if request.share_session_epoch == CLOSES:
-        await services.leases.release(group, member, session.in_turn())
-    elif not request.is_renew_ack:
-        bytes_max = min(request.max_bytes, context.broker.options.fetch_bytes_max)
-        # A client that waits for the result of its acknowledgements is answered at once.
-        wait_ms = 0 if settled else request.max_wait_ms
-        taken = await services.leases.take(group, member, session.in_turn(), request.max_records, bytes_max, wait_ms)
-    return ShareFetchResponse(
-        acquisition_lock_timeout_ms=context.broker.leases.options_of(group).duration_ms,
-        responses=_responses(settled, taken),
+    closes = request.share_session_epoch == CLOSES
+    places = session.in_turn()
+    parts, refused = parts_of(named, () if closes or request.is_renew_ack else places, renews=request.is_renew_ack)
+    # A client that waits for the result of its acknowledgements is answered at once.
+    wait_ms = 0 if refused or any(part.settlements for part in parts) else request.max_wait_ms
+    room = context.room(min(request.max_bytes, context.broker.options.fetch_bytes_max))
+    count_max = request.max_records if room else 0
+    call = services.leases.call(
+        group, member, parts, count_max, room, wait_ms, lambda results: _response(context, group, results, refused)
     )
+    return _close(context, group, member, places, call) if closes else call
+
+
+async def _close(
+    context: Context, group: str, member: str, places: Sequence[Place], answer: Awaitable[ShareFetchResponse]
+) -> ShareFetchResponse:
+    response = await answer
+    await context.services.leases.release(group, member, places)
+    return response
 
 
 def _check_limits(request: ShareFetchRequest) -> None:
@@ -57,21 +66,51 @@ def _check_limits(request: ShareFetchRequest) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "max_records must be at least 1")
 
 
-def _responses(settled: Mapping[Place, Acknowledged], taken: Iterable[Taken]) -> list[ShareFetchResponseTopic]:
-    partitions: dict[Place, ShareFetchResponsePartition] = {}
-    for place, result in settled.items():
-        partitions[place] = ShareFetchResponsePartition(
-            place.partition, acknowledge_error_code=result.error, acknowledge_error_message=result.message
-        )
-    for got in taken:
-        if got.error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            continue  # No code of ShareFetch says this. The client asks again.
-        partition = partitions.setdefault(got.place, ShareFetchResponsePartition(got.place.partition))
-        partition.error_code = got.error
-        partition.error_message = got.message
-        partition.records = got.records
-        partition.acquired_records = [ShareAcquiredRecords(*delivery) for delivery in got.deliveries]
+def _response(
+    context: Context, group: str, results: Sequence[PartResult], refused: Mapping[Place, ApiError]
+) -> ShareFetchResponse:
     topics: dict[TopicId, ShareFetchResponseTopic] = {}
-    for place, partition in partitions.items():
+    leaders: dict[int, None] = {}
+
+    def add(place: Place, partition: ShareFetchResponsePartition) -> None:
+        if partition.error_code in MISDIRECTED or partition.acknowledge_error_code in MISDIRECTED:
+            leader = context.services.cluster.leader_elsewhere(*place)
+            if leader is not None:
+                partition.current_leader = ShareLeader(*leader)
+                leaders[leader[0]] = None
         topics.setdefault(place.topic_id, ShareFetchResponseTopic(place.topic_id)).partitions.append(partition)
-    return list(topics.values())
+
+    for result in results:
+        partition = _partition(result, refused.get(result.place))
+        if partition is not None:
+            add(result.place, partition)
+    for place in refused.keys() - {result.place for result in results}:
+        add(place, _partition(PartResult(place), refused[place]) or ShareFetchResponsePartition())
+    brokers = context.services.cluster.catalog.brokers
+    known = [brokers[NodeId(leader)] for leader in leaders if NodeId(leader) in brokers]
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=context.broker.leases.options_of(group).duration_ms,
+        responses=list(topics.values()),
+        node_endpoints=[ShareNode(each.node_id, each.host, each.port, each.rack) for each in known],
+    )
+
+
+def _partition(result: PartResult, refused: ApiError | None) -> ShareFetchResponsePartition | None:
+    """The answer for a partition; None if there is nothing to say about it."""
+    acknowledged = refused or error_of(result)
+    error = result.error
+    if error is not None and error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        error = None  # No code of ShareFetch says this. The client asks again.
+    if not (result.deliveries or result.is_settled or acknowledged or error):
+        return None
+    partition = ShareFetchResponsePartition(result.place.partition)
+    if acknowledged is not None:
+        partition.acknowledge_error_code = acknowledged.code
+        partition.acknowledge_error_message = acknowledged.message
+    if error is not None:
+        partition.error_code = error.code
+        partition.error_message = error.message
+    if result.deliveries:
+        partition.records = result.records[0] if len(result.records) == 1 else b"".join(result.records)
+        partition.acquired_records = [ShareAcquiredRecords(*delivery) for delivery in result.deliveries]
+    return partition

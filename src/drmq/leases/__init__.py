@@ -28,7 +28,7 @@ The interface, for a driver that owns a log
     shard.next_deadline(), shard.on_deadline(now_ms, wall_ms) -> Step
     shard.on_disconnect(tickets, now_ms, wall_ms) -> Step
     shard.forget_topics(topic_ids, now_ms, wall_ms) -> Step
-    shard.dead_records(count_max)                          what to write to dead-letter topics, and then to `Bury`
+    shard.dying_queues(), shard.dead_records(n, key)       what to write to dead-letter topics, and then to `Bury`
     shard.resign() -> Step                                 to here
 
 Always true
@@ -41,12 +41,14 @@ Always true
 - An offset that was given up stays until its dead letter is committed.
 - A refused settlement changes nothing. A settlement that is repeated by the member that made it succeeds.
 - The size of a queue is bounded by the options of its group, whatever its members do.
+- A dead letter is moved back at most once, and is done only when that is committed (`redrive`).
 
 Where things are
 ----------------
 
 `records` are the stored records, `queue` the state of one queue, `ranges` and `parked` its parts; `messages` are
-requests and responses, `options` the settings of a group; `shard` is the interface.
+requests and responses, `options` the settings of a group; `shard` is the interface. `redrive` and its neighbours are
+about dead letters that were written: which of them are done, and how a redrive moves the others back.
 
 Not here: members and their sessions, which queue belongs to which shard, reading and sending records, writing dead
 letters. Order by key, priorities and scheduled delivery are not offered.
@@ -81,7 +83,27 @@ from drmq.leases.messages import (
     StartQueue,
 )
 from drmq.leases.options import LeaseOptions
-from drmq.leases.records import LeaseRecord, QueueKey, Reason, record_from_bytes, record_to_bytes
+from drmq.leases.queue_key import QueueKey, redrive_key
+from drmq.leases.records import LeaseRecord, Reason, record_from_bytes, record_to_bytes
+from drmq.leases.redrive_messages import (
+    BatchAllowed,
+    DescribeLetters,
+    EndBatch,
+    EndRedrive,
+    IntendBatch,
+    LettersView,
+    NoteProgress,
+    Purged,
+    PurgeLetters,
+    RedriveBegun,
+    RedriveDone,
+    RedriveRefusal,
+    RedriveRefused,
+    RedriveView,
+    StartRedrive,
+    StopRedrive,
+)
+from drmq.leases.redrive_records import Origin, RedriveState, Runs, SavedBatch
 from drmq.leases.shard import LeaseShard
 
 __all__ = [
@@ -89,33 +111,54 @@ __all__ = [
     "Acquire",
     "Acquired",
     "Advance",
+    "BatchAllowed",
     "Bury",
     "DeadRecord",
     "Delivery",
+    "DescribeLetters",
     "DescribeQueues",
     "Done",
+    "EndBatch",
+    "EndRedrive",
     "Failed",
     "Failure",
+    "IntendBatch",
     "LeaseOptions",
     "LeaseRecord",
     "LeaseRequest",
     "LeaseResponse",
     "LeaseShard",
     "LeaseView",
+    "LettersView",
+    "NoteProgress",
+    "Origin",
     "Outcome",
+    "PurgeLetters",
+    "Purged",
     "QueueBegun",
     "QueueKey",
     "QueueList",
     "QueueView",
     "Reason",
+    "RedriveBegun",
+    "RedriveDone",
+    "RedriveRefusal",
+    "RedriveRefused",
+    "RedriveState",
+    "RedriveView",
     "Refusal",
     "Refused",
     "ReleaseMember",
     "RemoveQueues",
+    "Runs",
+    "SavedBatch",
     "Settle",
     "SettleResult",
     "Settlement",
     "StartQueue",
+    "StartRedrive",
+    "StopRedrive",
     "record_from_bytes",
     "record_to_bytes",
+    "redrive_key",
 ]

@@ -6,7 +6,8 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
 from drmq.leases.queue import Death
-from drmq.leases.records import QueueKey
+from drmq.leases.queue_key import QueueKey
+from drmq.leases.redrive_messages import RedriveRequest, RedriveResponse
 from drmq.model import TopicId
 
 WHOLE_TOPIC: Final = 0xFFFFFFFF
@@ -107,7 +108,9 @@ class DescribeQueues(NamedTuple):
     """Runs of leased offsets to list, over all queues."""
 
 
-LeaseRequest: TypeAlias = StartQueue | Acquire | Advance | Settle | ReleaseMember | Bury | RemoveQueues | DescribeQueues
+LeaseRequest: TypeAlias = (
+    StartQueue | Acquire | Advance | Settle | ReleaseMember | Bury | RemoveQueues | DescribeQueues | RedriveRequest
+)
 
 
 class Failure(Enum):
@@ -208,7 +211,7 @@ class QueueList(NamedTuple):
     queues: tuple[QueueView, ...]
 
 
-LeaseResponse: TypeAlias = Failed | QueueBegun | Acquired | SettleResult | Done | QueueList
+LeaseResponse: TypeAlias = Failed | QueueBegun | Acquired | SettleResult | Done | QueueList | RedriveResponse
 
 
 class DeadRecord(NamedTuple):

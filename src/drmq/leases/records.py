@@ -1,6 +1,6 @@
 """The records of lease groups, as values and as bytes.
 
-One record holds everything that one request changed in one queue (`QueueKey`). Its key names the queue. Its value is
+One record holds everything that one request changed in one queue (`queue_key`). Its key names the queue. Its value is
 binary: a byte for the kind, fixed fields, and then entries of a fixed size, so that a record with a thousand ranges is
 packed by one call. A byte that this release does not know raises `UnknownFormat`.
 
@@ -17,15 +17,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple, TypeAlias
 
+from drmq.leases.queue_key import QueueKey
+from drmq.leases.redrive_records import KINDS as REDRIVE_KINDS
+from drmq.leases.redrive_records import RedriveReader, RedriveRecord, redrive_value
 from drmq.model import TopicId, UnknownFormat
-
-
-class QueueKey(NamedTuple):
-    """One partition of a topic as one group works on it. All lease state belongs to one of these."""
-
-    group: str
-    topic_id: TopicId
-    partition: int
 
 
 class Fate(IntEnum):
@@ -184,10 +179,11 @@ LeaseRecord: TypeAlias = (
     | LogTrimmed
     | QueueRemoved
     | QueueSnapshot
+    | RedriveRecord
 )
 
 _STARTED, _GRANTED, _ENDED, _RENEWED, _UNPARKED, _BURIED, _TRIMMED, _SNAPSHOT = range(1, 9)
-_KINDS: Final = frozenset(range(1, 9))
+_KINDS: Final = frozenset(range(1, 9)) | REDRIVE_KINDS
 
 _KEY = Struct(">B16sI")
 _KEY_VERSION = 1
@@ -239,6 +235,8 @@ def _value_of(record: LeaseRecord) -> bytes | None:
             return _snapshot_to_bytes(record)
         case QueueRemoved():
             return None
+        case _:
+            return redrive_value(record)
 
 
 def _snapshot_to_bytes(record: QueueSnapshot) -> bytes:
@@ -273,7 +271,7 @@ def record_from_bytes(key: bytes, value: bytes | None) -> LeaseRecord:
             return QueueRemoved(queue)
         if not value or value[0] not in _KINDS:
             raise UnknownFormat(f"a record of lease groups has the kind {value[:1].hex() or 'none'}")
-        reader = _Reader(value)
+        reader = RedriveReader(value) if value[0] in REDRIVE_KINDS else _Reader(value)
         record = reader.record(queue)
     except StructError as error:
         raise ValueError(f"a record of lease groups is too short: {error}") from error

@@ -18,7 +18,7 @@ next step, at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum, auto
+from enum import IntEnum, auto
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +52,7 @@ from drmq.leases.messages import (
 )
 from drmq.leases.options import LeaseOptions, backoff_ms
 from drmq.leases.queue import Hold, Queue
+from drmq.leases.queue_key import QueueKey
 from drmq.leases.records import (
     Buried,
     Fate,
@@ -61,7 +62,6 @@ from drmq.leases.records import (
     LeaseRecord,
     LeaseRenewed,
     LogTrimmed,
-    QueueKey,
     QueueRemoved,
     QueueSnapshot,
     QueueStarted,
@@ -69,7 +69,9 @@ from drmq.leases.records import (
     Settled,
     Unparked,
 )
+from drmq.leases.redrive import Redrives
 from drmq.model import Answer, Step, Timers, TopicId
+from drmq.model.names import REDRIVE_GROUP
 
 if TYPE_CHECKING:
     from random import Random
@@ -85,8 +87,8 @@ _EXPIRIES_PER_STEP_MAX = 500
 _ATTEMPT_MAX = 65_535
 
 
-class _Kind(Enum):
-    """What a timer is for."""
+class _Kind(IntEnum):
+    """What a timer is for. Numbers, because they are hashed with every change of a queue."""
 
     EXPIRY = auto()
     """Leases of a queue run out."""
@@ -141,6 +143,8 @@ class LeaseShard:
         self.queues: dict[QueueKey, Queue] = {}
         self._dying: dict[QueueKey, None] = {}
         """The queues that have offsets whose dead letters are to be written."""
+        self.redrives = Redrives()
+        """What is known about dead letters that were written, and what moves them back."""
         self._soft: _SoftState | None = None
 
     # ---- replicated state -----------------------------------------------------------------------
@@ -148,6 +152,9 @@ class LeaseShard:
     def replay(self, record: LeaseRecord) -> None:
         """Apply the next record of the log."""
         key = record.key
+        if key.group == REDRIVE_GROUP:
+            self.redrives.replay(record)
+            return
         queue = self.queues.get(key)
         if isinstance(record, QueueSnapshot):
             queue = self.queues[key] = Queue.restore(record)
@@ -168,14 +175,19 @@ class LeaseShard:
             self._schedule(self._soft, queue)
 
     def snapshot(self) -> Iterable[LeaseRecord]:
-        """One record for each queue."""
-        return [queue.snapshot() for queue in self.queues.values()]
+        """One record for each queue, and for each topic of dead letters."""
+        return [*(queue.snapshot() for queue in self.queues.values()), *self.redrives.snapshot()]
 
-    def dead_records(self, count_max: int) -> Iterator[DeadRecord]:
-        """Offsets whose dead letters are to be written, so many runs of each queue at most."""
-        for key in list(self._dying):
-            for first, last, death in islice(self.queues[key].dying, count_max):
-                yield DeadRecord(key, first, last, death)
+    def dying_queues(self) -> list[QueueKey]:
+        """The queues that have offsets whose dead letters are to be written."""
+        return list(self._dying)
+
+    def dead_records(self, count_max: int, key: QueueKey | None = None) -> Iterator[DeadRecord]:
+        """Offsets whose dead letters are to be written, so many runs of each queue at most, or of one queue."""
+        for each in self.dying_queues() if key is None else [key]:
+            queue = self.queues.get(each)
+            for first, last, death in islice(queue.dying, count_max) if queue is not None else ():
+                yield DeadRecord(each, first, last, death)
 
     # ---- leadership -----------------------------------------------------------------------------
 
@@ -187,6 +199,7 @@ class LeaseShard:
             for lease in queue.leases.values():
                 lease.deadline_ms = None
             self._schedule(soft, queue)
+        self.redrives.become_leader()
 
     def resign(self) -> LeaseStep:
         """Waiting requests are answered with nothing: their callers look for the new leader."""
@@ -245,6 +258,9 @@ class LeaseShard:
                     views.append(self._view(self.queues[key], soft, left))
                     left -= len(views[-1].leases)
                 return Step((), (Answer(ticket, QueueList(tuple(views))),))
+            case _:
+                records, answer = self.redrives.handle(request, wall_ms)
+                return Step(records, (Answer(ticket, answer),))
 
     def _leading(self, now_ms: int, wall_ms: int) -> _SoftState:
         soft = self._soft
@@ -260,7 +276,8 @@ class LeaseShard:
     def forget_topics(self, topic_ids: Iterable[TopicId], now_ms: int, wall_ms: int) -> LeaseStep:
         """Topics were deleted."""
         gone = set(topic_ids)
-        return self._remove(self._leading(now_ms, wall_ms), [key for key in self.queues if key.topic_id in gone], ())
+        keys = [key for key in self.queues if key.topic_id in gone] + self.redrives.removals(gone)
+        return self._remove(self._leading(now_ms, wall_ms), keys, ())
 
     def on_disconnect(self, tickets: Iterable[int], now_ms: int, wall_ms: int) -> LeaseStep:
         """These requests do not wait any more; those that still did are answered with nothing."""
@@ -371,7 +388,7 @@ class LeaseShard:
         queue = self.queues.get(request.key)
         if queue is None:
             return Step((), (Answer(ticket, Failed(Failure.NOT_STARTED)),))
-        if not _is_ascending(request.settlements):
+        if not is_ascending(request.settlements):
             return Step((), (Answer(ticket, Failed(Failure.INVALID)),))
         options = self._options_of(queue.key.group)
         ended: list[Settled] = []
@@ -572,7 +589,8 @@ def _is_paused(queue: Queue, options: LeaseOptions) -> bool:
     return queue.parked.count >= options.parked_max or queue.dying.count >= options.dying_max
 
 
-def _is_ascending(settlements: Iterable[Settlement]) -> bool:
+def is_ascending(settlements: Iterable[Settlement]) -> bool:
+    """Whether the runs are in ascending order and do not overlap."""
     end = 0
     for settlement in settlements:
         if settlement.first < end or settlement.last < settlement.first:

@@ -1,15 +1,16 @@
 """Requests and responses of a lease shard as bytes, for a shard that is led by another node.
 
-A message is a JSON list: the name of its class, and its fields in order. Fields that are messages themselves are lists
-too, an enum is its name, and a topic id is hexadecimal. Classes are only ever added, and fields only at the end, so
-that nodes of two releases understand each other.
+Several are sent together: a JSON list of messages. A message is a list itself: the name of its class, and its fields in
+order. Fields that are messages themselves are lists too, an enum is its name, and a topic id is hexadecimal. Classes
+are only ever added, and fields only at the end, so that nodes of two releases understand each other.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from drmq.leases.messages import (
     Acquire,
@@ -37,8 +38,17 @@ from drmq.leases.messages import (
     SettleResult,
     StartQueue,
 )
-from drmq.leases.records import QueueKey
-from drmq.model import TopicId
+from drmq.leases.queue_key import QueueKey
+from drmq.leases.redrive_transfer import REDRIVE_READERS
+from drmq.model import ErrorCode, TopicId
+
+
+class Problem(NamedTuple):
+    """Instead of a response: the request was refused with this code of the protocol."""
+
+    code: ErrorCode
+    text: str
+
 
 _MESSAGES: Final[dict[str, type]] = {
     each.__name__: each
@@ -57,13 +67,24 @@ _MESSAGES: Final[dict[str, type]] = {
         SettleResult,
         Done,
         QueueList,
+        Problem,
     )
 }
 
 
-def to_bytes(message: LeaseRequest | LeaseResponse) -> bytes:
-    """A message for another node."""
-    return json.dumps([type(message).__name__, *message], default=_plain, separators=(",", ":")).encode()
+def requests_to_bytes(requests: Sequence[LeaseRequest]) -> bytes:
+    """Requests for another node."""
+    return _to_bytes(requests)
+
+
+def responses_to_bytes(responses: Sequence[LeaseResponse | Problem]) -> bytes:
+    """Responses for another node, in the order of the requests."""
+    return _to_bytes(responses)
+
+
+def _to_bytes(messages: Sequence[tuple[Any, ...]]) -> bytes:
+    rows = [[type(message).__name__, *message] for message in messages]
+    return json.dumps(rows, default=_plain, separators=(",", ":")).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -73,24 +94,23 @@ def _plain(value: Any) -> Any:
     return value.hex()
 
 
-def request_from_bytes(data: bytes) -> LeaseRequest:
-    """A request of another node. Raises `ValueError`."""
-    message: LeaseRequest = _from_bytes(data)
-    return message
+def requests_from_bytes(data: bytes) -> list[LeaseRequest]:
+    """Requests of another node. Raises `ValueError`."""
+    messages: list[LeaseRequest] = _from_bytes(data)
+    return messages
 
 
-def response_from_bytes(data: bytes) -> LeaseResponse:
-    """The response of another node. Raises `ValueError`."""
-    message: LeaseResponse = _from_bytes(data)
-    return message
+def responses_from_bytes(data: bytes) -> list[LeaseResponse | Problem]:
+    """Responses of another node. Raises `ValueError`."""
+    messages: list[LeaseResponse | Problem] = _from_bytes(data)
+    return messages
 
 
 def _from_bytes(data: bytes) -> Any:
     try:
-        name, *fields = json.loads(data)
-        return _READERS[name](fields)
+        return [_READERS[name](fields) for name, *fields in json.loads(data)]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"a message about leases from another node is malformed: {error!r}") from error
+        raise ValueError(f"messages about leases from another node are malformed: {error!r}") from error
 
 
 def _key(fields: list[Any]) -> QueueKey:
@@ -130,5 +150,7 @@ _READERS: Final[dict[str, Any]] = {
     ),
     "Done": lambda f: Done(),
     "QueueList": lambda f: QueueList(tuple(map(_queue_view, f[0]))),
+    "Problem": lambda f: Problem(ErrorCode(f[0]), str(f[1])),
+    **REDRIVE_READERS,
 }
-assert _READERS.keys() == _MESSAGES.keys()
+assert _READERS.keys() == _MESSAGES.keys() | REDRIVE_READERS.keys()

@@ -15,6 +15,8 @@ INTERNAL_PREFIX = "__"
 CONSUMER_OFFSETS = "__consumer_offsets"
 CLUSTER_METADATA = "__cluster_metadata"
 SHARE_GROUP_STATE = "__share_group_state"
+REDRIVE_GROUP = "__redrive"
+"""Reserved: under this name, lease shards keep which dead letters of a topic are done. No group of a client has it."""
 METADATA_GROUP = GroupId(TopicId(bytes(15) + b"\x01"), 0)
 """The replica group of the metadata log. It is not in the catalog, because the catalog is built from that log."""
 
@@ -47,7 +49,7 @@ def is_topic_name(name: str) -> bool:
 
 def is_group_id(name: str) -> bool:
     """Whether `name` is allowed as a group id."""
-    return 0 < len(name.encode("utf-8", "surrogatepass")) <= GROUP_ID_BYTES_MAX
+    return 0 < len(name.encode("utf-8", "surrogatepass")) <= GROUP_ID_BYTES_MAX and name != REDRIVE_GROUP
 
 
 def is_internal(name: str) -> bool:

@@ -62,7 +62,10 @@ _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
+_LAST_OFFSET_DELTA = _RECORD_COUNT = Struct(">i")
+_LAST_OFFSET_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
+_RECORD_COUNT_AT = 57
 
 
 class Codec(IntEnum):
@@ -222,6 +225,22 @@ def with_records(batch: Buffer, codec: Codec, packed: Buffer) -> bytearray:
     (attributes,) = _ATTRIBUTES.unpack_from(out, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(out, _ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
     _LENGTH.pack_into(out, _LENGTH_AT, len(out) - LENGTH_OVERHEAD)
+    stamp_crc(out)
+    return out
+
+
+def cut_batch(batch: Buffer, begin: int, end: int, count: int, last_offset_delta: int) -> bytearray:
+    """A batch with the header of the uncompressed `batch`, and `count` of its records: those from `begin` to `end`.
+
+    The positions are in bytes. The offset of the last of these records is `last_offset_delta` above the base offset.
+    """
+    out = bytearray(HEADER_SIZE + end - begin)
+    view = memoryview(batch)
+    out[:HEADER_SIZE] = view[:HEADER_SIZE]
+    out[HEADER_SIZE:] = view[begin:end]
+    _LENGTH.pack_into(out, _LENGTH_AT, len(out) - LENGTH_OVERHEAD)
+    _LAST_OFFSET_DELTA.pack_into(out, _LAST_OFFSET_DELTA_AT, last_offset_delta)
+    _RECORD_COUNT.pack_into(out, _RECORD_COUNT_AT, count)
     stamp_crc(out)
     return out
 

@@ -6,10 +6,12 @@ and `answered_ms`, after its answer came. What the broker did happened between t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from drmq.broker.services.redrive.letters import ERRORS
 from drmq.leases import Outcome
 
 
@@ -126,6 +128,17 @@ class Letter:
     value: bytes
 
 
+_CAUSES = {b"it was rejected": Cause.REJECTED, b"it failed as often as the group allows": Cause.ATTEMPTS}
+
+
+def letter_of(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> Letter:
+    """A dead letter as its headers describe it."""
+    own = {name.removeprefix(ERRORS): text or b"" for name, text in headers if name.startswith(ERRORS)}
+    job = Job(own["topic"].decode(), int(own["partition"]), int(own["offset"]))
+    cause = _CAUSES.get(own["message"])
+    return Letter(job, own["group"].decode(), int(own["delivery.count"]), cause, value or b"")
+
+
 @dataclass(slots=True)
 class LeaseHistory:
     """All that was seen of one lease group."""
@@ -142,6 +155,8 @@ class LeaseHistory:
     letters: list[Letter] = field(default_factory=list)
     disturbed_ms: list[float] = field(default_factory=list)
     """When something went wrong, or was put right, or a leader changed; ascending."""
+    is_rough: bool = False
+    """Whether it was disturbed all the time, or that is not known."""
     clocks_set: bool = False
     """Whether a wall clock was set during the run."""
     patience_ms: float | None = None

@@ -99,23 +99,24 @@ class _Story:
         if settling.said is not Said.OK:
             return
         if settling.by != handout.member:
-            if settling.is_fenced or not self._may_hold(settling):
+            is_allowed = self._is_repetition(settling) or (not settling.is_fenced and self._may_hold(settling))
+            if not is_allowed:
                 yield Broken("stale-leases-are-refused", f"{settling} was answered with success")
             return
         later = [other for other in self.handouts if _is_before(handout, other)]
-        if not self._is_repetition(handout, settling):
+        if not self._is_repetition(settling):
             seen = next((other for other in later if other.answered_ms <= settling.asked_ms), None)
             if seen is not None and (settling.is_fenced or seen.member != settling.by):
                 yield Broken("stale-leases-are-refused", f"{settling} was answered with success, after {seen}")
             elif self._has_surely_expired(handout, settling):
                 yield Broken("stale-leases-are-refused", f"{settling} was answered with success, after its lease")
         if settling.outcome in _FINAL:
-            again = next(
-                (other for other in later if handout.token * other.token or other.asked_ms >= settling.answered_ms),
-                None,
-            )
-            if again is not None:
-                yield Broken("settled-stays-settled", f"{settling} was answered with success, but there is {again}")
+            # A repetition may be about a later delivery that had the same outcome.
+            is_sure = not self._is_repetition(settling)
+            for other in later:
+                if (is_sure and handout.token and other.token) or other.asked_ms >= settling.answered_ms:
+                    yield Broken("settled-stays-settled", f"{settling} was answered with success, but there is {other}")
+                    break
 
     def _must_succeed(self, handout: Handout, settling: Settling) -> bool:
         """Whether the member surely held the record from the request to the answer."""
@@ -123,12 +124,20 @@ class _Story:
             return False
         if self._left_before(handout, settling.answered_ms):
             return False
-        others = (other for other in self.settlings[id(handout)] if other is not settling)
         return not any(
-            other.said is not Said.REFUSED and other.outcome is not Outcome.RENEW
-            for other in others
+            other is not settling and other.said is not Said.REFUSED and other.outcome is not Outcome.RENEW
+            for other in self._ends(handout)
             if other.asked_ms <= settling.answered_ms
         )
+
+    def _ends(self, handout: Handout) -> Iterator[Settling]:
+        """What may have settled a delivery. Without a token, something old that was under way may have hit it."""
+        yield from self.settlings[id(handout)]
+        if not handout.token:
+            for other in self.handouts:
+                if other is not handout:
+                    said = self.settlings[id(other)]
+                    yield from (one for one in said if one.by == handout.member and one.said is Said.NOTHING)
 
     def _may_hold(self, settling: Settling) -> bool:
         """Whether the member may have got the record with an answer that was lost, or has got it, meanwhile."""
@@ -137,15 +146,26 @@ class _Story:
             for take in self.history.open_takes
         ) or any(other.member == settling.by for other in self.handouts)
 
-    def _is_repetition(self, handout: Handout, settling: Settling) -> bool:
-        """Whether the member may have said the same before with success. Repeating it succeeds."""
+    def _is_repetition(self, settling: Settling) -> bool:
+        """Whether the member may have said the same about this record before with success. Repeating it succeeds.
+
+        What was leased for a request whose connection broke is given back in the name of the member.
+        """
+        if settling.outcome in (Outcome.RELEASE, Outcome.GIVE_BACK) and any(
+            take.member == settling.by
+            and (take.topic, take.partition) == self.job[:2]
+            and take.asked_ms <= settling.answered_ms
+            for take in self.history.open_takes
+        ):
+            return True
         return settling.outcome is not Outcome.RENEW and any(
             other is not settling
             and other.by == settling.by
             and _ALIKE.get(other.outcome, other.outcome) is _ALIKE.get(settling.outcome, settling.outcome)
             and other.said is not Said.REFUSED
             and other.asked_ms <= settling.asked_ms
-            for other in self.settlings[id(handout)]
+            for each in self.settlings.values()
+            for other in each
         )
 
     def _has_surely_expired(self, handout: Handout, settling: Settling) -> bool:
@@ -180,7 +200,7 @@ class _Story:
         for settling in self.settlings[id(first)]:
             if settling.outcome is Outcome.RELEASE and settling.said is Said.OK and settling.delay_ms:
                 due_ms = settling.asked_ms + settling.delay_ms
-                if second.answered_ms < due_ms and not self._is_repetition(first, settling):
+                if second.answered_ms < due_ms and not self._is_repetition(settling):
                     yield Broken("delays-are-kept", f"{second} before {due_ms:.0f}, after {settling}")
 
     def _is_still_out(self, handout: Handout, now_ms: float) -> bool:
@@ -188,7 +208,7 @@ class _Story:
             return False
         return not any(
             settling.outcome is not Outcome.RENEW and settling.said is not Said.REFUSED and settling.asked_ms <= now_ms
-            for settling in self.settlings[id(handout)]
+            for settling in self._ends(handout)
         )
 
     def _live_until(self, handout: Handout, now_ms: float) -> float:
@@ -214,7 +234,7 @@ class _Story:
 
     def _is_surely_back(self, handout: Handout) -> bool:
         return any(
-            settling.outcome in _BACK and settling.said is Said.OK and not self._is_repetition(handout, settling)
+            settling.outcome in _BACK and settling.said is Said.OK and not self._is_repetition(settling)
             for settling in self.settlings[id(handout)]
         )
 
@@ -310,6 +330,8 @@ def _is_before(first: Handout, second: Handout) -> bool:
 
 
 def _is_disturbed(history: LeaseHistory, from_ms: float, to_ms: float) -> bool:
+    if history.is_rough:
+        return True
     times = history.disturbed_ms
     at = bisect_left(times, from_ms)
     return at < len(times) and times[at] <= to_ms

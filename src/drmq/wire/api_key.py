@@ -58,6 +58,7 @@ class ApiKey(IntEnum):
     DESCRIBE_COUNTERS = 12_000
     LEASE_FETCH = 12_001
     DESCRIBE_LEASES = 12_002
+    REDRIVE = 12_003
     DESCRIBE_EVENTS = 12_004
 
     @property

@@ -116,6 +116,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DESCRIBE_COUNTERS, 0, 0, flexible_from=0),
         Api(ApiKey.LEASE_FETCH, 0, 0, flexible_from=0),
         Api(ApiKey.DESCRIBE_LEASES, 0, 0, flexible_from=0),
+        Api(ApiKey.REDRIVE, 0, 0, flexible_from=0),
         Api(ApiKey.DESCRIBE_EVENTS, 0, 0, flexible_from=0),
     )
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drmq.broker.services.leases import SETTLEMENTS_MAX
+from drmq.broker.services.lease_calls import SETTLEMENTS_MAX
 from drmq.kafka.lease_fetch import DELAY_MS_MAX, RECORDS_MAX, WAIT_MS_MAX
 from drmq.leases import LeaseOptions
 from drmq.model import ErrorCode, NodeId
@@ -34,7 +34,7 @@ from support.lease_requests import (
     values,
 )
 
-NEVER_LEASED, NOT_LEASED, LEASED_TO_ANOTHER, STALE_TOKEN = 1, 2, 3, 4
+NEVER_LEASED, NOT_LEASED, LEASED_TO_ANOTHER, STALE_TOKEN, NO_RENEWAL = 1, 2, 3, 4, 5
 
 
 @pytest.fixture
@@ -165,6 +165,13 @@ def test_refusals_name_the_runs_and_the_reasons_and_the_rest_is_settled(harness:
     leases.take(2)
     assert leases.settle(ACCEPT, 4, 5, token=token) == [(4, 5, STALE_TOKEN)]
     assert leases.queue().held.count == 3
+
+
+def test_a_group_that_does_not_renew_says_so(harness: Harness, leases: Leases) -> None:
+    harness.broker.leases.options_of = lambda group: LeaseOptions(renews=False)
+    harness.produce(TOPIC)
+    leases.take(1)
+    assert leases.settle(RENEW, 0) == [(0, 0, NO_RENEWAL)]
 
 
 def test_a_settlement_whose_answer_was_lost_is_repeated(harness: Harness, leases: Leases) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drmq.leases.parked import Parked, ParkedRow
+from drmq.leases.queue_key import QueueKey
 from drmq.leases.ranges import Ranges
 from drmq.leases.records import (
     Buried,
@@ -20,7 +21,6 @@ from drmq.leases.records import (
     LeaseRecord,
     LeaseRenewed,
     LogTrimmed,
-    QueueKey,
     QueueRemoved,
     QueueStarted,
     Reason,

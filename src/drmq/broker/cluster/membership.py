@@ -128,6 +128,7 @@ class Request(IntEnum):
     READ = 11
     LEASE = 12
     OPEN_RECORDS = 13
+    BOUNDS = 14
 
 
 class Membership:

@@ -218,28 +218,28 @@ class Partition:
     # ---- writing --------------------------------------------------------------------------------
 
     def append(
-        self, batch: memoryview, now_ms: int, *, wants_written: bool = False, wants_all: bool = False
+        self, batch: memoryview, now_ms: int, *, wants_written: bool = False, wants_all: bool = False, own: bool = False
     ) -> Appended:
         """Check a producer's batch, assign offsets and propose it.
 
         `wants_written` must be set if `when_written` will be called for it, `wants_all` if the producer requires
-        `min.insync.replicas`. The batch is changed in place and must not be used by the caller again. Raises `ApiError`
-        with nothing changed.
+        `min.insync.replicas`, `own` if a node writes it, which may exceed `max.message.bytes`. The batch is changed in
+        place and must not be used by the caller again. Raises `ApiError` with nothing changed.
         """
         try:
-            return self._append(batch, now_ms, wants_written, wants_all)
+            return self._append(batch, now_ms, wants_written, wants_all, own)
         except ApiError as refused:
             if refused.code in _SENT_AGAIN and len(batch) >= HEADER_SIZE:
                 self.turn_away(read_header(batch).producer_id, now_ms)
             raise
 
-    def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool) -> Appended:
+    def _append(self, batch: memoryview, now_ms: int, wants_written: bool, wants_all: bool, own: bool) -> Appended:
         self._check_leads()
         if self.is_internal:
             check_not_internal(self.topic)
         header = check_produced(batch)
         config = self.config
-        if len(batch) > config.max_message_bytes:
+        if len(batch) > config.max_message_bytes and not own:
             raise ApiError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"a batch of {len(batch)} bytes; {self.topic} takes {config.max_message_bytes} (max.message.bytes)",

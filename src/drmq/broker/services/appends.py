@@ -48,29 +48,42 @@ class Appends:
         table = self._partitions
         return table.by_name(topic, index) if isinstance(topic, str) else table.by_id(TopicId(topic), index)
 
-    def append(self, partition: Partition, batch: memoryview | None, acks: int) -> Appended:
+    def append(self, partition: Partition, batch: memoryview | None, acks: int, *, is_own: bool = False) -> Appended:
         """Check a batch, assign its offsets and propose it. If it raises `ApiError`, nothing has changed.
 
         The batch is changed in place, and the caller must not use it afterwards. Call it only if `must_recompress` is
-        false.
+        false. `is_own` means that a node writes the batch, and not a client: `max.message.bytes` does not apply.
         """
         if not batch:
             raise ApiError(ErrorCode.INVALID_RECORD, "the request has no batch for this partition")
         now_ms = self._clock.wall_ms()
-        return partition.append(batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL)
+        if is_own:
+            partition.check_own_size(len(batch))
+        return partition.append(
+            batch, now_ms, wants_written=acks == ACKS_LEADER, wants_all=acks == ACKS_ALL, own=is_own
+        )
 
     def must_recompress(self, partition: Partition, batch: memoryview | None) -> bool:
         """Whether a batch has to be recompressed, or has to wait for one that is."""
         return partition.config.compression is not None and self.recompression.is_needed(partition, batch)
 
     def recompress(
-        self, partition: Partition, batch: memoryview, acks: int, caller: str, placed: Callable[[Outcome], None]
+        self,
+        partition: Partition,
+        batch: memoryview,
+        acks: int,
+        caller: str,
+        placed: Callable[[Outcome], None],
+        *,
+        is_own: bool = False,
     ) -> None:
         """Copy a batch, recompress and append it later, and tell `placed` its place or why it has none.
 
         The batches of a caller (an address) are appended in the order of the calls.
         """
-        self.recompression.submit(partition, batch, caller, lambda at, done: self.append(at, done, acks), placed)
+        self.recompression.submit(
+            partition, batch, caller, lambda at, done: self.append(at, done, acks, is_own=is_own), placed
+        )
 
     def when_safe(self, partition: Partition, appended: Appended, acks: int, done: Callable[[ErrorCode], None]) -> None:
         """Call `done` once the batch is as safe as `acks` requires, or has failed for good."""

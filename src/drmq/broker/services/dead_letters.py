@@ -6,7 +6,10 @@ the shard once these are committed. Only then are the offsets done. If the node 
 the letters again: a letter may be there twice, and is never missing.
 
 A letter has the key, the value and the headers of its record, and headers of its own that say where it came from, and
-why (`HEADERS`). It goes to the partition with the number of its source, modulo the partitions of the dead-letter topic.
+why (`letters`). It goes to the partition with the number of its source, modulo the partitions of the dead-letter topic.
+A record that cannot be decoded has a letter without key and value, which says so: otherwise it could never leave.
+
+Each queue is worked on by itself, so that a topic that cannot be written holds up nothing but its own letters.
 
 If the topic cannot be written, the records stay where they are, the reason is logged, and the attempt is repeated. So
 it is if the topic exists and does not allow dead letters (`errors.deadletterqueue.group.enable`): nobody can fill a
@@ -18,34 +21,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.broker.services.caller import node_caller
+from drmq.broker.services.redrive.letters import letter_headers
 from drmq.catalog import DEAD_LETTER_CREATES, DEAD_LETTERS_ALLOWED, Topic, cluster_config
-from drmq.leases import Bury, DeadRecord, Reason
+from drmq.leases import Bury, DeadRecord, QueueKey
 from drmq.model import ApiError, ErrorCode, Offset
-from drmq.records import InvalidBatch, Record, encode_batch, iter_batches, iter_records
+from drmq.records import BatchHeader, Codec, InvalidBatch, Record, encode_batch, iter_batches, iter_records
 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
 
 log = logging.getLogger("drmq.broker")
 
-HEADERS: Final = "__dlq.errors."
-"""The names of a letter's own headers begin so. Those that Kafka has too have Kafka's names."""
-_REASONS = {
-    Reason.REJECTED: "it was rejected",
-    Reason.ATTEMPTS: "it failed as often as the group allows",
-}
 _RUNS_MAX = 64
 _LETTERS_MAX = 100
 _LETTER_BYTES_MAX = 262_144
 """Letters in one batch, and bytes of their records. At least one."""
 _READ_BYTES = 1_048_576
+_TIMEOUT_S = 10.0
 _PAUSE_S, _PAUSE_MAX_S = 0.5, 30.0
+_QUEUES_MAX = 16
+"""Queues whose letters are written at a time. Those that wait after a failure do not count."""
+
+
+_CONFIGS = {DEAD_LETTERS_ALLOWED: "true", "retention.ms": "-1"}
+"""Of topics that are created for letters: these wait until they are moved back or purged."""
+
+
+class Copy(NamedTuple):
+    """A record that was given up, and why it could not be copied, if it could not."""
+
+    record: Record
+    codec: Codec
+    fault: str = ""
 
 
 class DeadLetters:
@@ -53,43 +66,58 @@ class DeadLetters:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._tasks: dict[LeaseShardCoordinator, asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[LeaseShardCoordinator, QueueKey], asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(_QUEUES_MAX)
 
     def look_at(self, shard: LeaseShardCoordinator) -> None:
-        """Write what a shard has given up, unless that is going on already."""
-        if shard not in self._tasks and shard.leads and next(shard.machine.dead_records(1), None) is not None:
-            task = self._tasks[shard] = asyncio.get_running_loop().create_task(self._work(shard))
-            task.add_done_callback(lambda _: self._on_done(shard))
+        """Write what the queues of a shard have given up, where that is not going on already."""
+        for key in shard.machine.dying_queues():
+            if (shard, key) not in self._tasks and shard.leads:
+                task = self._tasks[shard, key] = asyncio.get_running_loop().create_task(self._work(shard, key))
+                task.add_done_callback(partial(self._on_done, shard, key))
 
     def stop(self) -> None:
         """The node stops. The next leaders go on."""
         for task in self._tasks.values():
             task.cancel()
 
-    def _on_done(self, shard: LeaseShardCoordinator) -> None:
-        task = self._tasks.pop(shard)
+    def _on_done(self, shard: LeaseShardCoordinator, key: QueueKey, task: asyncio.Task[None]) -> None:
+        del self._tasks[shard, key]
         if not task.cancelled() and task.exception() is not None:
             log.error("writing dead letters of %r failed on a bug", shard.log.partition, exc_info=task.exception())
 
-    async def _work(self, shard: LeaseShardCoordinator) -> None:
+    async def _work(self, shard: LeaseShardCoordinator, key: QueueKey) -> None:
         pause_s = _PAUSE_S
         while shard.leads:
-            dead = list(islice(shard.machine.dead_records(_RUNS_MAX), _RUNS_MAX))
+            dead = list(shard.machine.dead_records(_RUNS_MAX, key))
             if not dead:
                 return
-            failed = False
-            for run in dead:
-                try:
-                    await self._bury(shard, run)
-                except (ApiError, InvalidBatch) as error:
-                    failed = True
-                    text = f"dead letters of group {run.key.group} are not written"
-                    log.error("%s: %s; trying again", text, error, extra={"repeat_key": text})
-            if failed:
+            try:
+                async with self._places:
+                    for run in dead:
+                        await self._bury(shard, run)
+            except (ApiError, InvalidBatch) as error:
+                if self._is_led_here(shard):
+                    self._report(key, error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_MAX_S)
             else:
                 pause_s = _PAUSE_S
+
+    def _is_led_here(self, shard: LeaseShardCoordinator) -> bool:
+        return shard.leads
+
+    def _report(self, key: QueueKey, error: Exception) -> None:
+        topic = self._broker.metadata.committed_catalog.topics_by_id.get(key.topic_id)
+        place = f"{key.topic_id.hex() if topic is None else topic.name}-{key.partition}"
+        text = f"dead letters of group {key.group} from {place} are not written"
+        name = self._broker.group_settings.dead_letter_topic_of(key.group)
+        log.error(
+            "%s: %s; the records stay where they are, and it is tried again; check topic %s with `drmq topic describe` "
+            "and the settings of the group with `drmq group describe`",
+            *(text, error, name),
+            extra={"repeat_key": text},
+        )
 
     async def _bury(self, shard: LeaseShardCoordinator, run: DeadRecord) -> None:
         """Write the letters of the first records of a run, and forget these. Raises `ApiError`."""
@@ -101,10 +129,13 @@ class DeadLetters:
                 "offsets %d to %d of partition %d are dropped: group %s gave them up, and has no dead-letter topic now",
                 *(run.first, run.last, run.key.partition, run.key.group),
             )
+        elif topic is None and run.key.topic_id not in self._broker.metadata.committed_catalog.deleted:
+            # This node may be behind: only a deletion that it knows of takes records away.
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {run.key.topic_id.hex()} is not known here yet")
         elif topic is not None:
-            records, end = await self._read(topic, run)
-            if records:
-                await self._append(topic, name, run, records)
+            copies, end = await self._read(topic, run)
+            if copies:
+                await self._append(topic, name, run, copies)
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         request = Bury(run.key, ((run.first, end - 1),))
         shard.submit(request, lambda answer: None if done.done() else done.set_result(answer))
@@ -112,35 +143,40 @@ class DeadLetters:
         if isinstance(answer, ApiError):
             raise answer
 
-    async def _read(self, topic: Topic, run: DeadRecord) -> tuple[Sequence[Record], int]:
+    async def _read(self, topic: Topic, run: DeadRecord) -> tuple[Sequence[Copy], int]:
         """Some of the records of a run, from its first one, and the offset up to which they are all."""
         broker = self._broker
+        router = broker.services.router
         caller = node_caller(broker.node_id)
         try:
-            found = await broker.services.router.read(
-                caller, topic.name, run.key.partition, Offset(run.first), _READ_BYTES
+            found = await router.read(
+                caller, topic.name, run.key.partition, Offset(run.first), _READ_BYTES, timeout_s=_TIMEOUT_S
             )
         except ApiError as error:
-            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                return (), run.first + 1
-            raise
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            # Retention has removed them, up to the start of the log.
+            start, _ = await router.bounds(caller, topic.name, run.key.partition, timeout_s=_TIMEOUT_S)
+            if start <= run.first:
+                raise
+            return (), min(start, run.last + 1)
         data, size_max = bytes(found.data), broker.options.decompressed_bytes_max
         async with broker.services.decompressing:
-            return await broker.blocking(lambda: _records_of(data, run, size_max))
+            return await broker.blocking(lambda: copies_of(data, run, size_max))
 
-    async def _append(self, source: Topic, name: str, run: DeadRecord, records: Sequence[Record]) -> None:
+    async def _append(self, source: Topic, name: str, run: DeadRecord, copies: Sequence[Copy]) -> None:
         broker = self._broker
         topic = await self._topic(name)
         if not broker.group_settings.copies_dead_letters(run.key.group):
-            records = [Record(record.offset, record.timestamp, None, None, ()) for record in records]
+            copies = [
+                Copy(Record(record.offset, record.timestamp, None, None), Codec.NONE, "its record is not copied")
+                for record, _, _ in copies
+            ]
         # Not the time of death: the clock of the leader then may have been wrong, and a topic refuses such a time.
         now_ms = broker.clock.wall_ms()
-        letters = [
-            Record(Offset(number), now_ms, record.key, record.value, _headers(source.name, run, record))
-            for number, record in enumerate(records)
-        ]
+        batch = await broker.blocking(lambda: batch_of(source.name, run, copies, now_ms))
         index = run.key.partition % topic.partition_count
-        await broker.services.router.append(node_caller(broker.node_id), name, index, encode_batch(letters))
+        await broker.services.router.append(node_caller(broker.node_id), name, index, batch, timeout_s=_TIMEOUT_S)
 
     async def _topic(self, name: str) -> Topic:
         """The dead-letter topic of this name, which is created if necessary. Raises `ApiError`."""
@@ -154,7 +190,7 @@ class DeadLetters:
                     f"{DEAD_LETTERS_ALLOWED}=true",
                 )
             caller = node_caller(broker.node_id)
-            await broker.services.topic_creation.auto_create(caller, name, {DEAD_LETTERS_ALLOWED: "true"})
+            await broker.services.topic_creation.auto_create(caller, name, _CONFIGS)
             topic = broker.metadata.committed_catalog.topic(name)
         if topic.configs.get(DEAD_LETTERS_ALLOWED, "").lower() != "true":
             raise ApiError(
@@ -165,37 +201,45 @@ class DeadLetters:
         return topic
 
 
-def _records_of(data: bytes, run: DeadRecord, size_max: int) -> tuple[Sequence[Record], int]:
+def copies_of(data: bytes, run: DeadRecord, size_max: int) -> tuple[Sequence[Copy], int]:
     """The records of the run that are in these batches. An offset without a record is skipped."""
-    records: list[Record] = []
+    copies: list[Copy] = []
     size = 0
     end = run.first
     for position, header in iter_batches(data):
         if header.base_offset > run.last:
             break
-        for record in iter_records(data[position : position + header.size], decompressed_size_max=size_max):
+        for copy in _decoded(data[position : position + header.size], header, run, size_max):
+            record = copy.record
             if not run.first <= record.offset <= run.last:
                 continue
             size += len(record.value or b"") + len(record.key or b"")
-            if records and (len(records) >= _LETTERS_MAX or size > _LETTER_BYTES_MAX):
-                return records, end
-            records.append(record)
+            if copies and (len(copies) >= _LETTERS_MAX or size > _LETTER_BYTES_MAX):
+                return copies, end
+            copies.append(copy)
             end = record.offset + 1
         end = max(end, min(run.last + 1, header.next_offset))
-    return records, max(end, run.first + 1)
+    return copies, max(end, run.first + 1)
 
 
-def _headers(source: str, run: DeadRecord, record: Record) -> tuple[tuple[str, bytes | None], ...]:
-    death = run.death
-    own = {
-        "topic": source,
-        "partition": run.key.partition,
-        "offset": record.offset,
-        "group": run.key.group,
-        "delivery.count": death.attempt,
-        "message": _REASONS.get(death.reason, death.reason.name),
-        "first.failure.ms": death.failed_ms,
-        "last.failure.ms": death.ended_ms,
-    }
-    kept = tuple(header for header in record.headers if not header[0].startswith(HEADERS))
-    return kept + tuple((HEADERS + name, str(value).encode()) for name, value in own.items())
+def _decoded(batch: bytes, header: BatchHeader, run: DeadRecord, size_max: int) -> Iterator[Copy]:
+    """The records of a batch; records without content if it cannot be decoded."""
+    codec = Codec(header.codec)
+    offset = header.base_offset
+    try:
+        for record in iter_records(batch, decompressed_size_max=size_max):
+            yield Copy(record, codec)
+            offset = Offset(record.offset + 1)
+    except InvalidBatch as error:
+        fault = f"its record cannot be read: {error}"
+        for each in range(max(offset, run.first), min(run.last + 1, header.next_offset)):
+            yield Copy(Record(Offset(each), header.base_timestamp, None, None), Codec.NONE, fault)
+
+
+def batch_of(source: str, run: DeadRecord, copies: Sequence[Copy], now_ms: int) -> bytes:
+    """The letters of some records, compressed as the first of these was."""
+    letters = [
+        Record(Offset(index), now_ms, record.key, record.value, letter_headers(source, run, record, fault))
+        for index, (record, _, fault) in enumerate(copies)
+    ]
+    return bytes(encode_batch(letters, codec=copies[0].codec))

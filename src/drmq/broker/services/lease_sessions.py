@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from drmq.broker.services.leases import Place
+from drmq.broker.services.lease_calls import Place
 from drmq.model import ApiError, ErrorCode
 
 OPENS = 0

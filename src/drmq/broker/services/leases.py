@@ -1,73 +1,46 @@
 """Taking work by lease: acquire offsets from the shard that decides about a queue, and read their records here.
 
-The leader of a data partition serves the members of lease groups. For each of them it asks the shard of the queue
-(`lease_shards`), which may be on another node, for offsets to lease. The lease is committed before the shard answers.
-Then the records are read from the log, as whole batches: a batch may hold records that were not leased, which the
-client skips.
+The leader of a data partition serves the members of lease groups. For each request (`lease_calls`) it asks the shard of
+the queue (`lease_shards`), which may be on another node, to settle offsets and to lease others. Both are committed
+before the shard answers. Then the records are read from the log (`leased_records`).
 
-A request that finds nothing waits in the shard. While it waits, the shard is told when the high watermark moves. When
-one of several partitions has records, the requests to the others are withdrawn. What a shard leases for a request that
-is withdrawn at the same moment, or whose client disconnects before its records are read, is given back. If the client
-disconnects later, the lease runs out.
+While a request waits in a shard, the shard is told when the high watermark moves.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drmq.broker.partitions.partition import Partition
-from drmq.broker.services.lease_shards import LeaseShards, ShardLink, resolve, unavailable
+from drmq.broker.services.lease_calls import LeaseCall, Part, PartResult, Place, Taking
+from drmq.broker.services.lease_shards import LeaseShards
+from drmq.broker.services.leased_records import Found, LeasedRecords
 from drmq.broker.services.queue_starts import QueueStarts
-from drmq.broker.services.reads import WantedPartition
 from drmq.leases import (
-    Acquire,
-    Acquired,
     Advance,
     Delivery,
     Failed,
-    Failure,
     LeaseResponse,
     Outcome,
     QueueKey,
     ReleaseMember,
     Settle,
     Settlement,
-    SettleResult,
     StartQueue,
 )
-from drmq.model import ApiError, ErrorCode, TopicId
-from drmq.records import iter_batches
+from drmq.model import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
 
-_NOTHING = Acquired(0, 0, ())
-SETTLEMENTS_MAX = 10_000
-"""Runs of offsets that one request may settle in one partition: each takes a few microseconds on the event loop."""
-_PAUSE_S = 0.2
-"""A member that finds no shard is answered with nothing after this pause, and asks again."""
+R = TypeVar("R")
 
-
-class Place(NamedTuple):
-    """A partition that a member works on."""
-
-    topic_id: TopicId
-    partition: int
-
-
-class Taken(NamedTuple):
-    """What a member got from one partition."""
-
-    place: Place
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
-    records: bytes = b""
-    deliveries: tuple[Delivery, ...] = ()
-    token: int = 0
-    duration_ms: int = 0
+_ADVANCES_MAX = 8
+"""Messages about one queue that are on their way to its shard. What changes meanwhile is sent afterwards."""
+_DRY_MAX = 10_000
 
 
 class LeaseService:
@@ -76,29 +49,44 @@ class LeaseService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.shards = LeaseShards(broker)
-        self._tasks: set[asyncio.Task[None]] = set()
-        """What is given back, so that it is not collected while it waits."""
+        self.records = LeasedRecords(broker)
         self.starts = QueueStarts(broker, self.shards)
         self.starts_at: Callable[[str, Partition], int | Awaitable[int]] = self.starts.offset_of
         """The offset at which a group begins in a partition that it has not worked on."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watches: dict[QueueKey, _Watch] = {}
+        """Of the queues for whose records this node waits."""
+        self._dry: dict[QueueKey, int] = {}
+        """Queues that had fewer records than were asked for, with the high watermark of that time."""
+        self._turn = 0
 
-    # ---- settling -------------------------------------------------------------------------------
+    # ---- requests -------------------------------------------------------------------------------
 
-    async def settle(
-        self, group: str, member: str, place: Place, settlements: Sequence[Settlement]
-    ) -> SettleResult | Failed:
-        """Settle leased records of one partition. Raises `ApiError`."""
-        self._led(place)
-        if len(settlements) > SETTLEMENTS_MAX:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"{len(settlements)} runs of offsets are to be settled in one partition; a request may have "
-                f"{SETTLEMENTS_MAX}: send several requests",
-            )
-        key = QueueKey(group, *place)
-        answer = await self.shards.ask(key, Settle(key, member, tuple(settlements)))
-        assert isinstance(answer, (SettleResult, Failed)), answer
-        return answer
+    def call(
+        self,
+        group: str,
+        member: str,
+        parts: Sequence[Part],
+        count_max: int,
+        bytes_max: int,
+        wait_ms: int,
+        finish: Callable[[list[PartResult]], R],
+    ) -> LeaseCall[R]:
+        """Settle, then lease up to `count_max` records of all partitions together, and read them."""
+        call = LeaseCall(self, group, member, finish)
+        if self.shards.exist:
+            call.start(parts, count_max, bytes_max, wait_ms)
+        else:
+            self.run(self._create_and_start(call, parts, count_max, bytes_max, wait_ms))
+        return call
+
+    async def _create_and_start(
+        self, call: LeaseCall[R], parts: Sequence[Part], count_max: int, bytes_max: int, wait_ms: int
+    ) -> None:
+        with suppress(ApiError):  # Each part of the call says so.
+            await self.shards.create()
+        if not call.is_done:
+            call.start(parts, count_max, bytes_max, wait_ms)
 
     async def release(self, group: str, member: str, places: Sequence[Place]) -> None:
         """Give back everything that a member holds. What cannot be given back now returns when its lease ends."""
@@ -107,102 +95,13 @@ class LeaseService:
             *(self.shards.ask(key, ReleaseMember(key, member)) for key in keys), return_exceptions=True
         )
 
-    # ---- taking ---------------------------------------------------------------------------------
+    # ---- for calls ------------------------------------------------------------------------------
 
-    async def take(
-        self, group: str, member: str, places: Sequence[Place], count_max: int, bytes_max: int, wait_ms: int
-    ) -> list[Taken]:
-        """Lease up to about `count_max` records, and read them; waits for the first ones up to `wait_ms`."""
-        results: list[Taken] = []
-        partitions: dict[Place, Partition] = {}
-        for place in places:
-            try:
-                partitions[place] = self._led(place)
-            except ApiError as error:
-                results.append(Taken(place, error.code, error.message))
-        if not partitions:
-            return results
-        share = max(1, count_max // len(partitions))
-        acquired = await self._acquire(group, member, partitions, share, 0 if results else wait_ms)
-        left = bytes_max
-        try:
-            for place, answer in list(acquired.items()):
-                if isinstance(answer, ApiError):
-                    results.append(Taken(place, answer.code, answer.message))
-                elif answer.deliveries:
-                    taken = await self._read(QueueKey(group, *place), member, place, answer, left)
-                    left -= len(taken.records)
-                    results.append(taken)
-        except asyncio.CancelledError:
-            for place, answer in acquired.items():
-                if isinstance(answer, Acquired) and answer.deliveries:
-                    self.give_back(group, member, place, answer.deliveries)
-            raise
-        return results
-
-    def give_back(self, group: str, member: str, place: Place, deliveries: Sequence[Delivery]) -> None:
-        """Give back what was leased and did not reach its member. If that fails, the lease runs out."""
-        key = QueueKey(group, *place)
-        back = tuple(Settlement(each.first, each.last, Outcome.GIVE_BACK) for each in deliveries)
-
-        async def settle() -> None:
-            with suppress(ApiError):
-                await self.shards.ask(key, Settle(key, member, back))
-
-        task = asyncio.ensure_future(settle())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _led(self, place: Place) -> Partition:
+    def led(self, place: Place) -> Partition:
+        """A partition that this node leads. Raises `ApiError`."""
         partition = self._broker.partitions.by_id(*place)
         partition.check_serving()
         return partition
-
-    async def _acquire(
-        self, group: str, member: str, partitions: dict[Place, Partition], count_max: int, wait_ms: int
-    ) -> dict[Place, Acquired | ApiError]:
-        """Ask the shards of all partitions; the answers that arrive until there is something."""
-        waiting = [
-            _Acquisition(self, QueueKey(group, *place), member, place, partition, count_max)
-            for place, partition in partitions.items()
-        ]
-        found = await asyncio.gather(*(each.run(0) for each in waiting))
-        if wait_ms > 0 and not any(isinstance(answer, Acquired) and answer.deliveries for answer in found):
-            tasks = {asyncio.ensure_future(each.run(wait_ms)): each for each in waiting}
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task, each in tasks.items():
-                    if not task.done():
-                        each.withdraw()
-            found = await asyncio.gather(*tasks)
-        return {each.place: answer for each, answer in zip(waiting, found, strict=True)}
-
-    async def _read(self, key: QueueKey, member: str, place: Place, acquired: Acquired, bytes_max: int) -> Taken:
-        """Read what was leased. What does not fit, or cannot be read, is given back."""
-        parts: list[bytes] = []
-        read: list[Delivery] = []
-        unread: list[Settlement] = []
-        left = bytes_max
-        end = -1
-        """The offset after what was read: one batch may hold several deliveries."""
-        for delivery in acquired.deliveries:
-            while end <= delivery.last and (left > 0 or not parts):
-                wanted = WantedPartition(*place, max(delivery.first, end), max(1, left))
-                [result] = await self._broker.services.reads.read([wanted], max_bytes=max(1, left))
-                found = _up_to(result.data, delivery.last) if result.error is ErrorCode.NONE else None
-                if found is None:
-                    break
-                size, end = found
-                parts.append(bytes(result.data[:size]))
-                left -= size
-            if end > delivery.first:
-                read.append(delivery._replace(last=min(delivery.last, end - 1)))
-            if end <= delivery.last:
-                unread.append(Settlement(max(delivery.first, end), delivery.last, Outcome.GIVE_BACK))
-        if unread:
-            await self.shards.ask(key, Settle(key, member, tuple(unread)))
-        return Taken(place, ErrorCode.NONE, None, b"".join(parts), tuple(read), acquired.token, acquired.duration_ms)
 
     async def start(self, key: QueueKey, partition: Partition) -> None:
         """Begin a queue where its group begins. Raises `ApiError`."""
@@ -215,90 +114,106 @@ class LeaseService:
                 f"group {key.group} cannot begin in {partition.topic}-{partition.index}: {answer.failure.value}",
             )
 
+    def give_back(self, key: QueueKey, member: str, deliveries: Sequence[Delivery], token: int) -> None:
+        """Give back what was leased and does not reach its member. If that fails, the lease runs out."""
+        back = tuple(Settlement(each.first, each.last, Outcome.GIVE_BACK, None, token) for each in deliveries)
+        try:
+            self.shards.of(key).submit(Settle(key, member, back), lambda _: None)
+        except ApiError:
+            return
 
-class _Acquisition:
-    """A request for records of one partition. Implements `partition.ProgressWatcher` while it waits."""
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that a call needs and that takes its time."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def __init__(
-        self, service: LeaseService, key: QueueKey, member: str, place: Place, partition: Partition, count_max: int
-    ) -> None:
+    def count_read(self, found: Found) -> None:
+        reads = self._broker.services.reads
+        reads.read_bytes += found.size
+        reads.read_records += sum([each.last - each.first + 1 for each in found.read])
+
+    # ---- several partitions ---------------------------------------------------------------------
+
+    def shares(self, takings: Sequence[Taking], count_max: int) -> Iterator[tuple[Taking, int]]:
+        """How many records to ask of each of several partitions, together `count_max` at most.
+
+        A partition that had fewer than were asked for, and has not grown, is asked for one: what was released may be
+        there. The others share the rest. Each call begins with another partition.
+        """
+        self._turn += 1
+        begin = self._turn % len(takings)
+        takings = [*takings[begin:], *takings[:begin]]
+        dry = [each for each in takings if self._dry.get(each.key) == each.partition.high_watermark]
+        wet = [each for each in takings if each not in dry] or dry
+        spared = 0 if wet is dry else min(len(dry), count_max // 2)
+        share = max(1, (count_max - spared) // len(wet))
+        left = count_max
+        for taking in wet if wet is dry else [*wet, *dry]:
+            count = min(left, share if taking in wet else 1)
+            if count <= 0:
+                return
+            left -= count
+            yield taking, count
+
+    def note_taken(self, taking: Taking, asked: int) -> None:
+        """A shard has leased so many for a request that asked for `asked`."""
+        count = sum([each.last - each.first + 1 for each in taking.leased.deliveries])
+        if count >= asked:
+            self._dry.pop(taking.key, None)
+        else:
+            if len(self._dry) >= _DRY_MAX:
+                self._dry.clear()
+            self._dry[taking.key] = taking.partition.high_watermark
+
+    # ---- waiting --------------------------------------------------------------------------------
+
+    def watch(self, taking: Taking) -> None:
+        """Tell the shard of a queue how far its partition goes, while a request waits there."""
+        watch = self._watches.get(taking.key)
+        if watch is None:
+            watch = self._watches[taking.key] = _Watch(self, taking.key, taking.partition)
+            taking.partition.watch(watch)
+        watch.takings[taking] = None
+
+    def unwatch(self, taking: Taking) -> None:
+        watch = self._watches.get(taking.key)
+        if watch is None:
+            return
+        watch.takings.pop(taking, None)
+        if not watch.takings:
+            del self._watches[taking.key]
+            watch.partition.unwatch(watch)
+
+
+class _Watch:
+    """Watches a partition for the requests that wait for its records in one queue. A `partition.ProgressWatcher`."""
+
+    def __init__(self, service: LeaseService, key: QueueKey, partition: Partition) -> None:
         self._service = service
         self._key = key
-        self._member = member
-        self.place = place
-        self._partition = partition
-        self._count_max = count_max
-        self._shard: ShardLink | None = None
-        self._future: asyncio.Future[LeaseResponse] | None = None
-        self._cancel: Callable[[], None] = lambda: None
-        self._is_withdrawn = False
-        self._is_advancing = False
-
-    async def run(self, wait_ms: int) -> Acquired | ApiError:
-        """What was leased; nothing if the shard lost its leader meanwhile; the reason if it cannot be asked."""
-        try:
-            answer = await self._ask(wait_ms)
-            if isinstance(answer, Failed) and answer.failure is Failure.NOT_STARTED:
-                await self._service.start(self._key, self._partition)
-                answer = await self._ask(wait_ms)
-        except ApiError as error:
-            await asyncio.sleep(min(wait_ms / 1000, _PAUSE_S))
-            return unavailable(error)
-        return answer if isinstance(answer, Acquired) else _NOTHING
-
-    async def _ask(self, wait_ms: int) -> LeaseResponse:
-        partition = self._partition
-        shard = self._shard = await self._service.shards.find(self._key)
-        if self._is_withdrawn:
-            return _NOTHING
-        request = Acquire(
-            self._key, self._member, self._count_max, partition.start_offset, partition.high_watermark, wait_ms
-        )
-        future: asyncio.Future[LeaseResponse] = asyncio.get_running_loop().create_future()
-        self._future = future
-        self._cancel = shard.submit(request, self._on_answer)
-        if wait_ms:
-            partition.watch(self)
-        try:
-            return await future
-        finally:
-            partition.unwatch(self)
-
-    def _on_answer(self, answer: LeaseResponse | ApiError) -> None:
-        assert self._future is not None
-        if not self._future.done():
-            resolve(self._future, answer)
-        elif isinstance(answer, Acquired) and answer.deliveries:
-            # It was withdrawn when the lease was on its way to the log.
-            back = tuple(Settlement(each.first, each.last, Outcome.GIVE_BACK) for each in answer.deliveries)
-            assert self._shard is not None
-            self._shard.submit(Settle(self._key, self._member, back), lambda _: None)
+        self.partition = partition
+        self.takings: dict[Taking, None] = {}
+        self._sent_count = 0
+        """Messages that the shard has not answered yet."""
+        self._sent = -1
+        """The high watermark that was sent last."""
 
     def on_progress(self, partition: Partition) -> None:
         """The high watermark has moved, or the partition is not led here any more."""
         if not partition.is_leader:
-            self.withdraw()
-        elif self._shard is not None and not self._is_advancing:
-            self._is_advancing = True
-            advance = Advance(self._key, partition.start_offset, partition.high_watermark)
-            self._shard.submit(advance, self._on_advanced)
+            for taking in list(self.takings):
+                taking.on_lost()
+        elif self._sent_count < _ADVANCES_MAX and partition.high_watermark != self._sent:
+            self._sent_count += 1
+            self._sent = partition.high_watermark
+            advance = Advance(self._key, partition.start_offset, self._sent)
+            try:
+                self._service.shards.of(self._key).submit(advance, self._on_advanced)
+            except ApiError:
+                self._sent_count -= 1
 
     def _on_advanced(self, answer: LeaseResponse | ApiError) -> None:
-        self._is_advancing = False
-
-    def withdraw(self) -> None:
-        """Stop waiting."""
-        self._is_withdrawn = True
-        if self._future is not None and not self._future.done():
-            self._future.set_result(_NOTHING)
-            self._cancel()
-
-
-def _up_to(data: bytes | bytearray | memoryview, last: int) -> tuple[int, int] | None:
-    """How many of these bytes are batches with offsets up to `last`, and the offset after them; None if none is."""
-    size, end = 0, -1
-    for position, header in iter_batches(data):
-        if header.base_offset > last:
-            break
-        size, end = position + header.size, header.next_offset
-    return None if end < 0 else (size, end)
+        self._sent_count -= 1
+        if self.takings and self.partition.high_watermark != self._sent:
+            self.on_progress(self.partition)

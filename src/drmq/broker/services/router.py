@@ -72,6 +72,7 @@ _APPEND = Struct(">16sii")
 _APPENDED = Struct(">hq")
 _READ = Struct(">16siqi")
 _RESULT = Struct(">qq")
+_PLACE = Struct(">16si")
 
 ClientHandler = Callable[[Caller | None, memoryview], Awaitable[Sequence[Buffer]]]
 """Carries out a request that another node sends for a client; the caller is None from a node of the first version."""
@@ -173,6 +174,23 @@ class Router:
 
         return await self.retry(attempt, timeout_s, may_repeat=True)
 
+    async def bounds(
+        self, caller: Caller, topic: str, index: int, *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> tuple[Offset, Offset]:
+        """The log start offset and the high watermark of a partition, from the leader. Raises `ApiError`."""
+        place = self._place(topic, index)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+
+        async def attempt() -> tuple[Offset, Offset]:
+            leader = self._leader_of(place)
+            if leader == self._broker.node_id:
+                return self._bounds(caller, place)
+            answer = await self._ask(leader, Request.BOUNDS, caller, _PLACE.pack(*place.group), _left_s(deadline))
+            start_offset, high_watermark = _RESULT.unpack(answer)
+            return Offset(start_offset), Offset(high_watermark)
+
+        return await self.retry(attempt, timeout_s, may_repeat=True)
+
     def _place(self, topic: str, index: int) -> _Place:
         known = self._broker.metadata.committed_catalog.topic(topic)
         check_partition(known, index)
@@ -218,9 +236,9 @@ class Router:
             )
 
         if appends.must_recompress(partition, view):
-            appends.recompress(partition, view, ACKS_ALL, caller.address, placed)
+            appends.recompress(partition, view, ACKS_ALL, caller.address, placed, is_own=caller.is_node)
         else:
-            placed(appends.append(partition, view, ACKS_ALL))
+            placed(appends.append(partition, view, ACKS_ALL, is_own=caller.is_node))
         try:
             code, offset = await asyncio.wait_for(safe, timeout_s)
         except TimeoutError:
@@ -236,6 +254,12 @@ class Router:
         if result.error is not ErrorCode.NONE:
             raise ApiError(result.error, f"{place} was not read from offset {offset}: {result.error.name}")
         return result
+
+    def _bounds(self, caller: Caller, place: _Place) -> tuple[Offset, Offset]:
+        self._admit(caller, Request.BOUNDS, Operation.DESCRIBE, place, 0)
+        partition = self._broker.partitions.by_id(*place.group)
+        partition.check_serving()
+        return partition.start_offset, partition.high_watermark
 
     def _admit(self, caller: Caller, kind: Request, operation: Operation, place: _Place, cost_bytes: int) -> None:
         needed = on_topic(operation, place.topic.name)
@@ -261,6 +285,12 @@ class Router:
         place = self._place_by_id(TopicId(topic_id), index)
         result = await self._read(caller or unknown_caller(), place, Offset(offset), max_bytes)
         return (_RESULT.pack(result.high_watermark, result.start_offset), result.data)
+
+    async def serve_bounds(self, caller: Caller | None, payload: memoryview) -> Sequence[Buffer]:
+        """The bounds of a log, for a client of another node."""
+        topic_id, index = _unpack(_PLACE, payload)
+        place = self._place_by_id(TopicId(topic_id), index)
+        return (_RESULT.pack(*self._bounds(caller or unknown_caller(), place)),)
 
     def _place_by_id(self, topic_id: TopicId, index: int) -> _Place:
         known = self._broker.metadata.committed_catalog.topic_by_id(topic_id)
@@ -337,6 +367,7 @@ class Router:
             Request.COORDINATE: self._serve_coordinate,
             Request.APPEND: self.serve_append,
             Request.READ: self.serve_read,
+            Request.BOUNDS: self.serve_bounds,
         }
 
 

@@ -21,6 +21,7 @@ from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
 from drmq.broker.services.recompression import Recompression
+from drmq.broker.services.redrive.service import RedriveService
 from drmq.broker.services.router import ClientHandler, Router
 from drmq.broker.services.share_groups import ShareGroupService
 from drmq.broker.services.topic_creation import TopicCreation
@@ -52,6 +53,7 @@ class Services:
         self.leases = LeaseService(broker)
         self.share_groups = ShareGroupService(broker, self.leases.shards, self.leases.starts)
         self.dead_letters = DeadLetters(broker)
+        self.redrives = RedriveService(broker)
         self.lease_queries = LeaseQueries(broker, self.leases.shards)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)

@@ -260,18 +260,14 @@ class LeasedBatch:
 
     def on_sent(self, run: Run) -> None:
         if run.outcome != RENEW:
-            self.states[run.start_row : run.end_row] = self.states[run.start_row : run.end_row].translate(
-                _WANTED_TO_SENT
-            )
+            self._change(run, _WANTED_TO_SENT)
 
     def on_failed(self, run: Run) -> None:
         """The request may or may not have been carried out: it is sent again."""
         if run.outcome == RENEW:
             self.renews = True
         else:
-            self.states[run.start_row : run.end_row] = self.states[run.start_row : run.end_row].translate(
-                _SENT_TO_WANTED
-            )
+            self._change(run, _SENT_TO_WANTED)
 
     def on_confirmed(self, run: Run) -> None:
         if run.outcome != RENEW:

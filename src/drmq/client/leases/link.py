@@ -9,6 +9,7 @@ After any failure the connection is closed, and every request in flight fails wi
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from struct import Struct
 from typing import NamedTuple, TypeVar
@@ -76,7 +77,7 @@ class Link(asyncio.BufferedProtocol):
             ) from None
         except OSError as error:
             raise Unreachable(
-                f"Cannot connect to {address}: {error.strerror or error}",
+                f"Cannot connect to {address}: {os.strerror(error.errno) if error.errno else error}",
                 advice="Is a broker running there? `drmq up` starts one on this machine.",
             ) from None
         except BaseException:

@@ -49,9 +49,14 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "produce": ("drmq.server.cli.produce", "Send records from a file or from standard input."),
         "consume": ("drmq.server.cli.consume", "Print records."),
         "offsets": ("drmq.server.cli.offsets", "Show the first and last offsets of a topic, or those at a time."),
+        "shell": ("drmq.server.cli.shell", "Send messages, and work on them by hand."),
     },
     "Consumers": {
-        "group": ("drmq.server.cli.group", "List, inspect, reset and delete consumer groups."),
+        "group": (
+            "drmq.server.cli.group",
+            "List, inspect, reset, change and delete groups of consumers and of workers.",
+        ),
+        "dlq": ("drmq.server.cli.dlq", "List, show, redrive and purge dead letters."),
         "worker": ("drmq.server.cli.worker", "Run functions over the messages of a queue."),
     },
     "Spark": {

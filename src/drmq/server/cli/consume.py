@@ -11,11 +11,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from drmq.server.cli.completion import group_names, topic_names
+from drmq.server.cli.consume_leases import LeaseReader
 from drmq.server.cli.endings import OutputWatch, Signals
 from drmq.server.cli.options import ClusterChoice, bootstrap_option
 from drmq.server.cli.output import plural
@@ -60,6 +61,11 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
     help="Read only this partition; may be repeated.",
 )
 @click.option("-g", "--group", shell_complete=group_names, help="Read as a member of this group, and commit offsets.")
+@click.option(
+    "--lease",
+    is_flag=True,
+    help="With --group: lease records, and acknowledge each after it was printed (share group).",
+)
 @click.option("-f", "--format", "render", callback=_format, metavar="FORMAT", help=f"{FORMAT_HELP}.  [default: %v\\n]")
 @click.option(
     "-o",
@@ -78,6 +84,7 @@ def consume(
     follow: bool,
     only: tuple[int, ...],
     group: str | None,
+    lease: bool,
     render: Callable[[ReadRecord], bytes] | None,
     form: str,
     cluster: ClusterChoice,
@@ -88,6 +95,7 @@ def consume(
       drmq consume orders                          all records up to the current end
       drmq consume orders -F --from end            new records, until Ctrl-C
       drmq consume orders -f '%p %o %k %v\\n' -n 10
+      drmq consume orders -g billing --lease       what no other worker of the group has leased
     """
     from drmq.client import ClientError
 
@@ -98,17 +106,24 @@ def consume(
         raise click.UsageError("--format and -o json cannot be combined.", context)
     if group == "":
         raise click.UsageError("--group needs the name of a group.", context)
+    if lease and group is None:
+        raise click.UsageError("--lease needs a group: give one with --group.", context)
     if group is not None and (only or any(position.kind not in ("begin", "end") for position in positions)):
         raise click.UsageError(
             "With --group, the group determines the position: --from must be `begin` or `end` and applies only to a "
-            "group without committed offsets, and --partition is not allowed. `drmq group reset` moves a group.",
+            "group that has no position yet, and --partition is not allowed. `drmq group reset` moves a group.",
             context,
         )
     printer = render or (_json_line if form != "text" else compile_format("%v\\n"))
     with cluster.admin() as admin:
         starts, ends = _bounds(admin, topic, positions, only)
     with Signals() as signals:
-        reader = _Reader(cluster, topic, starts, ends, group, "latest" if _from_end(positions) else "earliest")
+        reader: _Reader | LeaseReader
+        if lease:
+            assert group is not None
+            reader = LeaseReader(cluster, topic, starts, group, _lease_start(positions))
+        else:
+            reader = _Reader(cluster, topic, starts, ends, group, "latest" if _from_end(positions) else "earliest")
         try:
             reader.run(printer, count, follow, signals)
         except BaseException as error:
@@ -116,11 +131,18 @@ def consume(
             try:
                 reader.close()
             except ClientError as second:
-                click.echo(f"Not committed: {second}", err=True)
+                click.echo(f"Not {'given back' if lease else 'committed'}: {second}", err=True)
             if isinstance(error, KeyboardInterrupt):
                 click.echo(f"{plural(reader.printed, 'record')}.", err=True)
             raise
         reader.close()
+
+
+def _lease_start(positions: tuple[Position, ...]) -> Literal["earliest", "latest"] | None:
+    """Where a new lease group begins; None for its own setting."""
+    if not positions:
+        return None
+    return "latest" if _from_end(positions) else "earliest"
 
 
 def _from_end(positions: tuple[Position, ...]) -> bool:

@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -75,6 +75,39 @@ class Signals:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         if self._pending is not None:
             _raise(self._pending)
+
+
+class Ending:
+    """While this is entered, SIGTERM and SIGHUP raise `Terminated`. SIGINT is left to the program.
+
+    An event loop swallows what a signal raises in one of its callbacks. While `interrupt` is set, a signal calls it
+    instead, and `error` has what is to be raised. A second signal kills the process.
+    """
+
+    def __init__(self) -> None:
+        self.interrupt: Callable[[], None] | None = None
+        self.error: Terminated | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Ending:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                before = signal.getsignal(number)
+                if before is not signal.SIG_IGN:
+                    self._before[number] = before
+                    signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type]
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        self.error = Terminated(number)
+        if self.interrupt is None:
+            raise self.error
+        self.interrupt()
 
 
 def _raise(number: int) -> None:

@@ -1,55 +1,140 @@
-"""`drmq group`: lists consumer groups, shows their progress, and moves their positions."""
+"""`drmq group`: lists groups of both types, and shows their progress, members and leases."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from drmq.server.cli.completion import group_names, topic_names
+from drmq.server.cli.group_changes import alter, delete, reset
+from drmq.server.cli.group_progress import (
+    age_ms,
+    behind_text,
+    columns_of,
+    progress,
+    shown_rows,
+    summary_lines,
+    warn,
+)
 from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import (
     ClusterChoice,
+    Watch,
     bootstrap_option,
-    confirm,
-    dry_run_option,
     output_option,
-    yes_option,
+    watch_option,
 )
-from drmq.server.cli.output import Column, Output, plural
-from drmq.server.cli.positions import POSITION_HELP, Position, parse_position, resolve
+from drmq.server.cli.output import Column, Output, duration_text, plural
+from drmq.server.cli.positions import time_text
 
 if TYPE_CHECKING:
-    from drmq.client import Admin, Group
-    from drmq.model import TopicPartition
+    from drmq.client import Admin, Group, LeaseQueue
+
+_LEASES_MAX = 10_000
+"""Runs of leased offsets that are asked for to find out who holds how many records."""
 
 
 @click.group(cls=Noun)
 def group() -> None:
-    """List, inspect, reset and delete consumer groups."""
+    """List, inspect, reset, change and delete groups of consumers and of workers."""
 
 
 @group.command("ls")
+@click.option("-l", "--lag", "with_lag", is_flag=True, help="Also show members, lag, and what is out, parked or dead.")
+@watch_option
 @bootstrap_option
 @output_option
-def list_groups(cluster: ClusterChoice, output: Output) -> None:
-    """List groups and their states."""
-    with cluster.admin() as admin:
-        groups = admin.groups.all()
-    rows = [{"group": found.group_id, "state": found.state, "protocol_type": found.protocol_type} for found in groups]
-    columns = [Column("group", "GROUP"), Column("state", "STATE"), Column("protocol_type", "TYPE")]
-    output.rows(columns, rows, "There are no groups. A consumer with a group id makes one.")
+def list_groups(with_lag: bool, watch: Watch, cluster: ClusterChoice, output: Output) -> None:
+    """List groups, their types and their states.
+
+    A group is `classic` if it reads partitions and commits offsets, and `lease` if it leases single records. Kafka
+    calls a lease group a share group.
+    """
+    columns = [Column("group", "GROUP"), Column("type", "TYPE"), Column("state", "STATE")]
+    if with_lag:
+        columns += [
+            Column("members", "MEMBERS", right=True),
+            Column("lag", "LAG", right=True),
+            Column("age", "OLDEST", right=True),
+            Column("out", "OUT", right=True),
+            Column("parked", "PARKED", right=True),
+            Column("dead_letters", "DEAD", right=True),
+        ]
+
+    def show() -> None:
+        with cluster.admin() as admin:
+            rows = []
+            for each in admin.groups.all():
+                row: dict[str, Any] = {
+                    "group": each.group_id,
+                    "type": each.kind,
+                    "state": each.state,
+                    "protocol_type": each.protocol_type,
+                }
+                if with_lag:
+                    row |= _lag_facts(admin, each.group_id)
+                rows.append(row)
+        if output.is_human and with_lag:
+            rows = [row | {"age": duration_text(age_ms(row["oldest_ms"]))} for row in rows]
+        output.rows(columns, rows, "There are no groups. A consumer with a group id makes one.")
+
+    watch.show(output, show)
+
+
+def _lag_facts(admin: Admin, name: str) -> dict[str, Any]:
+    found = admin.groups.describe(name)
+    return {"members": len(found.members)} | progress(admin, found).facts
 
 
 @group.command()
 @click.argument("name", metavar="GROUP", shell_complete=group_names)
+@click.option("--all", "show_all", is_flag=True, help="Also list the settings that have their defaults.")
+@watch_option
 @bootstrap_option
 @output_option
-def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
-    """Show the members of a group and the partitions that each of them reads."""
-    with cluster.admin() as admin:
-        found = admin.groups.describe(name)
-    members: list[dict[str, Any]] = [
+def describe(name: str, show_all: bool, watch: Watch, cluster: ClusterChoice, output: Output) -> None:
+    """Show a group: its state, how far it is, and its settings."""
+
+    def show() -> None:
+        with cluster.admin() as admin:
+            found = admin.groups.describe(name)
+            reached = progress(admin, found)
+            warn(reached.failures)
+            settings = [
+                {"name": entry.name, "value": entry.value, "source": entry.source}
+                for entry in (admin.configs.of_group(name) if found.is_lease else ())
+                if show_all or not entry.is_default
+            ]
+        if not output.is_human:
+            facts = {
+                "group": name,
+                "type": found.kind,
+                "state": found.state,
+                "protocol_type": found.protocol_type,
+                "protocol": found.protocol,
+                "members": _member_rows(found),
+            }
+            output.data(facts | reached.facts | {"settings": settings, "partitions": reached.rows})
+            return
+        assignor = f", assignor {found.protocol}" if found.protocol and not found.is_lease else ""
+        print(f"Group `{name}`: {found.kind}, {found.state}{assignor}, {plural(len(found.members), 'member')}")
+        for line in summary_lines(found, reached):
+            print(line)
+        print()
+        output.rows(columns_of(found), shown_rows(reached.rows), "The group has read nothing.")
+        if settings:
+            print()
+            columns = [Column("name", "SETTING"), Column("value", "VALUE"), Column("source", "FROM")]
+            output.rows(columns, settings, "")
+
+    watch.show(output, show)
+
+
+def _member_rows(found: Group) -> list[dict[str, Any]]:
+    return [
         {
             "member_id": member.member_id,
             "instance_id": member.instance_id,
@@ -59,224 +144,168 @@ def describe(name: str, cluster: ClusterChoice, output: Output) -> None:
         }
         for member in found.members
     ]
-    facts = {"group": name, "state": found.state, "protocol_type": found.protocol_type, "protocol": found.protocol}
-    if not output.is_human:
-        output.data(facts | {"members": members})
-        return
-    assignor = f", assignor {found.protocol}" if found.protocol else ""
-    print(f"Group `{name}`: {found.state}{assignor}, {plural(len(members), 'member')}\n")
-    shown = [
-        row | {"reads": [str(place) for place in member.partitions]}
-        for row, member in zip(members, found.members, strict=True)
-    ]
-    columns = [
-        Column("client_id", "CLIENT"),
-        Column("host", "HOST"),
-        Column("member_id", "MEMBER"),
-        Column("reads", "READS"),
-    ]
-    output.rows(columns, shown, f"The group has no members. `drmq group lag {name}` shows how far it has read.")
 
 
 @group.command()
 @click.argument("name", metavar="GROUP", shell_complete=group_names)
+@watch_option
 @bootstrap_option
 @output_option
-def lag(name: str, cluster: ClusterChoice, output: Output) -> None:
+def members(name: str, watch: Watch, cluster: ClusterChoice, output: Output) -> None:
+    """Show the members of a group, the partitions of each, and how many records each has leased."""
+
+    def show() -> None:
+        with cluster.admin() as admin:
+            found = admin.groups.describe(name)
+            out: dict[str, int] = {}
+            for queue in admin.lease_groups.state(name, leases_max=_LEASES_MAX).queues if found.is_lease else ():
+                for lease in queue.leases:
+                    count = lease.last_offset - lease.first_offset + 1
+                    out[lease.member_id] = out.get(lease.member_id, 0) + count
+        rows = [row | {"out": out.get(row["member_id"], 0) if found.is_lease else None} for row in _member_rows(found)]
+        columns = [
+            Column("client_id", "CLIENT"),
+            Column("host", "HOST"),
+            Column("member_id", "MEMBER"),
+            Column("out", "OUT", right=True),
+            Column("reads", "WORKS ON" if found.is_lease else "READS"),
+        ]
+        if output.is_human:
+            reads = [[str(place) for place in member.partitions] for member in found.members]
+            rows = [row | {"reads": places} for row, places in zip(rows, reads, strict=True)]
+            columns = [column for column in columns if found.is_lease or column.key != "out"]
+        empty = f"Group `{name}` has no members. `drmq group describe {name}` shows how far it is."
+        output.rows(columns, rows, empty)
+
+    watch.show(output, show)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
+@watch_option
+@bootstrap_option
+@output_option
+def lag(name: str, watch: Watch, cluster: ClusterChoice, output: Output) -> None:
     """Show for each partition how far behind a group is.
 
-    Lists all partitions of every topic that the group has committed offsets for or is assigned to. Where it has
-    committed nothing yet (`-`), all records from the start of the partition count.
+    For a classic group, lists all partitions of every topic that the group has committed offsets for or is assigned to.
+    Where it has committed nothing yet (`-`), all records from the start of the partition count. For a lease group, all
+    records that are not done count.
     """
-    with cluster.admin() as admin:
-        rows = _lag_rows(admin, admin.groups.describe(name))
+
+    def show() -> None:
+        with cluster.admin() as admin:
+            found = admin.groups.describe(name)
+            reached = progress(admin, found)
+            rows = reached.rows
+        warn(reached.failures)
+        if output.is_human:
+            rows = shown_rows(rows)
+        empty = f"Group `{name}` has {'leased' if found.is_lease else 'committed'} nothing."
+        output.rows(columns_of(found), rows, empty)
+        if output.is_human and rows:
+            print(f"\n{behind_text(rows)}")
+
+    watch.show(output, show)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
+@click.option(
+    "-t", "--topic", "topics", multiple=True, shell_complete=topic_names, help="Only this topic; may be repeated."
+)
+@click.option(
+    "--max",
+    "leases_max",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="List up to N leases.",
+)
+@watch_option
+@bootstrap_option
+@output_option
+def leases(
+    name: str, topics: tuple[str, ...], leases_max: int, watch: Watch, cluster: ClusterChoice, output: Output
+) -> None:
+    """Show which records of a lease group are out: with which member, until when, and at which attempt."""
     columns = [
         Column("topic", "TOPIC"),
         Column("partition", "PARTITION", right=True),
-        Column("committed_offset", "COMMITTED", right=True),
-        Column("end_offset", "END", right=True),
-        Column("lag", "LAG", right=True),
+        Column("offsets", "OFFSETS", right=True),
+        Column("records", "RECORDS", right=True),
         Column("client_id", "CLIENT"),
+        Column("member_id", "MEMBER"),
+        Column("attempt", "ATTEMPT", right=True),
+        Column("left", "LEFT", right=True),
+        Column("until", "UNTIL"),
     ]
-    output.rows(columns, rows, f"Group `{name}` has committed nothing.")
-    if output.is_human and rows:
-        unknown = sum(row["lag"] is None for row in rows)
-        gap = f"; unknown for {plural(unknown, 'partition')} (deleted, or without a leader)" if unknown else ""
-        print(f"\n{plural(sum(row['lag'] or 0 for row in rows), 'record')} behind{gap}.")
+
+    def show() -> None:
+        with cluster.admin() as admin:
+            found = admin.groups.describe(name)
+            _refuse_classic(found)
+            state = admin.lease_groups.state(name, list(topics) or None, leases_max=leases_max)
+        rows = _lease_rows(found, state.queues)
+        held = sum(queue.held for queue in state.queues)
+        if output.is_human:
+            rows = [_shown_lease(row) for row in rows]
+        output.rows(columns, rows, f"Nothing of group `{name}` is leased.")
+        warn(state.failures)
+        listed = sum(row["records"] for row in rows)
+        if output.is_human and rows:
+            more = f"; {listed:,} of them are listed (--max)" if listed < held else ""
+            print(f"\n{plural(max(held, listed), 'record')} out{more}.")
+
+    watch.show(output, show)
 
 
-def _lag_rows(admin: Admin, found: Group) -> list[dict[str, Any]]:
-    """Every partition of each topic that the group has committed offsets for or has partitions of.
-
-    A partition that was deleted or has no leader has no end offset and no lag.
-    """
-    from drmq.model import TopicPartition
-
-    committed = admin.groups.offsets(found.group_id)
-    owners = {place: member.client_id for member in found.members for place in member.partitions}
-    topics = {place.topic for place in committed} | {place.topic for place in owners}
-    led = {
-        TopicPartition(topic.name, partition.index): partition.leader is not None
-        for topic in admin.topics.all()
-        if topic.name in topics
-        for partition in topic.partitions
-    }
-    places = sorted({*committed, *owners, *led})
-    bounds = admin.topics.bounds([place for place in places if led.get(place, False)])
+def _lease_rows(found: Group, queues: Sequence[LeaseQueue]) -> list[dict[str, Any]]:
+    now_ms = int(time.time() * 1000)
+    known = {member.member_id: member for member in found.members}
     rows = []
-    for place in places:
-        offset = committed[place].offset if place in committed else None
-        row: dict[str, Any] = {
-            "topic": place.topic,
-            "partition": place.partition,
-            "committed_offset": offset,
-            "end_offset": None,
-            "lag": None,
-            "client_id": owners.get(place),
-        }
-        if place in bounds:
-            # Records that retention has removed cannot be read any more, so they do not count as lag.
-            start, end = bounds[place]
-            row |= {"end_offset": end, "lag": max(0, end - max(start, offset or 0))}
-        rows.append(row)
+    for queue in queues:
+        for lease in queue.leases:
+            member = known.get(lease.member_id)
+            rows.append(
+                {
+                    "topic": queue.place.topic,
+                    "partition": queue.place.partition,
+                    "first_offset": lease.first_offset,
+                    "last_offset": lease.last_offset,
+                    "records": lease.last_offset - lease.first_offset + 1,
+                    "member_id": lease.member_id,
+                    "client_id": None if member is None else member.client_id,
+                    "host": None if member is None else member.host,
+                    "attempt": lease.attempt,
+                    "left_ms": lease.left_ms,
+                    "until_ms": now_ms + lease.left_ms,
+                }
+            )
     return rows
 
 
-@group.command()
-@click.argument("name", metavar="GROUP", shell_complete=group_names)
-@click.option(
-    "--to",
-    "positions",
-    required=True,
-    multiple=True,
-    type=parse_position,
-    metavar="POSITION",
-    help=f"Where the group continues reading: {POSITION_HELP}.",
-)
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    shell_complete=topic_names,
-    help="Only this topic; required for a topic that the group has not read yet.",
-)
-@dry_run_option
-@yes_option
-@bootstrap_option
-@output_option
-def reset(
-    name: str,
-    positions: tuple[Position, ...],
-    topics: tuple[str, ...],
-    dry_run: bool,
-    yes: bool,
-    cluster: ClusterChoice,
-    output: Output,
-) -> None:
-    """Move a group to another position. Its consumers must be stopped.
-
-    \b
-      drmq group reset billing --to begin --dry-run
-      drmq group reset billing --to @2026-11-01 --topic orders
-    """
-    from drmq.client import Refused
-
-    with cluster.admin() as admin:
-        committed = {place: entry.offset for place, entry in admin.groups.offsets(name).items()}
-        _refuse_active(admin, name)
-        chosen = list(topics) or sorted({place.topic for place in committed})
-        if not chosen:
-            raise click.UsageError(
-                f"Group `{name}` has read nothing yet. Name a topic with --topic.", click.get_current_context()
-            )
-        new: dict[TopicPartition, int] = {}
-        for topic in chosen:
-            try:
-                new |= resolve(admin, _partitions(admin, topic), positions)
-            except Refused:
-                # A topic that was deleted is skipped unless it was named explicitly.
-                if topics:
-                    raise
-        rows = [_move(place, committed.get(place), offset) for place, offset in new.items()]
-        if not dry_run:
-            if not yes:
-                for row in rows:
-                    click.echo(
-                        f"{row['topic']}-{row['partition']}: {row['from_offset']} -> {row['to_offset']}", err=True
-                    )
-            confirm(f"Move group `{name}`?", yes)
-            admin.groups.commit(name, new)
-    columns = [
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", right=True),
-        Column("from_offset", "FROM", right=True),
-        Column("to_offset", "TO" if not dry_run else "WOULD BE", right=True),
-        Column("change", "CHANGE", right=True),
-    ]
-    output.rows(columns, rows, "Nothing to move.")
-
-
-def _refuse_active(admin: Admin, name: str) -> None:
-    from drmq.client import Refused
-    from drmq.model import ErrorCode
-
-    try:
-        found = admin.groups.describe(name)
-    except Refused as error:
-        # A group can be created by committing offsets before its first consumer joins.
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return
-        raise
-    if found.is_active:
-        raise Refused(
-            ErrorCode.NON_EMPTY_GROUP,
-            f"Group `{name}` is {found.state} with {plural(len(found.members), 'member')}",
-            advice="Members continue from their own position. Stop them first.",
-        )
-
-
-def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
-    from drmq.model import TopicPartition
-
-    return [TopicPartition(topic, partition.index) for partition in admin.topics.describe(topic).partitions]
-
-
-def _move(place: TopicPartition, old: int | None, new: int) -> dict[str, Any]:
-    return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "from_offset": old,
-        "to_offset": new,
-        "change": new - old if old is not None else None,
+def _shown_lease(row: dict[str, Any]) -> dict[str, Any]:
+    first, last = row["first_offset"], row["last_offset"]
+    return row | {
+        "offsets": str(first) if first == last else f"{first}-{last}",
+        "left": duration_text(row["left_ms"]),
+        "until": time_text(row["until_ms"]),
     }
 
 
-@group.command()
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
-@dry_run_option
-@yes_option
-@bootstrap_option
-@output_option
-def delete(names: tuple[str, ...], dry_run: bool, yes: bool, cluster: ClusterChoice, output: Output) -> None:
-    """Delete groups and their committed offsets. Their consumers must be stopped."""
-    with cluster.admin() as admin:
-        for name in names:
-            admin.groups.describe(name)
-        if dry_run:
-            output.each(_would_delete(admin, name) for name in names)
-            return
-        confirm(f"Delete {plural(len(names), 'group')} and their committed offsets?", yes)
-        output.each(_delete(admin, name) for name in names)
+def _refuse_classic(found: Group) -> None:
+    from drmq.client import Refused
+    from drmq.model import ErrorCode
+
+    if not found.is_lease:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Group `{found.group_id}` is a classic group, which has no leases",
+            advice=f"`drmq group members {found.group_id}` shows which member reads which partitions.",
+        )
 
 
-def _would_delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:
-    _refuse_active(admin, name)
-    count = len(admin.groups.offsets(name))
-    text = f"Group `{name}` with the committed offsets of {plural(count, 'partition')} would be deleted."
-    return {"group": name, "deleted": False, "offsets": count}, text
-
-
-def _delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:
-    admin.groups.delete(name)
-    return {"group": name, "deleted": True}, f"Deleted group `{name}`."
+for _command in (reset, delete, alter):
+    group.add_command(_command)

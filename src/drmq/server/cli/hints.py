@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_HINT = re.compile(r"`(drmq (?:cluster|consume|debug|group|offsets|produce|raft|status|topic)\b[^`]*)`")
+_HINT = re.compile(r"`(drmq (?:cluster|consume|debug|dlq|group|offsets|produce|raft|shell|status|topic)\b[^`]*)`")
 
 _explicit: list[str] = []
 """The address that was given with `-b`, if any."""

@@ -31,6 +31,8 @@ VERBS = {
 }
 NOUNS = {
     "topics": "topic",
+    "dead-letters": "dlq",
+    "redrive": "dlq redrive",
     "groups": "group",
     "nodes": "cluster members",
     "broker": "cluster members",

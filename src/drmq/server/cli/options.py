@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -120,6 +121,45 @@ class ClusterChoice:
         return Admin(
             self.bootstrap, client_id=self.properties.get("client.id", DEFAULT_CLIENT_ID), timeout_s=self.timeout_s
         )
+
+
+def watch_option(function: Function) -> Function:
+    """`--watch` and `--every`: the parameter `watch` is a `Watch`."""
+
+    def choose(context: click.Context, _parameter: click.Parameter, value: bool) -> Watch:
+        every_s = context.params.pop("every_s")
+        return Watch(every_s if value else None)
+
+    function = click.option(
+        "--every",
+        "every_s",
+        type=click.FloatRange(min=0.1),
+        default=2.0,
+        metavar="SECONDS",
+        is_eager=True,
+        help="Interval for --watch.",
+    )(function)
+    return click.option("--watch", is_flag=True, callback=choose, help="Repeat until Ctrl-C.")(function)
+
+
+class Watch:
+    """How often a command shows its numbers: once, or with an interval until Ctrl-C."""
+
+    def __init__(self, every_s: float | None) -> None:
+        self.every_s = every_s
+
+    def show(self, output: Output, once: Callable[[], None]) -> None:
+        """Call `once`, and again after each interval. A terminal is cleared before each table."""
+        while True:
+            if self.every_s is not None and output.is_human:
+                clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() else ""
+                print(f"{clear}{time.strftime('%H:%M:%S')}")
+            once()
+            if self.every_s is None:
+                return
+            # In a pipe, Python would buffer the lines until it has thousands of bytes.
+            sys.stdout.flush()
+            time.sleep(self.every_s)
 
 
 def yes_option(function: Function) -> Function:

@@ -176,3 +176,20 @@ def size_text(size_bytes: int | None) -> str | None:
 def plural(count: int, noun: str) -> str:
     """`1 topic`, `2 topics`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def duration_text(duration_ms: int | None) -> str | None:
+    """A duration in its largest unit, and the next one if that says more: `850 ms`, `45 s`, `3 min 20 s`, `2 h`."""
+    if duration_ms is None:
+        return None
+    if duration_ms < 1000:
+        return f"{max(duration_ms, 0)} ms"
+    left_s = duration_ms // 1000
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left_s = divmod(left_s, size)
+        if count:
+            parts.append(f"{count} {unit}")
+        if parts and (unit == "s" or len(parts) == 2 or not count):
+            break
+    return " ".join(parts)

@@ -19,7 +19,7 @@ from drmq.server.cli.positions import BadPosition, parse_time, time_text
 
 FORMAT_HELP = (
     "%t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp in ms, %d its date, "
-    "%K and %S sizes of key and value, %% a percent sign; \\n, \\t, \\0, \\xHH"
+    "%K and %S sizes of key and value, %a attempt (--lease), %% a percent sign; \\n, \\t, \\0, \\xHH"
 )
 
 _INT64_MAX = 2**63 - 1
@@ -42,6 +42,8 @@ class ReadRecord:
     key: bytes | None
     value: bytes | None
     headers: Headers
+    attempt: int | None = None
+    """The number of its delivery, from 1 on, if it is leased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +59,26 @@ class NewRecord:
 
 def to_json(record: ReadRecord) -> str:
     """The record as one line of JSON."""
-    return json.dumps(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
-            "time": time_text(record.timestamp_ms),
-            "key": _json_bytes(record.key),
-            "value": _json_bytes(record.value),
-            "headers": [[name, _json_bytes(value)] for name, value in record.headers],
-        },
-        ensure_ascii=False,
-    )
+    return json.dumps(record_facts(record), ensure_ascii=False)
 
 
-def _json_bytes(content: bytes | None) -> Any:
+def record_facts(record: ReadRecord) -> dict[str, Any]:
+    """The record as JSON can represent it."""
+    facts: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "time": time_text(record.timestamp_ms),
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
+    }
+    return facts if record.attempt is None else facts | {"attempt": record.attempt}
+
+
+def json_bytes(content: bytes | None) -> Any:
+    """Bytes in the form that JSON takes."""
     if content is None:
         return None
     try:
@@ -161,6 +167,7 @@ _FIELDS: dict[str, Callable[[ReadRecord], bytes]] = {
     "d": lambda record: (time_text(record.timestamp_ms) or "-").encode(),
     "K": lambda record: str(-1 if record.key is None else len(record.key)).encode(),
     "S": lambda record: str(-1 if record.value is None else len(record.value)).encode(),
+    "a": lambda record: str(record.attempt or 1).encode(),
     "%": lambda record: b"%",
 }
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}

@@ -19,7 +19,23 @@ from drmq.server.cli.progress import Progress
 if TYPE_CHECKING:
     from drmq.testing.simulation import Result
 
-_KINDS = ("any", "plain", "quiet", "retention", "installs", "strands", "groups", "topics", "growth", "rot", "starved")
+_KINDS = (
+    "any",
+    "plain",
+    "quiet",
+    "retention",
+    "installs",
+    "strands",
+    "groups",
+    "topics",
+    "growth",
+    "rot",
+    "starved",
+    "work",
+    "leases",
+    "letters",
+    "poison",
+)
 
 
 def _run(seed: int, nodes: int, minutes: float, kind: str, **listeners: Any) -> Result:

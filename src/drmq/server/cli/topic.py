@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drmq.server.cli.completion import topic_names
+from drmq.server.cli.config_values import plain_values
 from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
 from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import (
@@ -14,7 +15,6 @@ from drmq.server.cli.options import (
     bootstrap_option,
     confirm,
     dry_run_option,
-    key_values,
     output_option,
     yes_option,
 )
@@ -35,26 +35,6 @@ def _no_set(context: click.Context, _parameter: click.Parameter, values: tuple[s
 
 _set_option = click.option("--set", multiple=True, hidden=True, expose_value=False, callback=_no_set)
 """Not an option, but many users try it first."""
-
-
-def _configs(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Settings as a broker accepts them: plain numbers, whatever unit was given."""
-    from drmq.server.settings import DURATION_UNITS, SIZE_UNITS, BadValue, parse_number
-
-    found = key_values(pairs, "--config")
-    for name, value in found.items():
-        kinds = {"ms": (DURATION_UNITS, "500ms, 30s, 7d"), "bytes": (SIZE_UNITS, "64KiB, 1MiB, 2GB")}
-        units, examples = kinds.get(name.rpartition(".")[2], ({}, ""))
-        if not units:
-            continue
-        try:
-            found[name] = str(parse_number(value.strip(), units))
-        except BadValue as error:
-            raise click.BadParameter(
-                f"{name}={value}: {error}. Allowed is a whole number, or one with a unit such as {examples}.",
-                param_hint="--config",
-            ) from None
-    return found
 
 
 @click.group(cls=Noun)
@@ -144,7 +124,7 @@ def create(
     from drmq.client import NewTopic, Refused
     from drmq.model import ErrorCode
 
-    wanted = NewTopic(name, partitions or -1, replicas or -1, _configs(configs))
+    wanted = NewTopic(name, partitions or -1, replicas or -1, plain_values(configs, "--config"))
     created = True
     with cluster.admin() as admin:
         try:
@@ -268,7 +248,7 @@ def alter(
     does: clients keep working while a new replica catches up. If a cluster has grown from one node, its topics keep one
     replica until this command changes it; this includes `__consumer_offsets`.
     """
-    changes = _configs(configs)
+    changes = plain_values(configs, "--config")
     if not changes and not resets and replicas is None:
         raise click.UsageError(
             "Nothing to change: give --config NAME=VALUE, --reset NAME or --replicas N.", click.get_current_context()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drmq.server.cli.nouns import Noun
-from drmq.server.cli.options import bootstrap_text
+from drmq.server.cli.options import ClusterChoice, bootstrap_option
 
 if TYPE_CHECKING:
     from drmq.client.worker import Worker
@@ -34,15 +34,15 @@ def worker() -> None:
     help="For a function that is not a worker yet: a topic to take from; may be repeated.",
 )
 @click.option("-g", "--group", metavar="GROUP", help="For a function that is not a worker yet: its group.")
-@click.option("-b", "--bootstrap", metavar="HOST:PORT", help=bootstrap_text())
 @click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
+@bootstrap_option
 def run(
     target: str,
     concurrency: int | None,
     topics: tuple[str, ...],
     group: str | None,
-    bootstrap: str | None,
     quiet: bool,
+    cluster: ClusterChoice,
 ) -> None:
     """Work until SIGTERM or Ctrl-C.
 
@@ -53,9 +53,9 @@ def run(
     level = logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     found = load_worker(target, topics, group)
-    # If none is chosen here, the worker may have its own.
-    servers = bootstrap or click.get_current_context().find_root().params.get("bootstrap")
-    found.run(servers, concurrency=concurrency)
+    # If the user has chosen none, the worker may have its own.
+    servers = cluster.bootstrap if cluster.is_named else None
+    found.run(servers, concurrency=concurrency, timeout=cluster.timeout_s)
 
 
 def load_worker(target: str, topics: tuple[str, ...], group: str | None) -> Worker[Any, Any]:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from drmq.model import ErrorCode
 from drmq.testing.simulation.history import Place
-from drmq.testing.simulation.streams import Stream
 from drmq.wire import read_response, write_request
 from drmq.wire.fields import spec_of
 from drmq.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -28,13 +27,24 @@ class Unavailable(Exception):
     """No response, or an error. The request may have been executed."""
 
 
+class ClientStream(Protocol):
+    """The client's end of a connection."""
+
+    def to_server(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def break_off(self, *, by_server: bool) -> None:
+        """Close the connection."""
+
+
 class Connector(Protocol):
     """How a client reaches nodes."""
 
-    node_ids: list[int]
-    """All nodes that a client may know."""
+    @property
+    def node_ids(self) -> list[int]:
+        """All nodes that a client may know."""
 
-    def connect(self, node: int, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> Stream | None:
+    def connect(self, node: int, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> ClientStream | None:
         """A connection, or None if the node does not listen."""
 
 

@@ -17,6 +17,8 @@ from drmq.testing.simulation.faults import Faults
 from drmq.testing.simulation.growth import MembershipChanger
 from drmq.testing.simulation.history import History, Place
 from drmq.testing.simulation.invariants import Invariants
+from drmq.testing.simulation.lease_run import TOPIC as JOBS
+from drmq.testing.simulation.lease_run import LeaseRun
 from drmq.testing.simulation.links import Links
 from drmq.testing.simulation.loop import SimulatedLoop
 from drmq.testing.simulation.members import GroupNotes, Member
@@ -65,6 +67,7 @@ class Cluster:
         self.history = History(self.world)
         self.options = BrokerOptions(
             offsets_topic_partitions=2,
+            share_state_topic_partitions=2,
             retention_check_interval_ms=3_000,
             leader_balance_interval_ms=15_000,
             auto_create_topics=False,
@@ -81,6 +84,11 @@ class Cluster:
         self.loop = SimulatedLoop(self.world, "clients", lambda: None)  # type: ignore[abstract]
         self.workers: list[Worker] = []
         self.places: list[Place] = []
+        self.leases = LeaseRun(self) if self.profile.lease_members else None
+        if self.leases is not None:
+            self.invariants.on_elected = self.leases.disturb
+            for node in self.nodes:
+                self._prepare_for_leases(node)
         self._stream_count = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -97,9 +105,20 @@ class Cluster:
         node = SimulatedNode(self.world, self.board, number, self.node_count, self.options, self.profile.chunk_bytes)
         self.nodes.append(node)
         self.node_ids.append(number)
+        self._prepare_for_leases(node)
         self.invariants.watch(node)
         self.faults.adopt(node)
         return node
+
+    def _prepare_for_leases(self, node: SimulatedNode) -> None:
+        if self.leases is not None:
+            node.on_built = self.leases.prepare
+            node.clock.monotonic_ahead_ms = Random(f"clock of {node.name}").randrange(10**9)
+
+    def on_disturbed(self) -> None:
+        """A fault is injected or repaired."""
+        if self.leases is not None:
+            self.leases.disturb()
 
     def retire(self, node: SimulatedNode) -> None:
         """A node has been removed from the cluster. Its process exits by itself if it is notified."""
@@ -133,11 +152,15 @@ class Cluster:
             self._form()
             end_us = self.world.now_us + duration_us
             self.faults.begin()
+            if self.leases is not None:
+                self.leases.is_on = True
             while self.world.now_us < end_us:
                 before_us = self.world.now_us
                 self.world.run_until(min(end_us, before_us + SECOND))
                 on_progress(self.world.now_us - before_us)
             self.faults.end()
+            if self.leases is not None:
+                self.leases.is_on = False
             if self.profile.unit_us:
                 self._recover()
             self._heal()
@@ -182,6 +205,10 @@ class Cluster:
         self.history.short_lived.add("short")
         for name, count, _, _ in topics:
             self.places += [Place(name, index) for index in range(count)]
+        if not self.profile.has_others:
+            topics, self.places = [], []
+        if self.leases is not None:
+            topics.append((JOBS, len(self.leases.places), replicas, {"segment.bytes": "8192"}))
         if self.profile.idle_partitions:
             topics.append(("idle", self.profile.idle_partitions, replicas, {}))
         return topics
@@ -196,6 +223,14 @@ class Cluster:
 
     def _start_workers(self) -> None:
         """Start the clients."""
+        if self.profile.has_others:
+            self._add_usual_workers()
+        if self.leases is not None:
+            self.workers += self.leases.start()
+        for worker in self.workers:
+            self._tasks.append(self._on_clients(worker.run))
+
+    def _add_usual_workers(self) -> None:
         common = (self.world, self, self.history)
         for index, place in enumerate(self.places):
             self.workers.append(Producer(*common, f"p{index}", place))
@@ -222,8 +257,6 @@ class Cluster:
             self.workers.append(TopicRecreator(*common, "passing", min(3, self.node_count)))
         if self.profile.growth:
             self.workers.append(MembershipChanger(self))
-        for worker in self.workers:
-            self._tasks.append(self._on_clients(worker.run))
 
     def _on_clients(self, function: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         task = self.loop.create_task(function())
@@ -252,6 +285,7 @@ class Cluster:
     def _heal(self) -> None:
         """Repair all faults; then every client must be able to work."""
         self.world.say("world", "everything is healed")
+        self.on_disturbed()
         self.links.reset()
         for node in self.nodes:
             if node.is_retired:
@@ -274,14 +308,19 @@ class Cluster:
         self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become identical")
 
     def _check_end(self) -> None:
-        reader = Reader(self.world, self, self.history, self.places)
-        task = self._on_clients(reader.run)
-        self._wait(task.done, HEALING_US, "the records cannot be read at the end")
+        places = self.places if self.leases is None else self.places + self.leases.places
+        readers: list[Worker] = [Reader(self.world, self, self.history, places)]
+        if self.leases is not None and (letters := self.leases.reader()) is not None:
+            readers.append(letters)
+        tasks = [self._on_clients(reader.run) for reader in readers]
+        self._wait(lambda: all(task.done() for task in tasks), HEALING_US, "the records cannot be read at the end")
         # Sessions of stopped members have expired in the meantime, and their coordinator has logged that.
         self._wait(self.invariants.is_settled, HEALING_US, "replicas do not become identical again")
         self.invariants.check_end()
         for worker in self.workers:
             worker.check_end(self.live_nodes)
+        if self.leases is not None:
+            self.leases.check_end()
         for rule, text in self.history.violations():
             self.world.break_rule(rule, text)
         if self.world.broken is not None:
@@ -308,6 +347,10 @@ class Cluster:
             logger.propagate = propagates
             for loop in [self.loop, *(node.loop for node in self.nodes if node.is_running)]:
                 loop.die()
+            logging.disable()
+            for loop in self.world.dead_loops:
+                loop.bury()
+            logging.disable(logging.NOTSET)
 
     def running_node_name(self) -> str:
         """The name of the node whose event is running."""

@@ -136,7 +136,12 @@ class Faults:
             self._world.later(0, "power cut", cut)
 
     def _if_on(self, fault: Callable[[], None]) -> Callable[[], None]:
-        return lambda: fault() if self._is_on else None
+        def inject() -> None:
+            if self._is_on:
+                self._cluster.on_disturbed()
+                fault()
+
+        return inject
 
     def _later(self, low_us: int, high_us: int, name: str, repair: Callable[[], None]) -> None:
         """Repair a fault after a while; at the end everything is repaired anyway."""
@@ -240,6 +245,19 @@ class Faults:
             self._world.say(node.name, "is killed")
             node.kill()
             self._start_later(node)
+
+    def end_leader(self, node: SimulatedNode, partition: Partition) -> None:
+        """Kill the leader of a partition, cut its power, or ask it to stop."""
+        way = self._random.choice(("is killed", "loses power", "is asked to stop"))
+        self._world.say(node.name, f"leads {partition!r}, and {way}")
+        if way == "is asked to stop":
+            node.stop()
+            return
+        if way == "is killed":
+            node.kill()
+        elif self._may_lose_power(node):
+            node.power_cut()
+        self._start_later(node)
 
     def _black_out(self) -> None:
         self._world.say("world", "all machines lose power")
@@ -381,10 +399,14 @@ class Faults:
         led = self._serving_partitions()
         if not led or len(self._cluster.node_ids) < 3:
             return
-        node, partition = self._random.choice(led)
+        self.strand_leader(*self._random.choice(led))
+
+    def strand_leader(self, node: SimulatedNode, partition: Partition) -> None:
+        """Isolate the leader of one partition."""
+        self._stranding = None
         if self._random.random() < 0.5:
             self._stranding = node.node_id
-            self._hand_over(node, partition)
+            self.hand_over(node, partition)
         else:
             self._cut_off_stranded(node.node_id)
             ways = [(int(node.node_id), other) for other in self._cluster.node_ids if other != node.node_id]
@@ -436,9 +458,14 @@ class Faults:
         self._later(SECOND, 8 * SECOND, "restart", restart)
 
     def _turn_clock(self) -> None:
-        node = self._some_node()
+        self.set_clock(self._some_node())
+
+    def set_clock(self, node: SimulatedNode) -> None:
+        """Set the wall clock of a machine; if it is far off, only for a while."""
         jump_ms = self._random.choice((-30 * _DAY_MS, -5_000, 3_000, _DAY_MS, 30 * _DAY_MS, 30 * _DAY_MS))
         clock = node.clock
+        if self._cluster.leases is not None and abs(clock.wall_ahead_ms) >= _DAY_MS:
+            return  # clocks are set so often in these runs that it would be wrong for long, and be believed
         clock.wall_ahead_ms += jump_ms
         self._world.say(node.name, f"has its clock set, now {clock.wall_ahead_ms} ms ahead")
         if abs(jump_ms) < _DAY_MS:
@@ -467,9 +494,10 @@ class Faults:
         led = self._serving_partitions()
         if not led:
             return
-        self._hand_over(*self._random.choice(led))
+        self.hand_over(*self._random.choice(led))
 
-    def _hand_over(self, node: SimulatedNode, partition: Partition) -> None:
+    def hand_over(self, node: SimulatedNode, partition: Partition) -> None:
+        """Ask a leader to hand over to any other member."""
         raft = partition.replica.node
         if raft is None:
             return

@@ -23,7 +23,7 @@ At the end, **replicas-identical**: the committed bytes of all replicas, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
@@ -168,6 +168,8 @@ class Invariants:
         self._promises: dict[tuple[NodeId, GroupId], _Promise] = {}
         self._returned: set[SimulatedNode] = set()
         self._rotten: set[tuple[NodeId, str]] = set()
+        self.on_elected: Callable[[], None] = lambda: None
+        """Called when a node starts to lead anything."""
         self.checks = 0
         for node in nodes:
             self.watch(node)
@@ -373,6 +375,7 @@ class Invariants:
 
     def _check_election(self, who: str, raft: Node, group: _Group) -> None:
         world = self._world
+        self.on_elected()
         known = group.leaders.setdefault(raft.term, raft.node_id)
         world.require(known == raft.node_id, "election-safety", f"{who} and member {known} both lead term {raft.term}")
         index, term, committed_in = group.commit

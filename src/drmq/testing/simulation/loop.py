@@ -17,6 +17,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import Context
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,6 +55,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """What a unit of work costs."""
         self.is_paused = False
         self.is_dead = False
+        self._left: list[asyncio.Task[Any]] = []
+        """Tasks that had not ended when the process did."""
         self.halts: Callable[[], bool] = lambda: False
         """Checked after every callback: whether the machine has just lost power."""
         self.executor: Executor
@@ -167,6 +170,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.is_dead = True
         self._ready.clear()
         self._timers.clear()
+        # Python would close them when it collects them, at any time, and so run code of a dead process.
+        self._left = list(asyncio.all_tasks(self))
+        self._world.dead_loops.append(self)
         with warnings.catch_warnings():
             # Some coroutines never ran, or contain one that never ran. Python would warn about that.
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -174,6 +180,19 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 coroutine = task.get_coro()
                 if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                     coroutine.close()
+
+    def bury(self) -> None:
+        """Close what the process left, after the run. What that code does has no effect any more."""
+        left, self._left = self._left, []
+        events._set_running_loop(self)
+        try:
+            for task in left:
+                coroutine = task.get_coro()
+                if inspect.iscoroutine(coroutine):
+                    with suppress(RuntimeError):
+                        coroutine.close()
+        finally:
+            events._set_running_loop(None)
 
     # ---- the interface of an asyncio loop ------------------------------------------------------------
 

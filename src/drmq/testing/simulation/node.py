@@ -59,14 +59,16 @@ class Ending(Enum):
 
 
 class NodeClock:
-    """Both clocks of one machine. Only the wall clock can be changed."""
+    """Both clocks of one machine. Only the wall clock can be changed while a process runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.wall_ahead_ms = 0
+        self.monotonic_ahead_ms = 0
+        """The monotonic clocks of two machines have nothing to do with each other."""
 
     def monotonic_ms(self) -> int:
-        return self._world.now_us // MS
+        return self._world.now_us // MS + self.monotonic_ahead_ms
 
     def wall_ms(self) -> int:
         return WALL_START_MS + self._world.now_us // MS + self.wall_ahead_ms
@@ -108,6 +110,8 @@ class SimulatedNode:
         """Called when a process ends, in whatever way."""
         self.on_dead: Callable[[SimulatedNode, Ending], None] = lambda node, ending: None
         """Called when the node has ended by itself: at a planned power cut during a write, by an error, or cleanly."""
+        self.on_built: Callable[[Broker], None] = lambda broker: None
+        """Called with the broker of each process run before it starts."""
         self._board = board
         self._options = options
         self._chunk_bytes = chunk_bytes
@@ -192,6 +196,7 @@ class SimulatedNode:
                 )
                 self._charge_for_replicas(self.broker)
                 self.broker.on_fatal = self._on_fatal
+                self.on_built(self.broker)
                 self.has_broker = True
                 self.server = KafkaServer(self.broker)
                 await self.broker.start()

@@ -10,9 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
+from drmq.leases import LeaseOptions
+from drmq.testing.simulation.lease_members import TIMELY, USUAL, Habits
 from drmq.testing.simulation.world import MS, SECOND
 
 _NEVER = 10**12
+
+_LEASES = LeaseOptions(duration_ms=2_500, attempts_max=4, leased_max=40, parked_max=100, dying_max=30)
+"""Short leases and small limits, so that all of them are met."""
 
 ANY = "any"
 """The kind of a run that is determined by its seed alone."""
@@ -72,6 +77,17 @@ class Profile:
     """The processor time that a unit of work costs a node; 0 if nodes are not short of it."""
     idle_partitions: int = 0
     """Partitions that no client uses. As long as all nodes work, they cost nothing."""
+    lease_members: int = 0
+    """Members of a group that works by lease."""
+    lease_options: LeaseOptions = _LEASES
+    habits: Habits = USUAL
+    """How these members behave."""
+    lease_fault_every_us: int = _NEVER
+    """Leaders of lease shards, or of the data, that are killed, moved or cut off while leases are out."""
+    lease_patience_ms: float | None = None
+    """How soon a job must be delivered while nothing is disturbed."""
+    has_others: bool = True
+    """Whether there are other clients than those of the lease group."""
 
     @classmethod
     def draw(cls, random: Random, more: Random, kind: str = ANY) -> Profile:
@@ -125,6 +141,7 @@ class Profile:
             topics=more.random() < 0.5,
             growth=more.random() < 0.3,
             rots=more.choice((0, 3)) if disk == "sound" else 0,
+            lease_members=more.choice((0, 0, 3)),
         )
 
 
@@ -141,6 +158,7 @@ def _plain(profile: Profile) -> Profile:
         topics=False,
         growth=False,
         rots=0,
+        lease_members=0,
     )
 
 
@@ -241,6 +259,48 @@ def _starved(profile: Profile) -> Profile:
     return replace(_quiet(profile), unit_us=1 * MS, idle_partitions=40, pause_every_us=4 * SECOND)
 
 
+def _work(profile: Profile) -> Profile:
+    """A lease group whose members do all their work in time, and nothing fails."""
+    return replace(_quiet(profile), has_others=False, lease_members=5, habits=TIMELY, lease_patience_ms=3_000)
+
+
+def _leases(profile: Profile) -> Profile:
+    """Members of a lease group behave badly, and leaders die or move while leases are out."""
+    return replace(
+        _quiet(profile),
+        has_others=False,
+        lease_members=5,
+        habits=Habits(poison=0.05),
+        lease_fault_every_us=2 * SECOND,
+        clock_jump_every_us=5 * SECOND,
+        power_cut_every_us=12 * SECOND,
+        cut_every_us=8 * SECOND,
+        pause_every_us=12 * SECOND,
+    )
+
+
+def _letters(profile: Profile) -> Profile:
+    """Much is given up, and lease shards move while dead letters are written."""
+    return replace(
+        _leases(profile),
+        habits=Habits(poison=0.3, reject=0.2),
+        lease_options=replace(_LEASES, attempts_max=2, dying_max=10),
+        lease_fault_every_us=4 * SECOND,
+    )
+
+
+def _poison(profile: Profile) -> Profile:
+    """More records fail than the group may lease at a time; nothing else goes wrong."""
+    return replace(
+        _quiet(profile),
+        has_others=False,
+        lease_members=6,
+        habits=Habits(release=0.0, renew=0.0, reject=0.0, give_back=0.0, foreign=0.0, poison=0.4),
+        lease_options=replace(_LEASES, leased_max=12, parked_max=10_000, backoff_ms=500, backoff_max_ms=2_000),
+        lease_patience_ms=8_000,
+    )
+
+
 KINDS: dict[str, Callable[[Profile], Profile]] = {
     ANY: lambda profile: profile,
     "plain": _plain,
@@ -253,5 +313,9 @@ KINDS: dict[str, Callable[[Profile], Profile]] = {
     "growth": _growth,
     "rot": _rot,
     "starved": _starved,
+    "work": _work,
+    "leases": _leases,
+    "letters": _letters,
+    "poison": _poison,
 }
 """The kinds of runs, by name."""

@@ -13,6 +13,10 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 from random import Random
 from struct import Struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from drmq.testing.simulation.loop import SimulatedLoop
 
 MS = 1_000
 """Microseconds, the unit of virtual time, in a millisecond."""
@@ -49,6 +53,8 @@ class World:
         self._names: dict[str, int] = {}
         self._story: deque[str] = deque(maxlen=_STORY_LINES)
         self._on_line = on_line
+        self.dead_loops: list[SimulatedLoop] = []
+        """The loops of processes that have ended, with what they left."""
         self.broken: Violation | None = None
         """The first violation. It is stored here because code under test may swallow exceptions."""
 

@@ -63,7 +63,8 @@ class LeaseRefusal:
     first_offset: int = int64()
     last_offset: int = int64()
     reason: int = int8()
-    """1 never leased, 2 lease over or settled before, 3 leased to another member, 4 stale token."""
+    """1 never leased, 2 lease over or settled before, 3 leased to another member, 4 stale token, 5 the group
+    does not renew leases."""
 
 
 @dataclass(slots=True)
