@@ -40,7 +40,7 @@ export function CommandLine({ command }: { command: string }) {
   const text = command + bootstrapOption(overview);
   return (
     <div className="command mono">
-      <code tabIndex={0} aria-label={`Command: ${text}`} role="textbox" aria-readonly>
+      <code tabIndex={0} aria-label={`Command: ${text}`} role="group">
         <span className="prompt">$ </span>
         {text}
       </code>

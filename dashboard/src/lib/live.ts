@@ -6,6 +6,8 @@ import type { History, Overview } from "./types";
 
 export const WINDOW_MS = 600_000;
 const SILENCE_MS = 8_000;
+/** A gateway that nobody looked at takes its first sample when it is asked. */
+const FIRST_MS = 25_000;
 
 export type Connection = "connecting" | "live" | "paused" | "lost";
 
@@ -85,11 +87,11 @@ class LiveConnection {
       this.change({ connection: "lost" });
       this.retry = window.setTimeout(() => this.open(), gateways.failed(address));
     };
-    const listen = () => {
+    const listen = (patience: number) => {
       clearTimeout(this.silence);
-      this.silence = window.setTimeout(fail, SILENCE_MS);
+      this.silence = window.setTimeout(fail, patience);
     };
-    listen();
+    listen(FIRST_MS);
     socket.onopen = () => {
       socket.send(JSON.stringify({ type: "subscribe", stream: "overview", resolution_ms: 1000 }));
       void this.readPast();
@@ -97,7 +99,7 @@ class LiveConnection {
     socket.onclose = fail;
     socket.onerror = fail;
     socket.onmessage = (message) => {
-      listen();
+      listen(SILENCE_MS);
       const snapshot = JSON.parse(message.data as string) as Snapshot;
       if (snapshot.type !== "snapshot") return;
       gateways.worked();

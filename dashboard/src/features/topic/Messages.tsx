@@ -141,8 +141,8 @@ function Grid({ rows, form, onOpen }: { rows: MessageRecord[]; form: Form; onOpe
             const row = rows[item.index]!;
             return (
               <li key={item.key} style={{ position: "absolute", top: 0, left: 0, width: "100%", height: ROW, transform: `translateY(${item.start}px)` }}>
-                <button className="message-row" onClick={() => onOpen(item.index)} aria-label={`Message ${row.partition}:${row.offset}`}>
-                  <span className="mono nowrap">{row.partition}:{row.offset}</span>
+                <button className="message-row" onClick={() => onOpen(item.index)}>
+                  <span className="mono nowrap"><span className="visually-hidden">Message </span>{row.partition}:{row.offset}</span>
                   <span className="wide nowrap muted">{time(row.timestamp_ms, style)}</span>
                   <span className="wide clip mono">{preview(row.key, row.key_format)}</span>
                   <span className="clip mono">{preview(row.value, row.value_format)}</span>
