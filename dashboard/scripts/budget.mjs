@@ -2,9 +2,10 @@
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 
 const BUDGET_KB = 250;
-const root = new URL("../../src/drmq/gateway/static/", import.meta.url).pathname;
+const root = fileURLToPath(new URL("../../src/drmq/gateway/static/", import.meta.url));
 const manifest = JSON.parse(readFileSync(join(root, ".vite/manifest.json"), "utf8"));
 const FIRST = ["index.html", "src/features/overview/OverviewPage.tsx"];
 
