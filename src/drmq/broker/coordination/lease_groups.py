@@ -16,6 +16,8 @@ from drmq.broker.coordination.coordinator import Coordinator, RecordCodec, Respo
 from drmq.broker.coordination.settling import Settling
 from drmq.broker.partitions.partition import Partition
 from drmq.leases import (
+    Acquire,
+    Advance,
     DescribeLetters,
     DescribeQueues,
     LeaseOptions,
@@ -24,7 +26,6 @@ from drmq.leases import (
     LeaseResponse,
     LeaseShard,
     QueueKey,
-    RemoveQueues,
     Settle,
     record_from_bytes,
     record_to_bytes,
@@ -64,10 +65,10 @@ class LeaseShardCoordinator(Coordinator[LeaseShard, LeaseRequest, LeaseResponse,
         another request to that queue is in between: many clients settle one record with each request.
         """
         if not isinstance(request, Settle) or not self.leads:
-            if isinstance(request, (RemoveQueues, DescribeQueues)):
-                self._settling.clear()
-            else:
+            if isinstance(request, (Acquire, Advance)):
                 self._settling.pop(request.key, None)
+            else:
+                self._settling.clear()
             return super().submit(request, respond)
         settling = self._settling.get(request.key)
         if settling is None:
