@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 SPARK_READY := $(VENV)/.spark-ready
 SOURCES := src tests bench demo chaos fuzz
 WORKERS ?= 2
+DASHBOARD := src/drmq/gateway/static/index.html
+DASHBOARD_SOURCES := $(shell find dashboard -name node_modules -prune -o -type f -print)
 FLAKY := build/flaky.txt
 RERUN := tests/support/rerun.py --flaky $(FLAKY)
 
@@ -20,7 +22,7 @@ OTHER_TESTS := $(addprefix tests/unit/,records wire raft catalog groups columnar
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run test test-steps flaky check unit conformance e2e spark-test other-pythons soak chaos simulate \
-  bench spark-bench fuzz lint types format docs lock clean tools package
+  bench spark-bench fuzz lint types format docs lock clean tools package dashboard dashboard-test
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -46,17 +48,26 @@ demo: $(SPARK_READY) ## consumer groups with a killed leader, work queues with a
 	@$(BIN)/python -m demo.queues
 	@$(BIN)/python -m demo.spark
 
-run: $(READY) ## a broker on port 9092 in the foreground, data in ./data
+# Without Node the file is not made, and the gateway serves its API only.
+$(DASHBOARD): $(DASHBOARD_SOURCES) | $(READY)
+	@$(BIN)/python dashboard/tool.py build
+
+dashboard: $(DASHBOARD) ## build the pages that the gateway serves, with Node of the system or from PyPI
+
+dashboard-test: | $(READY) ## types and unit tests of the dashboard
+	@$(BIN)/python dashboard/tool.py test
+
+run: $(READY) $(DASHBOARD) ## a broker on port 9092 with the dashboard on 8080, in the foreground, data in ./data
 	@$(BIN)/drmq server --data-dir ./data
 
 # A test with real processes that fails is run once more, alone. If it passes then, the last lines name it as flaky.
-test: $(SPARK_READY) tools ## all tests (about twenty minutes)
+test: $(SPARK_READY) $(DASHBOARD) tools ## all tests (about twenty minutes)
 	@rm -f $(FLAKY)
 	@status=0; $(MAKE) --no-print-directory test-steps || status=$$?; \
 	  $(BIN)/python tests/support/rerun.py --flaky $(FLAKY) --report $$status
 
 test-steps:
-	@$(MAKE) --no-print-directory lint types
+	@$(MAKE) --no-print-directory lint types dashboard-test
 	@$(BIN)/python $(RERUN) -q -n $(WORKERS) --dist worksteal --durations 15 tests --ignore tests/spark
 	@$(BIN)/python $(RERUN) -q --durations 5 tests/spark
 	@$(MAKE) --no-print-directory other-pythons
@@ -127,7 +138,7 @@ docs: $(READY) ## regenerate the generated parts of docs/reference
 	@$(BIN)/python -m drmq.server.docs
 
 # The wheel is built from the source distribution, so the clone stays as it is. hatch_build.py chooses its tag.
-package: $(READY) ## the source distribution and a manylinux wheel in dist
+package: $(READY) $(DASHBOARD) ## the source distribution and a manylinux wheel in dist
 	@DRMQ_COLUMNAR=compiled $(BIN)/python -m build --no-isolation
 
 lock: $(READY) ## pin the dependencies in requirements again
@@ -138,10 +149,10 @@ lock: $(READY) ## pin the dependencies in requirements again
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra spark -c requirements/dev.txt \
 	  -o requirements/spark.txt pyproject.toml
 
-# Two test tools do not come from PyPI: kcat, a Kafka client, and strace, which makes system calls fail.
+# Three test tools do not come from PyPI: kcat, a Kafka client, strace, which makes system calls fail, and a browser.
 # As root on Debian they are installed. Elsewhere their tests are skipped, and the reason names the package.
 tools:
-	@for tool in kcat strace; do \
+	@for tool in kcat strace chromium; do \
 	  command -v $$tool >/dev/null 2>&1 \
 	    || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
 	         && { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$tool; } >/dev/null 2>&1; } \
@@ -149,4 +160,5 @@ tools:
 	done
 
 clean: ## remove virtual environments and everything generated
-	@rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/drmq/columnar/*.so
+	@rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/drmq/columnar/*.so \
+	  src/drmq/gateway/static dashboard/node_modules

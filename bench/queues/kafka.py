@@ -1,5 +1,6 @@
 """DRMQ and Apache Kafka: share groups on one partition."""
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -8,15 +9,20 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from bench import kafka_metadata
+from bench.clients.raw_leases import LeaseError, begin_group
 from bench.cluster.drmq import DrmqCluster
 from bench.cluster.kafka import KafkaCluster, KafkaNodes
 from bench.cluster.kafka_nodes import KafkaProtocolCluster
+from bench.cluster.nodes import wait_until
 from bench.payloads import make_payloads
 from bench.process import BenchError, Watched
 from bench.queues.systems import FILL_SECONDS, Contender, QueueSystem
 from bench.queues.workers import run_workers
 
 FLUSH_SECONDS_MAX = 120.0
+SHARDS_TOPIC = "__share_group_state"
+SHARDS_SECONDS_MAX = 60.0
 FILL_BATCH_COUNT = 100
 """Records in a batch: what a busy producer makes, and a fifth of what a share consumer asks for at a time."""
 WARM_UP_COUNT = 400_000
@@ -133,6 +139,22 @@ class DrmqQueue(KafkaProtocolQueue):
     def __init__(self, directory: Path, node_count: int) -> None:
         super().__init__(directory, node_count)
         self.cluster = DrmqCluster(directory, node_count)
+
+    def start(self) -> None:
+        """Also have the internal topic created, which the first lease needs: the raw client does not wait for it."""
+        super().start()
+        try:
+            begin_group(f"127.0.0.1:{self.cluster.leader().port}", self.queue, "first")
+        except (LeaseError, OSError) as failed:
+            raise BenchError(f"a group cannot begin: {failed}") from failed
+        wait_until(self._has_shards, SHARDS_SECONDS_MAX, f"leaders for all of {SHARDS_TOPIC}")
+
+    def _has_shards(self) -> bool:
+        with contextlib.suppress(OSError):
+            views = [kafka_metadata.ask(port, SHARDS_TOPIC) for port in self.ports]
+            leaders = [state.leader for view in views for state in view.partitions.values()]
+            return bool(leaders) and min(leaders) > 0
+        return False
 
 
 class KafkaQueue(KafkaProtocolQueue):

@@ -52,6 +52,10 @@ class RabbitNodes:
     def start(self) -> None:
         """Start all nodes on empty directories, and wait until they are a cluster."""
         self.directory.mkdir(parents=True)
+        # The nodes and the command find it in their home directory. Erlang refuses one that others may read.
+        cookie = self.directory / ".erlang.cookie"
+        cookie.write_text("bench")
+        cookie.chmod(0o400)
         epmd = ["epmd", "-address", "127.0.0.1", "-port", str(self._mapper_port)]
         self._mapper = Server(epmd, self.directory / "epmd.log")
         for number in range(1, len(self.client_ports) + 1):
@@ -117,7 +121,7 @@ class RabbitNodes:
             "RABBITMQ_PID_FILE": str(home / "pid"),
             # The script then replaces itself by the server, so that it is our process and not a child of it.
             "RUNNING_UNDER_SYSTEMD": "1",
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-setcookie bench -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         }
 
     def _command(self, number: int) -> list[str]:
@@ -169,10 +173,14 @@ class RabbitQueue(QueueSystem):
     def start(self) -> None:
         """A new queue; the first time, also new nodes."""
         if self._nodes is None:
-            self._nodes = RabbitNodes(
-                self.directory / f"rabbitmq-{self.node_count}", self.node_count, self._find_program()
-            )
-            self._nodes.start()
+            directory = self.directory / f"rabbitmq-{self.node_count}"
+            nodes = RabbitNodes(directory, self.node_count, self._find_program())
+            try:
+                nodes.start()
+            except BaseException:
+                nodes.stop()
+                raise
+            self._nodes = nodes
         self._queue_count += 1
 
         async def declare(channel: aio_pika.abc.AbstractChannel) -> None:

@@ -156,6 +156,55 @@ def test_the_cluster_and_its_nodes(broker: BrokerProcess) -> None:
     assert any("is the controller" in each["text"] for each in events["items"])
 
 
+def test_a_group_is_moved(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "moved", "partitions": 2})
+    records = [{"value": str(number), "partition": number % 2, "timestamp_ms": 1000 + number} for number in range(8)]
+    ask(broker, "/api/v1/topics/moved/records", {"records": records})
+
+    def reset(to: str, **more: Any) -> tuple[int, Any]:
+        status, answer = ask(broker, "/api/v1/groups/movers/reset", {"to": to, **more})
+        return status, [(each["before"], each["after"]) for each in answer["items"]] if status == 200 else answer
+
+    assert reset("earliest")[0] == 400, "it has read nothing, so the topic must be named"
+    assert reset("latest", topics=["moved"]) == (200, [(None, 4), (None, 4)])
+    assert reset("-1", dry_run=True) == (200, [(4, 3), (4, 3)])
+    assert reset("@1003") == (200, [(4, 2), (4, 1)]), "the dry run moved nothing"
+    assert reset("99") == (200, [(2, 4), (1, 4)]), "not beyond the end"
+    assert reset("noon")[0] == 400
+    _, found = ask(broker, "/api/v1/groups/movers")
+    assert [each["committed"] for each in found["partitions"]] == [4, 4]
+    assert found["group"]["lag"] == 0
+
+
+def test_the_past_for_charts(broker: BrokerProcess) -> None:
+    def history() -> Any:
+        return ask(broker, "/api/v1/metrics/history?seconds=60")[1]
+
+    eventually(lambda: "produce_rate" in history()["series"])
+    found = history()
+    assert all(len(values) == len(found["times_ms"]) for values in found["series"].values())
+    assert found["times_ms"] == sorted(found["times_ms"])
+
+
+def test_only_pages_of_the_clusters_gateways_may_read_answers(broker: BrokerProcess) -> None:
+    own = f"http://127.0.0.1:{port_of(broker)}"
+    eventually(lambda: ask(broker, "/api/v1/cluster")[1]["gateways"])
+
+    def permission(origin: str, method: str) -> str:
+        request = urllib.request.Request(f"{own}/api/v1/topics", headers={"Origin": origin}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return str(answer.headers.get("Access-Control-Allow-Origin", ""))
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(error.headers.get("Access-Control-Allow-Origin", ""))
+
+    for method in ("GET", "OPTIONS"):
+        assert permission(own, method) == own
+        assert permission("http://evil.example", method) == ""
+        assert permission("null", method) == ""
+
+
 def test_the_document_describes_what_is_served(broker: BrokerProcess) -> None:
     _, document = ask(broker, "/api/v1/openapi.json")
     assert document["openapi"] == "3.1.0"
@@ -216,6 +265,9 @@ def test_live_data(broker: BrokerProcess) -> None:
         assert second["sequence"] > first["sequence"]
         assert second["data"]["cluster"]["status"] == "healthy"
         assert second["data"]["brokers"][0]["is_up"]
+        times = [each["time_ms"] for each in second["data"]["events"]]
+        assert times
+        assert times == sorted(times, reverse=True)
         socket_.send("x" * 100_000)
         with pytest.raises(ConnectionClosed):
             list(socket_)

@@ -231,7 +231,7 @@ class Harness:
         async def serve() -> Any:
             module = import_module(f"drmq.kafka.{ApiKey(api.key).name.lower()}")
             response = module.handle(self._context(asked, client_id, api.key.name), arrived)
-            if asyncio.isfuture(response) or asyncio.iscoroutine(response):
+            if isinstance(response, Awaitable):
                 response = await response
             assert isinstance(response, api.response), response
             return over_the_wire(response, asked)

@@ -543,7 +543,7 @@ _BUGS = {
         ),
         PlantedBug(
             "a destructive command without a dry run",
-            symbol="group:delete",
+            symbol="group_changes:delete",
             right="@dry_run_option",
             wrong="",
         ),
@@ -552,6 +552,40 @@ _BUGS = {
             symbol="os_error_text",
             right="reason = error.strerror or str(error) or type(error).__name__",
             wrong="reason = str(error)",
+        ),
+    ],
+    "tests/unit/server/cli/test_group.py": [
+        PlantedBug(
+            "a lag that is not known is 0",
+            symbol="lease_groups:_known",
+            right="return number if number >= 0 else None",
+            wrong="return max(number, 0)",
+        ),
+        PlantedBug(
+            "a shard that does not answer is not mentioned",
+            symbol="group_progress:warn",
+            right="for failure in failures:",
+            wrong="for failure in ():",
+        ),
+        PlantedBug(
+            "leases that were not listed are not counted",
+            symbol="cli.group:leases",
+            right="held = sum(queue.held for queue in state.queues)",
+            wrong="held = 0",
+        ),
+    ],
+    "tests/unit/server/shell/test_grammar.py": [
+        PlantedBug(
+            "a message is split like the arguments of a command",
+            symbol="grammar:_parse_send",
+            right="message = rest.strip()",
+            wrong='message = " ".join(rest.split())',
+        ),
+        PlantedBug(
+            "a number is a delay without a unit",
+            symbol="grammar:_parse_nack",
+            right='if words[0].isdigit() and words[0] != "0":',
+            wrong="if False:",
         ),
     ],
     "tests/unit/broker/cluster/test_controller.py": [
@@ -649,9 +683,9 @@ _BUGS = {
     "tests/unit/kafka/test_lease_fetch.py": [
         PlantedBug(
             "a lease for a request that is withdrawn stays",
-            symbol="_LocalShard.submit",
-            right="self._coordinator.withdraw(ticket)",
-            wrong="self._coordinator.on_disconnect([ticket])",
+            symbol="Coordinator.withdraw",
+            right="if ticket in self._waiting:",
+            wrong="if self._waiting.pop(ticket, None) is not None:",
         ),
     ],
 }

@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from drmq import __version__
 from drmq.gateway.endpoint import PREFIX, Endpoint, serve
 from drmq.gateway.gateway import Gateway
-from drmq.gateway.live import live
+from drmq.gateway.live import live, origin_is_allowed
 from drmq.gateway.openapi import document
 from drmq.gateway.problems import problem, respond
 from drmq.gateway.routes import ENDPOINTS
@@ -48,6 +49,42 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+class NeighbourOrigins:
+    """Lets the pages of the cluster's other gateways use the API: a page goes on here when its own node is gone.
+
+    A page of any other origin gets no permission, so its browser does not let it read an answer, and sends no body in
+    JSON, which needs a permission first.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = Headers(scope=scope).get("origin") if scope["type"] == "http" else None
+        others = [each.http for each in self._gateway.addresses()]
+        if origin is None or not origin_is_allowed(origin, None, others):
+            await self._app(scope, receive, send)
+            return
+        allowed = [(b"access-control-allow-origin", origin.encode()), (b"vary", b"Origin")]
+        if scope["method"] == "OPTIONS":
+            allowed += [
+                (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
+                (b"access-control-allow-headers", b"Content-Type"),
+                (b"access-control-max-age", b"600"),
+            ]
+            await send({"type": "http.response.start", "status": 204, "headers": allowed})
+            await send({"type": "http.response.body", "body": b""})
+            return
+
+        async def with_permission(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *allowed]
+            await send(message)
+
+        await self._app(scope, receive, with_permission)
 
 
 def _handler(found: Endpoint, gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
@@ -110,4 +147,4 @@ def application(gateway: Gateway) -> ASGIApp:
         exception_handlers={HTTPException: _on_http_error},
         lifespan=lifespan,
     )
-    return SecurityHeaders(app)
+    return SecurityHeaders(NeighbourOrigins(app, gateway))

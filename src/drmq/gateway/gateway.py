@@ -11,6 +11,9 @@ from drmq.gateway.cluster_state import cluster_view
 from drmq.gateway.sampler import Sampler
 from drmq.gateway.types import GatewayAddress, Overview
 
+OVERVIEW_EVENTS = 30
+"""Events in each snapshot of the overview."""
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
@@ -53,7 +56,8 @@ class Gateway:
     async def _observe(self) -> Overview:
         cluster = await self.admins.run(lambda admin: cluster_view(admin, self.addresses()))
         series = self.sampler.history[-1].series if self.sampler.history else {}
-        return Overview(cluster, [self.sampler.broker_view(each) for each in self.sampler.brokers], series)
+        brokers = [self.sampler.broker_view(each) for each in self.sampler.brokers]
+        return Overview(cluster, brokers, series, self.sampler.last_events(OVERVIEW_EVENTS))
 
     async def producer(self) -> Producer[bytes]:
         """The producer of this gateway, opened when it is first needed."""

@@ -70,7 +70,9 @@ class Sampler:
         self._seen: dict[int, tuple[int, int]] = {}
         """By node: when it started, and the number of its last event that was read."""
         self._task: asyncio.Task[None] | None = None
-        self._watched_s = 0.0
+        self._watched_s = -WATCHED_S
+        self._looked_at = asyncio.Event()
+        """Ends the longer pause that is made while nobody looks."""
         self.last: dict[int, NodeSample] = {}
         self._before: dict[int, NodeSample] = {}
         self.history: deque[Point] = deque(maxlen=HISTORY_MAX)
@@ -91,6 +93,7 @@ class Sampler:
     def watch(self) -> None:
         """Somebody looks: sample every second for a while."""
         self._watched_s = time.monotonic()
+        self._looked_at.set()
 
     async def wait(self) -> None:
         """Wait for the next sample."""
@@ -108,9 +111,12 @@ class Sampler:
             self.sequence += 1
             news, self._news = self._news, asyncio.Event()
             news.set()
-            is_watched = time.monotonic() - self._watched_s < WATCHED_S
-            interval_s = INTERVAL_S if is_watched else IDLE_INTERVAL_S
-            await asyncio.sleep(max(0.1, began + interval_s - time.monotonic()))
+            await asyncio.sleep(max(0.1, began + INTERVAL_S - time.monotonic()))
+            if time.monotonic() - self._watched_s >= WATCHED_S:
+                self._looked_at.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_INTERVAL_S - INTERVAL_S):
+                        await self._looked_at.wait()
 
     async def _sample(self) -> None:
         self.brokers = list(await self._admins.run(lambda admin: admin.brokers.all()))
@@ -140,6 +146,12 @@ class Sampler:
                 view = EventView(event.time_ms, node_id, event.sequence, event.level, event.source, event.text)
                 self.events.append(view)
         self._seen[node_id] = answer.started_ms, last
+
+    def last_events(self, count: int) -> list[EventView]:
+        """The last events of all nodes, the newest first."""
+        # The order of arrival is nearly that of time; nodes are read one after the other.
+        late = [self.events[-index] for index in range(1, min(len(self.events), 2 * count) + 1)]
+        return sorted(late, key=lambda each: (each.time_ms, each.node_id, each.sequence), reverse=True)[:count]
 
     def _series(self) -> dict[str, float]:
         """The series of the overview: sums over all nodes that were sampled twice in one run."""

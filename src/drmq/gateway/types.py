@@ -238,8 +238,9 @@ class GroupDetail(Struct):
 
 class ResetRequest(Struct, forbid_unknown_fields=True):
     to: str
-    """`earliest`, `latest`, an offset, `-N`, or a time."""
+    """`earliest`, `latest`, an offset, `-N` for N before the end, or `@MS`, a time in milliseconds."""
     topics: list[Name] = []
+    """Default: all topics in which the group has committed offsets."""
     dry_run: bool = False
 
 
@@ -260,6 +261,15 @@ class Overview(Struct):
     brokers: list[BrokerView]
     series: dict[str, float]
     """The numbers of the last second, by name."""
+    events: list[EventView]
+    """The last ones, the newest first."""
+
+
+class MetricsHistory(Struct):
+    """Samples that this gateway kept, the oldest first. A series has null where it has no number at that time."""
+
+    times_ms: list[int]
+    series: dict[str, list[float | None]]
 
 
 # ---- records ----------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ def _forget(parked: Parked) -> None:
     """Do nothing: a request without a connection is never cancelled by a disconnect."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Context:
-    """The broker, the caller, and the version of the request."""
+    """The broker, the caller, and the version of the request. Not changed after it was made."""
 
     broker: Broker
     connection: Connection | None

@@ -7,11 +7,11 @@ leased for it any more.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from operator import attrgetter
 
 from drmq.broker.services.lease_calls import Part, PartResult, Place
+from drmq.broker.services.pending import Pending
 from drmq.broker.services.reads import MISDIRECTED
 from drmq.kafka.context import Context
 from drmq.kafka.share_acknowledgements import check_member
@@ -40,10 +40,12 @@ _REASONS = {
     Refusal.STALE_TOKEN: 4,
     Refusal.NO_RENEWAL: 5,
 }
+_RELEASE = 2
 _FIRST = attrgetter("first_offset")
+_new = tuple.__new__
 
 
-def handle(context: Context, request: LeaseFetchRequest) -> LeaseFetchResponse | asyncio.Future[LeaseFetchResponse]:
+def handle(context: Context, request: LeaseFetchRequest) -> LeaseFetchResponse | Pending[LeaseFetchResponse]:
     service = context.services.leases
     try:
         group, member = check_member(service, request.group_id, request.member_id)
@@ -54,11 +56,9 @@ def handle(context: Context, request: LeaseFetchRequest) -> LeaseFetchResponse |
     room = context.room(min(request.max_bytes, context.broker.options.fetch_bytes_max))
     count_max = request.max_records if room else 0
     wait_ms = 0 if refused or any(part.settlements for part in parts) else request.max_wait_ms
-    call = service.call(
+    return service.call(
         group, member, parts, count_max, room, wait_ms, lambda results: _response(context, group, results, refused)
     )
-    context.park(call)
-    return call.future
 
 
 def _check_limits(request: LeaseFetchRequest) -> None:
@@ -98,16 +98,15 @@ def _settlements(asked: list[LeaseSettlement]) -> list[Settlement]:
     of its own, so that records that failed together do not return together.
     """
     found: list[Settlement] = []
-    end = -1
-    before: tuple[object, ...] = ()
+    end = code = -1
+    token = 0
     for each in asked if len(asked) == 1 else sorted(asked, key=_FIRST):
-        first, last, outcome, delay_ms, token = (
-            each.first_offset,
-            each.last_offset,
-            _OUTCOMES.get(each.outcome),
-            each.delay_ms,
-            each.token,
-        )
+        first, last = each.first_offset, each.last_offset
+        if first == end + 1 and first <= last and each.outcome == code and each.token == token and code != _RELEASE:
+            end = last
+            found[-1] = _new(Settlement, (found[-1][0], last, found[-1][2], None, token))
+            continue
+        outcome, delay_ms, token = _OUTCOMES.get(each.outcome), each.delay_ms, each.token
         if not 0 <= first <= last:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are not a run of offsets")
         if first <= end:
@@ -121,12 +120,8 @@ def _settlements(asked: list[LeaseSettlement]) -> list[Settlement]:
             )
         if token < 0:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{token} is not a token")
-        alike = (outcome, token)
-        if first == end + 1 and alike == before and outcome is not Outcome.RELEASE:
-            found[-1] = Settlement(found[-1].first, last, outcome, None, token)
-        else:
-            found.append(Settlement(first, last, outcome, None if delay_ms < 0 else delay_ms, token))
-        end, before = last, alike
+        found.append(Settlement(first, last, outcome, None if delay_ms < 0 else delay_ms, token))
+        end, code = last, each.outcome
     return found
 
 

@@ -228,7 +228,7 @@ class Pipeline:
     def _carry_out(self, exchange: Exchange) -> Any:
         """Carry out a request on this node, or have the node that is responsible for it do so."""
         api_key, is_forwarded = exchange.header.api_key, exchange.connection is None
-        if not is_forwarded and self._controller_is_elsewhere and _is_for_controller(api_key, exchange.request):
+        if not is_forwarded and _is_for_controller(api_key, exchange.request) and self._controller_is_elsewhere:
             return self._forward(exchange)
         if not is_forwarded and api_key == ApiKey.OFFSET_FETCH and not self._broker.is_alone:
             return self._fetch_offsets(exchange)

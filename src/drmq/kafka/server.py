@@ -4,8 +4,8 @@
 depending on what the API needs:
 
 - *Produce and Fetch* parse their own frames and answer by callback (`produce`, `fetch`);
-- a plain function returns the answer or a future: its effect happens in the order of arrival, only the answer may be
-  delayed;
+- a plain function returns the answer, a future or a `Pending`: its effect happens in the order of arrival, only the
+  answer may be delayed;
 - a coroutine delays the connection's later requests until it is done.
 
 Whatever a client sends, it gets a protocol error or a closed connection, and the broker continues. An exception that no
@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterator
+from functools import partial
 
 from drmq.broker import Broker
+from drmq.broker.services.pending import Pending
 from drmq.broker.services.reads import Read
 from drmq.kafka.context import Parked
 from drmq.kafka.exchange import API_NAMES, Exchange
@@ -101,7 +103,11 @@ class KafkaServer:
     def _answer(self, connection: Connection, exchange: Exchange, response: object) -> None:
         """Send the answer now, or when the response is ready."""
         answer = connection.open_answer()
-        if asyncio.isfuture(response):
+        if isinstance(response, Pending):
+            if response.waits:
+                self._parked.setdefault(connection, {})[response] = None
+            response.then(partial(self._on_result, connection, exchange, answer, response))
+        elif asyncio.isfuture(response):
             self._parked.setdefault(connection, {}).update(dict.fromkeys(exchange.parked or ()))
             response.add_done_callback(lambda done: self._on_done(connection, exchange, answer, done))
         elif asyncio.iscoroutine(response):
@@ -138,6 +144,26 @@ class KafkaServer:
             self._send(exchange, answer, done.result())
         except Exception as error:  # noqa: BLE001  # the outermost frame of a request
             self.on_bug(connection, error)
+
+    def _on_result(
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        answer: Answer,
+        pending: Pending[object],
+        result: object,
+        error: BaseException | None,
+    ) -> None:
+        if pending.waits:
+            self._parked.get(connection, {}).pop(pending, None)
+        if connection.closed:
+            return
+        try:
+            if error is not None:
+                raise error
+            self._send(exchange, answer, result)
+        except Exception as bug:  # noqa: BLE001  # the outermost frame of a request
+            self.on_bug(connection, bug)
 
     def _send(self, exchange: Exchange, answer: Answer, response: object) -> None:
         if isinstance(response, Relayed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 
 from drmq.broker.services.lease_calls import PartResult, Place
@@ -42,8 +41,8 @@ def handle(
 
     call = services.leases.call(group, member, parts, 0, 0, 0, finish)
     if request.share_session_epoch == CLOSES:
-        return _close(context, group, member, session.in_turn(), call.future)
-    return call.future
+        return _close(context, group, member, session.in_turn(), call)
+    return call
 
 
 async def _close(
@@ -51,7 +50,7 @@ async def _close(
     group: str,
     member: str,
     places: Sequence[Place],
-    answer: asyncio.Future[ShareAcknowledgeResponse],
+    answer: Awaitable[ShareAcknowledgeResponse],
 ) -> ShareAcknowledgeResponse:
     response = await answer
     await context.services.leases.release(group, member, places)

@@ -6,7 +6,6 @@ request that closes the session, or that only renews leases, takes nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 
 from drmq.broker.services.lease_calls import PartResult, Place
@@ -49,12 +48,11 @@ def handle(context: Context, request: ShareFetchRequest) -> ShareFetchResponse |
     call = services.leases.call(
         group, member, parts, count_max, room, wait_ms, lambda results: _response(context, group, results, refused)
     )
-    context.park(call)
-    return _close(context, group, member, places, call.future) if closes else call.future
+    return _close(context, group, member, places, call) if closes else call
 
 
 async def _close(
-    context: Context, group: str, member: str, places: Sequence[Place], answer: asyncio.Future[ShareFetchResponse]
+    context: Context, group: str, member: str, places: Sequence[Place], answer: Awaitable[ShareFetchResponse]
 ) -> ShareFetchResponse:
     response = await answer
     await context.services.leases.release(group, member, places)

@@ -128,10 +128,12 @@ class Queue:
     def end_leases(self, record: LeaseEnded) -> None:
         settled: list[tuple[int, int, Fate]] = []
         for entry in record.offsets:
+            fate = entry.fate
             for first, last, hold in self.held.cut(entry.first, entry.last):
                 self._shrink(hold.lease, last - first + 1)
-                self._place(entry._replace(first=first, last=last))
-                settled.append((first, last, entry.fate))
+                if fate is not Fate.DONE:
+                    self._place(entry._replace(first=first, last=last))
+                settled.append((first, last, fate))
         self.time_ms = max(self.time_ms, record.time_ms)
         if record.member:
             self._remember(record.member, settled)

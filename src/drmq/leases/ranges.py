@@ -84,6 +84,8 @@ class Ranges(Generic[V]):
         start, stop = bisect_left(lasts, first), bisect_right(firsts, last)
         if start >= stop:
             return []
+        if stop - start == 1:
+            return [self._cut_one(start, first, last)]
         removed = self.find(first, last)
         left = (firsts[start], first - 1, values[start]) if firsts[start] < first else None
         right = (last + 1, lasts[stop - 1], values[stop - 1]) if lasts[stop - 1] > last else None
@@ -93,6 +95,24 @@ class Ranges(Generic[V]):
         values[start:stop] = [part[2] for part in kept]
         self.count -= sum(piece.size for piece in removed)
         return removed
+
+    def _cut_one(self, index: int, first: int, last: int) -> Piece[V]:
+        """Remove a part of one range: nearly every cut is this one."""
+        firsts, lasts, values = self._firsts, self._lasts, self._values
+        begin, end, value = firsts[index], lasts[index], values[index]
+        first, last = max(begin, first), min(end, last)
+        if begin < first:
+            lasts[index] = first - 1
+            if last < end:
+                firsts.insert(index + 1, last + 1)
+                lasts.insert(index + 1, end)
+                values.insert(index + 1, value)
+        elif last < end:
+            firsts[index] = last + 1
+        else:
+            del firsts[index], lasts[index], values[index]
+        self.count -= last - first + 1
+        return Piece(first, last, value)
 
     def drop_first(self) -> None:
         """Remove the lowest range."""

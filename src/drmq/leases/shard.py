@@ -18,7 +18,7 @@ next step, at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum, auto
+from enum import IntEnum, auto
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -87,8 +87,8 @@ _EXPIRIES_PER_STEP_MAX = 500
 _ATTEMPT_MAX = 65_535
 
 
-class _Kind(Enum):
-    """What a timer is for."""
+class _Kind(IntEnum):
+    """What a timer is for. Numbers, because they are hashed with every change of a queue."""
 
     EXPIRY = auto()
     """Leases of a queue run out."""
@@ -388,7 +388,7 @@ class LeaseShard:
         queue = self.queues.get(request.key)
         if queue is None:
             return Step((), (Answer(ticket, Failed(Failure.NOT_STARTED)),))
-        if not _is_ascending(request.settlements):
+        if not is_ascending(request.settlements):
             return Step((), (Answer(ticket, Failed(Failure.INVALID)),))
         options = self._options_of(queue.key.group)
         ended: list[Settled] = []
@@ -589,7 +589,8 @@ def _is_paused(queue: Queue, options: LeaseOptions) -> bool:
     return queue.parked.count >= options.parked_max or queue.dying.count >= options.dying_max
 
 
-def _is_ascending(settlements: Iterable[Settlement]) -> bool:
+def is_ascending(settlements: Iterable[Settlement]) -> bool:
+    """Whether the runs are in ascending order and do not overlap."""
     end = 0
     for settlement in settlements:
         if settlement.first < end or settlement.last < settlement.first:

@@ -147,7 +147,17 @@ class _Story:
         ) or any(other.member == settling.by for other in self.handouts)
 
     def _is_repetition(self, settling: Settling) -> bool:
-        """Whether the member may have said the same about this record before with success. Repeating it succeeds."""
+        """Whether the member may have said the same about this record before with success. Repeating it succeeds.
+
+        What was leased for a request whose connection broke is given back in the name of the member.
+        """
+        if settling.outcome in (Outcome.RELEASE, Outcome.GIVE_BACK) and any(
+            take.member == settling.by
+            and (take.topic, take.partition) == self.job[:2]
+            and take.asked_ms <= settling.answered_ms
+            for take in self.history.open_takes
+        ):
+            return True
         return settling.outcome is not Outcome.RENEW and any(
             other is not settling
             and other.by == settling.by

@@ -142,6 +142,10 @@ class Coordinator(Generic[M, Q, A, R]):
     has_soft_state = True
     """Whether `handle` changes anything but by its records. If not, a refused step leaves nothing to undo."""
 
+    replays_objects = False
+    """Whether the leader replays the records that it has decided, without a detour by their bytes. Records must be the
+    same after it."""
+
     def is_read(self, request: Q) -> bool:
         """Whether a request changes nothing, and must see everything that was answered before it."""
         return False
@@ -310,7 +314,8 @@ class Coordinator(Generic[M, Q, A, R]):
             return None
         self._token = self.on_appending()
         try:
-            self.log.add(map(self._codec.encode, step.records), wall_ms)
+            replay = partial(self._replay_all, step.records) if self.replays_objects else None
+            self.log.add(map(self._codec.encode, step.records), wall_ms, replay)
         except ApiError as refusal:
             self._on_refused(step, refusal)
             return refusal
@@ -319,6 +324,10 @@ class Coordinator(Generic[M, Q, A, R]):
             self.log.state.discard(self.log.partition, OSError(errno.EAGAIN, f"a record cannot be replayed: {error}"))
             raise
         return None
+
+    def _replay_all(self, records: Sequence[R]) -> None:
+        for record in records:
+            self.machine.replay(record)
 
     def _finish(self, steps: Sequence[Step[R, A]], callbacks: Sequence[Callable[[ApiError | None], None]]) -> None:
         """Send the answers of these steps once the log is committed up to here."""

@@ -12,9 +12,13 @@ from random import Random
 from crc32c import crc32c
 
 from drmq.broker.clock import Clock
-from drmq.broker.coordination.coordinator import Coordinator, RecordCodec
+from drmq.broker.coordination.coordinator import Coordinator, RecordCodec, Respond
+from drmq.broker.coordination.settling import Settling
 from drmq.broker.partitions.partition import Partition
 from drmq.leases import (
+    Acquire,
+    Advance,
+    Bury,
     DescribeLetters,
     DescribeQueues,
     LeaseOptions,
@@ -23,10 +27,15 @@ from drmq.leases import (
     LeaseResponse,
     LeaseShard,
     QueueKey,
+    ReleaseMember,
+    Settle,
+    StartQueue,
     record_from_bytes,
     record_to_bytes,
 )
 from drmq.model import TopicId
+
+_HASHES_MAX = 10_000
 
 CODEC: RecordCodec[LeaseRecord] = RecordCodec(record_to_bytes, record_from_bytes)
 
@@ -44,9 +53,45 @@ class LeaseShardCoordinator(Coordinator[LeaseShard, LeaseRequest, LeaseResponse,
         super().__init__(new_shard, CODEC, clock)
         self._deleted_topic_ids = deleted_topic_ids
         self._on_changed = on_changed
+        self._settling: dict[QueueKey, dict[str, Settling]] = {}
+        """What members settle in this turn of the event loop: requests that the next one may be joined to."""
+
+    replays_objects = True
 
     def is_read(self, request: LeaseRequest) -> bool:
         return isinstance(request, DescribeQueues | DescribeLetters)
+
+    def submit(self, request: LeaseRequest, respond: Respond) -> int:
+        """Queue a request; the ticket under which it waits.
+
+        What a member settles in a queue with several requests of one turn is decided and recorded at once, unless
+        another request to that queue is in between: many clients settle one record with each request.
+        """
+        if not isinstance(request, Settle) or not self.leads:
+            if isinstance(request, (StartQueue, Acquire, Advance, Settle, ReleaseMember, Bury)):
+                self._settling.pop(request.key, None)
+            else:
+                self._settling.clear()  # it may be about any queue
+            return super().submit(request, respond)
+        settling = self._settling.get(request.key)
+        if settling is None:
+            settling = self._settling[request.key] = {}
+        together = settling.get(request.member)
+        if together is None or not together.add(request, respond):
+            together = settling[request.member] = Settling(request, respond)
+            together.ticket = super().submit(request, together.respond)
+        return together.ticket
+
+    def _enqueue_request(self, ticket: int, request: LeaseRequest) -> None:
+        if isinstance(request, Settle):
+            together = self._settling[request.key][request.member]
+            self._enqueue(ticket, lambda shard, now_ms, wall_ms: together.decide(shard, now_ms, wall_ms), None)
+        else:
+            super()._enqueue_request(ticket, request)
+
+    def _drain(self) -> None:
+        self._settling.clear()
+        super()._drain()
 
     def on_records_committed(self, records: Sequence[LeaseRecord], token: object) -> None:
         self._on_changed(self)
@@ -77,6 +122,8 @@ class LeaseGroups:
         """Called when a shard leads, and when it has changed; set by the broker."""
         self._clock = clock
         self._random = random
+        self._hashes: dict[QueueKey, int] = {}
+        """Of queues that were asked for: they are needed for every request."""
 
     def new_coordinator(self) -> LeaseShardCoordinator:
         """A coordinator for a partition of `__share_group_state` that is about to be opened."""
@@ -96,8 +143,13 @@ class LeaseGroups:
 
     def index_of(self, key: QueueKey) -> int:
         """The partition that a queue belongs to."""
-        data = key.group.encode() + key.topic_id + key.partition.to_bytes(4, "big")
-        return (crc32c(data) >> 16) % max(1, self.partition_count)
+        found = self._hashes.get(key)
+        if found is None:
+            data = key.group.encode() + key.topic_id + key.partition.to_bytes(4, "big")
+            if len(self._hashes) >= _HASHES_MAX:
+                self._hashes.clear()
+            found = self._hashes[key] = crc32c(data) >> 16
+        return found % max(1, self.partition_count)
 
     def forget_topics(self, topic_ids: Collection[TopicId]) -> None:
         """Topics were deleted."""

@@ -46,10 +46,11 @@ class MachineLog:
         """Whether this node decides."""
         return self.partition.is_serving
 
-    def add(self, records: Iterable[KeyValue], now_ms: int) -> None:
+    def add(self, records: Iterable[KeyValue], now_ms: int, replay: Callable[[], None] | None = None) -> None:
         """Replay records and put them into the batch of this turn, all or none. Raises `ApiError` with nothing changed.
 
-        The caller must call `flush` before it returns to the event loop.
+        The caller must call `flush` before it returns to the event loop. `replay` replays the same records from the
+        objects that they were encoded from; without it, they are decoded.
         """
         taken: list[KeyValue] = []
         size_bytes = 0
@@ -61,8 +62,11 @@ class MachineLog:
         if self._open and self._open_bytes + size_bytes > OWN_BATCH_BYTES_MAX:
             self.flush(now_ms)
         self.partition.check_may_append(self._open_bytes + size_bytes)
-        for key, value in taken:
-            self.state.machine.replay(key, value)
+        if replay is not None:
+            replay()
+        else:
+            for key, value in taken:
+                self.state.machine.replay(key, value)
         self._open += taken
         self._open_bytes += size_bytes
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.services.lease_shards import ShardLink, is_temporary, unavailable
 from drmq.broker.services.leased_records import Found
+from drmq.broker.services.pending import Pending
 from drmq.leases import (
     Acquire,
     Acquired,
@@ -93,15 +94,15 @@ class PartResult:
         self.records: Sequence[Buffer] = ()
 
 
-class LeaseCall(Generic[R]):
-    """One request. Used on the event loop. `future` gets what `finish` makes of the results."""
+class LeaseCall(Pending[R]):
+    """One request. Used on the event loop. Its result is what `finish` makes of the results of its parts."""
 
     def __init__(self, service: LeaseService, group: str, member: str, finish: Callable[[list[PartResult]], R]) -> None:
+        super().__init__()
         self._service = service
         self.group = group
         self.member = member
         self._finish = finish
-        self.future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._results: list[PartResult] = []
         self._takings: list[Taking] = []
         self._open = 0
@@ -159,11 +160,15 @@ class LeaseCall(Generic[R]):
         if takes:
             self._takings.append(Taking(self, self._service, key, partition, result))
 
+    @property
+    def waits(self) -> bool:
+        return bool(self._takings)
+
     def cancel(self) -> None:
         """The client has disconnected. Settlements are carried out, and nothing is leased."""
-        if self.future.done():
+        if self.is_done:
             return
-        self.future.cancel()
+        self.is_done = True
         for taking in self._takings:
             taking.withdraw()
             taking.give_back(taking.leased.deliveries)
@@ -181,9 +186,11 @@ class LeaseCall(Generic[R]):
         elif isinstance(answer, ApiError) and is_temporary(answer):
             self._service.run(self._settle_again(result, request))
             return
-        else:
-            assert isinstance(answer, ApiError), answer
+        elif isinstance(answer, ApiError):
             result.settle_error = unavailable(answer)
+        else:
+            self.fail(answer)
+            return
         self._on_answered()
 
     async def _settle_again(self, result: PartResult, request: Settle) -> None:
@@ -196,6 +203,11 @@ class LeaseCall(Generic[R]):
         else:
             self._on_settled(result, request, answer)
 
+    def fail(self, answer: object) -> None:
+        """The shard has failed on a bug."""
+        if not self.is_done:
+            self._reject(answer if isinstance(answer, Exception) else AssertionError(answer))
+
     def on_taken(self) -> None:
         """A shard has answered."""
         if self._is_waiting:
@@ -207,12 +219,12 @@ class LeaseCall(Generic[R]):
 
     def _on_answered(self) -> None:
         self._open -= 1
-        if self._open or self.future.done():
+        if self._open or self.is_done:
             return
         try:
             self._go_on()
         except Exception as error:  # noqa: BLE001  # fails this request only, not all that wait for the same sync
-            self.future.set_exception(error)
+            self.fail(error)
 
     def _go_on(self) -> None:
         """All shards have answered."""
@@ -250,17 +262,17 @@ class LeaseCall(Generic[R]):
                 found.add_done_callback(partial(self._on_read, taking))
                 return
             self._take(taking, found)
-        self.future.set_result(self._finish(self._results))
+        self._resolve(self._finish(self._results))
 
     def _on_read(self, taking: Taking, reading: asyncio.Future[Found]) -> None:
         """The records came from the disk."""
-        if self.future.done():
+        if self.is_done:
             return
         try:
             self._take(taking, reading.result())
             self._read()
         except Exception as error:  # noqa: BLE001  # the caller is the event loop, which would only log it
-            self.future.set_exception(error)
+            self.fail(error)
 
     def _take(self, taking: Taking, found: Found) -> None:
         result = taking.result
@@ -333,6 +345,9 @@ class Taking:
             return
         elif isinstance(answer, ApiError):
             self.result.error = unavailable(answer)
+        else:
+            self._call.fail(answer)
+            return
         self._call.on_taken()
 
     async def _begin(self, asked: tuple[int, int]) -> None:

@@ -122,7 +122,7 @@ class LeasedRecords:
                 # What is kept belongs to the event loop.
                 kept = self._kept.get(partition.group) if cached_only else None
                 if kept is not None and kept.header.base_offset <= wanted.at < kept.header.next_offset:
-                    self._add(wanted, kept.batch, kept.header, kept)
+                    self._add(wanted, kept.batch, kept.header, 0, kept)
                     self._kept.move_to_end(partition.group)
                     continue
                 up_to = min(partition.high_watermark, wanted.last + 1)
@@ -134,7 +134,7 @@ class LeasedRecords:
                 for position, header in iter_batches(view):
                     if not wanted.has_room() or header.base_offset > wanted.last:
                         break
-                    cut = self._add(wanted, view[position : position + header.size], header)
+                    cut = self._add(wanted, view[position : position + header.size], header, len(data))
                     if cut is not None and cached_only:
                         self._keep(partition.group, cut)
                 if wanted.has_room() and wanted.at == at:
@@ -147,7 +147,7 @@ class LeasedRecords:
         return wanted.found()
 
     def _add(
-        self, wanted: _Wanted, batch: Buffer, header: BatchHeader, kept: CutBatch | None = None
+        self, wanted: _Wanted, batch: Buffer, header: BatchHeader, read_size: int, kept: CutBatch | None = None
     ) -> CutBatch | None:
         """Add what is wanted of a batch. Returns the batch if it was cut."""
         first, last = wanted.take(header.base_offset, header.next_offset - 1)
@@ -161,7 +161,10 @@ class LeasedRecords:
         ):
             wanted.add(batch)
             return None
-        cut = CutBatch(bytes(batch), header) if kept is None else kept
+        cut = kept
+        if cut is None:
+            # A view keeps all that was read.
+            cut = CutBatch(batch if read_size < 2 * len(batch) else bytes(batch), header)
         wanted.add(cut.cut(first, last))
         return cut
 

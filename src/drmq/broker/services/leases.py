@@ -85,7 +85,7 @@ class LeaseService:
     ) -> None:
         with suppress(ApiError):  # Each part of the call says so.
             await self.shards.create()
-        if not call.future.done():
+        if not call.is_done:
             call.start(parts, count_max, bytes_max, wait_ms)
 
     async def release(self, group: str, member: str, places: Sequence[Place]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from drmq.client import Admin, Broker, ClientError, ConfigEntry
 from drmq.gateway.cluster_state import cluster_view
@@ -20,6 +21,7 @@ from drmq.gateway.types import (
     EventView,
     Index,
     Limit,
+    MetricsHistory,
     Page,
     SettingView,
 )
@@ -32,6 +34,10 @@ class BrokerParams(Struct, forbid_unknown_fields=True):
 class EventParams(Struct, forbid_unknown_fields=True):
     limit: Limit = 100
     level: str = "info"
+
+
+class HistoryParams(Struct, forbid_unknown_fields=True):
+    seconds: Annotated[int, Meta(ge=1, le=3600)] = 600
 
 
 @endpoint("GET", "/cluster", "The health of the cluster in one sentence, and its size.")
@@ -86,3 +92,12 @@ async def events(gateway: Gateway, params: EventParams) -> Page[EventView]:
     found = [event for event in await gateway.admins.run(ask) if event.level in shown]
     found.sort(key=lambda event: (event.time_ms, event.node_id, event.sequence), reverse=True)
     return Page(found[: params.limit])
+
+
+@endpoint("GET", "/metrics/history", "The samples of the last minutes that this gateway kept, for charts.")
+async def metrics_history(gateway: Gateway, params: HistoryParams) -> MetricsHistory:
+    since_ms = time.time() * 1000 - params.seconds * 1000
+    points = [point for point in gateway.sampler.history if point.time_ms >= since_ms]
+    names = sorted({name for point in points for name in point.series})
+    series = {name: [point.series.get(name) for point in points] for name in names}
+    return MetricsHistory([point.time_ms for point in points], series)

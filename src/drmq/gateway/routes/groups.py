@@ -7,8 +7,20 @@ from msgspec import Struct
 from drmq.client import Admin, Bounds, ClientError
 from drmq.gateway.endpoint import endpoint
 from drmq.gateway.gateway import Gateway
-from drmq.gateway.types import Done, GroupDetail, GroupName, GroupPartition, GroupRow, MemberView, Page
-from drmq.model import TopicPartition
+from drmq.gateway.positions import resolve
+from drmq.gateway.problems import ProblemError
+from drmq.gateway.types import (
+    Done,
+    GroupDetail,
+    GroupName,
+    GroupPartition,
+    GroupRow,
+    MemberView,
+    Page,
+    ResetRequest,
+    ResetRow,
+)
+from drmq.model import ErrorCode, TopicPartition
 
 
 class GroupParams(Struct, forbid_unknown_fields=True):
@@ -49,6 +61,43 @@ async def group(gateway: Gateway, params: GroupParams) -> GroupDetail:
 async def delete_group(gateway: Gateway, params: GroupParams) -> Done:
     await gateway.admins.run(lambda admin: admin.groups.delete(params.group))
     return Done()
+
+
+@endpoint("POST", "/groups/{group}/reset", "Move a group without members to another position, or show the moves.")
+async def reset_group(gateway: Gateway, params: GroupParams, body: ResetRequest) -> Page[ResetRow]:
+    def ask(admin: Admin) -> list[ResetRow]:
+        if not body.dry_run and _is_active(admin, params.group):
+            raise ProblemError(
+                409,
+                f"group {params.group} has members",
+                code="NON_EMPTY_GROUP",
+                advice="Stop its consumers first: they would go on at their own positions.",
+            )
+        committed = {place: entry.offset for place, entry in admin.groups.offsets(params.group).items()}
+        topics = body.topics or sorted({place.topic for place in committed})
+        if not topics:
+            raise ProblemError(400, f"group {params.group} has read nothing yet", advice="Name its topics in `topics`.")
+        places = [
+            TopicPartition(name, each.index) for name in topics for each in admin.topics.describe(name).partitions
+        ]
+        bounds = admin.topics.bounds(places)
+        wanted = resolve(admin, body.to, places, bounds)
+        # An offset that does not exist would make the consumers begin anywhere.
+        wanted = {place: min(max(at, bounds[place].start), bounds[place].end) for place, at in wanted.items()}
+        if not body.dry_run:
+            admin.groups.commit(params.group, wanted)
+        return [ResetRow(place.topic, place.partition, committed.get(place), at) for place, at in wanted.items()]
+
+    return Page(await gateway.admins.run(ask))
+
+
+def _is_active(admin: Admin, group_id: str) -> bool:
+    try:
+        return admin.groups.describe(group_id).is_active
+    except ClientError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return False  # to commit its first offsets creates it
+        raise
 
 
 def _partitions(admin: Admin, group_id: str, owners: dict[TopicPartition, str]) -> list[GroupPartition]:

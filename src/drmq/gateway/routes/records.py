@@ -13,6 +13,7 @@ from drmq.client import Admin, Bounds
 from drmq.gateway.browse import Browser, Filter, decode_cursor
 from drmq.gateway.endpoint import endpoint
 from drmq.gateway.gateway import Gateway
+from drmq.gateway.positions import resolve
 from drmq.gateway.problems import ProblemError
 from drmq.gateway.types import Index, Limit, Name, ProduceAnswer, ProduceRequest, RecordPage, Sent
 from drmq.model import TopicPartition
@@ -62,21 +63,8 @@ def _begin(
 ) -> dict[int, int]:
     """The offset of each partition at which the page begins, or below which, with the newest first."""
     text = params.start or ("latest" if params.order == "newest" else "earliest")
-    places = {index: TopicPartition(params.topic, index) for index in indexes}
-    if text == "latest":
-        return {index: bounds[place].end for index, place in places.items()}
-    if text == "earliest":
-        return {index: bounds[place].start for index, place in places.items()}
-    try:
-        number = int(text.removeprefix("@"))
-    except ValueError:
-        raise ProblemError(400, f"`from` is not earliest, latest, an offset, -N or @MILLISECONDS: {text!r}") from None
-    if text.startswith("@"):
-        found = admin.topics.offsets(dict.fromkeys(places.values(), number))
-        return {index: bounds[place].end if (at := found[place].offset) < 0 else at for index, place in places.items()}
-    if text.startswith("-"):
-        return {index: max(bounds[place].start, bounds[place].end + number) for index, place in places.items()}
-    return dict.fromkeys(indexes, number)
+    places = [TopicPartition(params.topic, index) for index in indexes]
+    return {place.partition: offset for place, offset in resolve(admin, text, places, bounds).items()}
 
 
 @endpoint("POST", "/topics/{topic}/records", "Send records. The answer comes when all of them are committed.")

@@ -112,8 +112,8 @@ class LeaseNotes:
         self._last[handout.member, handout.job] = handout
 
     def meant(self, handout: Handout, member: str) -> Handout:
-        """The delivery that a settlement is about. Without a token that is the last one to this member."""
-        return handout if handout.token else self._last.get((member, handout.job), handout)
+        """The delivery that a settlement without a token is about: the last one to this member."""
+        return self._last.get((member, handout.job), handout)
 
 
 class _LeaseWorker(Worker):
@@ -133,6 +133,8 @@ class _LeaseWorker(Worker):
         self._coordinator: int | None = None
         self.held: list[Handout] = []
         self._past: list[Settling] = []
+        self._kept: dict[int, float] = {}
+        """By the id of a delivery whose lease was renewed: until when the work on it goes on."""
         self._beat_ms = 0.0
         self._be_born()
 
@@ -147,6 +149,7 @@ class _LeaseWorker(Worker):
         self._mine = []
         self.held = []
         self._past = []
+        self._kept = {}
 
     # ---- what it does ---------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class _LeaseWorker(Worker):
             await self._repeat()
         elif not is_calm and notes.recent and random.random() < habits.foreign:
             await self._meddle()
-        elif self.held and (habits is TIMELY or random.random() < 0.7):
+        elif self._free() and (habits is TIMELY or random.random() < 0.7):
             await self._settle_some()
         else:
             await self._take()
@@ -214,14 +217,15 @@ class _LeaseWorker(Worker):
         # At the end the members that vanished still have their share, so everybody works on everything.
         places = self._mine if self._mine and self.healed_us is None else self.notes.places
         place = self.random.choice(places)
-        await self._exchange(place, [], takes=self.random.choice((1, 3, 10)))
+        takes = self.random.choice((1, 3, 10)) if self.healed_us is None else 50
+        await self._exchange(place, [], takes=takes)
 
     async def _settle_some(self) -> None:
         """Settle a few of the records that are held in one partition, perhaps with the next request for records."""
         random, habits = self.random, self.notes.habits
-        place = _place_of(random.choice(self.held))
+        place = _place_of(random.choice(self._free()))
         here = self._held_in(place)
-        takes_all = habits is TIMELY or random.random() < 0.3
+        takes_all = habits is TIMELY or random.random() < 0.3 or self.healed_us is not None
         chosen = here if takes_all else random.sample(here, random.randint(1, min(3, len(here))))
         chosen.sort(key=lambda one: one.job.offset)
         if self.healed_us is None and random.random() < habits.late:
@@ -230,9 +234,14 @@ class _LeaseWorker(Worker):
         settlings = [self._judge(one) for one in chosen]
         await self._exchange(place, settlings, takes=random.choice((0, 0, 5)))
 
+    def _free(self) -> list[Handout]:
+        """What is held, and is not being worked on."""
+        now_ms, is_calm = self.notes.now_ms, self.healed_us is not None
+        return [one for one in self.held if is_calm or self._kept.get(id(one), 0.0) <= now_ms]
+
     def _held_in(self, place: Place) -> list[Handout]:
-        """What is held in a partition, by offset: the last delivery of each record."""
-        latest = {one.job.offset: one for one in self.held if _place_of(one) == place}
+        """What is free in a partition, by offset: the last delivery of each record."""
+        latest = {one.job.offset: one for one in self._free() if _place_of(one) == place}
         return [latest[offset] for offset in sorted(latest)]
 
     def _judge(self, handout: Handout) -> Settling:
@@ -256,7 +265,7 @@ class _LeaseWorker(Worker):
         return self._say(handout, outcome, delay_ms)
 
     def _say(self, handout: Handout, outcome: Outcome, delay_ms: float | None = None) -> Settling:
-        meant = self.notes.meant(handout, self.member)
+        meant = handout if handout.token else self.notes.meant(handout, self.member)
         return Settling(meant, self.member, outcome, self.notes.now_ms, delay_ms, is_fenced=bool(meant.token))
 
     async def _repeat(self) -> None:
@@ -317,6 +326,10 @@ class _LeaseWorker(Worker):
             if one.by == one.handout.member and one.outcome is not Outcome.RENEW and one.said is not Said.NOTHING
         }
         self.held = [one for one in self.held if id(one) not in over]
+        for one in settlings:
+            if one.outcome is Outcome.RENEW and one.said is Said.OK and one.by == one.handout.member:
+                # Longer than the first lease, and shorter than the renewed one.
+                self._kept[id(one.handout)] = one.asked_ms + 0.8 * one.handout.lease_ms
         self._past += [one for one in settlings if one.by == one.handout.member]
         del self._past[:-_PAST_MAX]
 
@@ -428,6 +441,11 @@ class ShareMember(_LeaseWorker):
         super()._be_born()
         self._sessions: dict[int, int] = {}
         """By node: the epoch of the next request."""
+
+    def _say(self, handout: Handout, outcome: Outcome, delay_ms: float | None = None) -> Settling:
+        settling = super()._say(self.notes.meant(handout, self.member), outcome, delay_ms)
+        settling.is_fenced = False
+        return settling
 
     def _judge(self, handout: Handout) -> Settling:
         settling = super()._judge(handout)

@@ -153,11 +153,10 @@ def test_random_runs_are_read_as_they_are(harness: Harness) -> None:
 def test_the_batches_that_are_kept_are_limited(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leased_records, "_KEPT_BYTES_MAX", 30_000)
     records = LeasedRecords(harness.broker)
-    for number in range(4):
-        harness.create_topic(f"t{number}")
-        partition = harness.partition(f"t{number}")
-        harness.produce(partition.topic, values=[bytes(100)] * 100)
-        records.read(partition, [Delivery(0, 0, 1)], 1 << 20)
+    for name in ("a", "b", "c", "d"):
+        harness.create_topic(name)
+        harness.produce(name, values=[bytes(100)] * 100)
+        records.read(harness.partition(name), [Delivery(0, 0, 1)], 1 << 20)
     assert len(records._kept) == 2
     assert records._kept_bytes == sum(len(each.batch) for each in records._kept.values()) <= 30_000
 

@@ -109,8 +109,8 @@ BUGS = [
         PlantedBug(
             "the door does not pass the token on",
             symbol="lease_fetch:_settlements",
-            right="None if each.delay_ms < 0 else each.delay_ms, each.token",
-            wrong="None if each.delay_ms < 0 else each.delay_ms, 0",
+            right="found.append(Settlement(first, last, outcome, None if delay_ms < 0 else delay_ms, token))",
+            wrong="found.append(Settlement(first, last, outcome, None if delay_ms < 0 else delay_ms, 0))",
         ),
         seeds=20,
     ),
@@ -145,8 +145,7 @@ BUGS = [
             "a record is archived before its letter is committed",
             symbol="DeadLetters._bury",
             right="await self._append(topic, name, run, copies)",
-            wrong="asyncio.ensure_future(self._append(topic, name, run, copies)).add_done_callback("
-            "lambda _: _.exception())",
+            wrong="asyncio.ensure_future(self._append(topic, name, run, copies)).add_done_callback(repr)",
         ),
         seeds=30,
         kind="letters",

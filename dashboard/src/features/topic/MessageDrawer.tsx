@@ -1,0 +1,114 @@
+import { ActionIcon, Button, Drawer } from "@mantine/core";
+import { ChevronDownIcon, ChevronUpIcon, CopyIcon } from "@primer/octicons-react";
+import { useState } from "react";
+import { Link } from "react-router";
+import { CommandLine, CopyButton, copyText } from "../../components/CommandLine";
+import { Pill } from "../../components/Status";
+import { path } from "../../lib/api";
+import { shown, type Form } from "../../lib/decode";
+import { bytes, time } from "../../lib/format";
+import { usePrefs } from "../../lib/prefs";
+import type { MessageRecord } from "../../lib/types";
+import { recordCommand } from "./search";
+
+export function MessageDrawer(props: { topic: string; record: MessageRecord | null; form: Form; onClose: () => void; onMove: (step: number) => void }) {
+  const { record, topic } = props;
+  return (
+    <Drawer
+      opened={record !== null} onClose={props.onClose} position="right" size="lg" closeButtonProps={{ "aria-label": "Close" }}
+      title={record && <strong>Message {record.partition}:{record.offset}</strong>}
+    >
+      {record && <Message topic={topic} record={record} form={props.form} onMove={props.onMove} />}
+    </Drawer>
+  );
+}
+
+function Message({ topic, record, form, onMove }: { topic: string; record: MessageRecord; form: Form; onMove: (step: number) => void }) {
+  const { time: style } = usePrefs();
+  const [isCopied, setIsCopied] = useState(false);
+  const value = shown({ text: record.value, format: record.value_format }, form);
+  const key = shown({ text: record.key, format: record.key_format }, form);
+  const copy = () => {
+    void copyText(JSON.stringify(asJson(topic, record), null, 2)).then(() => {
+      setIsCopied(true);
+      setTimeout(() => setIsCopied(false), 1500);
+    });
+  };
+  return (
+    <div className="stack">
+      <div className="row between">
+        <span className="row tight">
+          <ActionIcon variant="default" onClick={() => onMove(-1)} aria-label="The message above"><ChevronUpIcon size={16} /></ActionIcon>
+          <ActionIcon variant="default" onClick={() => onMove(1)} aria-label="The message below"><ChevronDownIcon size={16} /></ActionIcon>
+        </span>
+        <span className="row tight">
+          <Button size="xs" variant="default" leftSection={<CopyIcon size={14} />} onClick={copy}>{isCopied ? "Copied" : "Copy as JSON"}</Button>
+          <Button size="xs" variant="default" component={Link} to={path`/topics/${topic}/produce`}
+            state={{ key: record.key, value: record.value, keyFormat: record.key_format, valueFormat: record.value_format, headers: record.headers }}>
+            Send again
+          </Button>
+        </span>
+      </div>
+      <dl className="facts">
+        <div><dt>Partition</dt><dd>{record.partition}</dd></div>
+        <div><dt>Offset</dt><dd>{record.offset}</dd></div>
+        <div><dt>Time</dt><dd>{time(record.timestamp_ms, style)}</dd></div>
+        <div><dt>Size</dt><dd>{bytes(record.size_bytes)}</dd></div>
+      </dl>
+      {record.is_truncated && <div><Pill tone="warn">Only the first 64 KiB are shown</Pill></div>}
+      <Part name="Key" text={key} isNull={record.key === null} format={form === "auto" ? record.key_format : form} />
+      <Part name="Value" text={value} isNull={record.value === null} format={form === "auto" ? record.value_format : form} />
+      <div>
+        <h2 style={{ fontSize: "1rem" }}>Headers</h2>
+        {record.headers.length === 0 ? <p className="muted" style={{ margin: "4px 0 0" }}>None.</p> : (
+          <table className="table">
+            <tbody>
+              {record.headers.map((header, index) => (
+                <tr key={index}>
+                  <th scope="row" className="mono">{header.name}</th>
+                  <td className="mono">{header.value ?? <em className="muted">null</em>}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </div>
+      <CommandLine command={recordCommand(topic, record.partition, record.offset)} />
+    </div>
+  );
+}
+
+function Part({ name, text, isNull, format }: { name: string; text: string; isNull: boolean; format: string }) {
+  return (
+    <div>
+      <div className="row between">
+        <span className="row tight">
+          <h2 style={{ fontSize: "1rem" }}>{name}</h2>
+          <span className="pill">{format}</span>
+        </span>
+        {!isNull && <CopyButton text={text} label={`Copy the ${name.toLowerCase()}`} />}
+      </div>
+      {isNull ? <p className="muted" style={{ margin: "4px 0 0" }}>There is none.</p> : <pre className="content mono" tabIndex={0} aria-label={name}>{text}</pre>}
+    </div>
+  );
+}
+
+function asJson(topic: string, record: MessageRecord): unknown {
+  const content = (text: string | null, format: string): unknown => {
+    if (text === null || format !== "json") return text;
+    try {
+      return JSON.parse(text) as unknown;
+    } catch {
+      return text;
+    }
+  };
+  return {
+    topic,
+    partition: record.partition,
+    offset: record.offset,
+    timestamp_ms: record.timestamp_ms,
+    key: content(record.key, record.key_format),
+    value: content(record.value, record.value_format),
+    headers: record.headers,
+  };
+}

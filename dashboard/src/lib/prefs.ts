@@ -1,0 +1,41 @@
+/** What a person chose for this browser. Storage may be forbidden; then choices last as long as the page. */
+import { useSyncExternalStore } from "react";
+import type { TimeStyle } from "./format";
+
+export interface Prefs {
+  density: "comfortable" | "compact";
+  time: TimeStyle;
+}
+
+const KEY = "drmq-prefs";
+const DEFAULTS: Prefs = { density: "comfortable", time: "local" };
+const listeners = new Set<() => void>();
+let present: Prefs = read();
+
+function read(): Prefs {
+  try {
+    return { ...DEFAULTS, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as Partial<Prefs>) };
+  } catch {
+    return DEFAULTS;
+  }
+}
+
+export function setPrefs(change: Partial<Prefs>): void {
+  present = { ...present, ...change };
+  try {
+    localStorage.setItem(KEY, JSON.stringify(present));
+  } catch {
+    // It lasts as long as the page.
+  }
+  listeners.forEach((each) => each());
+}
+
+export function usePrefs(): Prefs {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    () => present,
+  );
+}

@@ -1,0 +1,21 @@
+// The node that serves the page is killed: the page goes on with another one, and says so.
+import { heard, journey } from "./driver.mjs";
+
+const base = process.argv[2];
+
+await journey(async ({ open, say }) => {
+  const page = await open();
+  await page.goto(base);
+  await page.getByText("Healthy:").waitFor();
+  await page.getByText("3 of 3", { exact: true }).waitFor();
+  await page.waitForTimeout(4000); // until the other pages are loaded
+  say("ready");
+  await heard();
+  await page.getByText("Moved on.").waitFor();
+  await page.getByText("Degraded:").waitFor();
+  await page.getByText("2 of 3", { exact: true }).waitFor();
+  say("moved");
+  await page.getByRole("link", { name: "Brokers", exact: true }).first().click();
+  await page.getByRole("link", { name: "Node 2" }).waitFor();
+  await page.getByText("up to date").waitFor();
+});
