@@ -264,7 +264,7 @@ class Run:
 
     def start(self) -> None:
         self.last_producer += 1
-        bounds = tuple(zip(self.starts, self.ends, strict=True))
+        bounds = self.bounds()
         count_max = self.random.choice([0, 0, 5, 20])
         text = self.random.choice(["", "", '{"attempts_min":3}', '{"topic":"a"}'])
         before = self.redriven()
@@ -275,6 +275,9 @@ class Run:
             assert self.harness.ask(request) == answer, "a repetition began another redrive"
         else:
             assert isinstance(answer, RedriveRefused), answer
+
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        return tuple(zip(self.starts, self.ends, strict=True))
 
     def stop(self) -> None:
         self.harness.ask(StopRedrive(TOPIC))
@@ -354,7 +357,7 @@ class Run:
         """Without further faults, everything that has somewhere to go is moved."""
         while self.in_flight:
             self.arrive()
-        self.random = _Calm()
+        self.random = Calm()
         for _ in range(2):
             for _ in range(20_000):
                 self.work()
@@ -362,7 +365,7 @@ class Run:
                     break
             assert TOPIC not in self.harness.shard.redrives.running, "the redrive does not end"
             self.last_producer += 1
-            bounds = tuple(zip(self.starts, self.ends, strict=True))
+            bounds = self.bounds()
             self.limit = (0, set())
             self.harness.ask(StartRedrive(TOPIC, self.last_producer, 0, "", "", bounds))
             self.check()
@@ -386,11 +389,14 @@ class Run:
         assert view.redrive.failed == len(waiting), view.redrive.reason
 
 
-class _Calm(Random):
+class Calm(Random):
     """No chance is taken."""
 
     def random(self) -> float:
         return 1.0
+
+    def getrandbits(self, k: int, /) -> int:
+        return super().getrandbits(k)  # otherwise choices would be made with `random`
 
 
 def run_seed(seed: int) -> None:
