@@ -145,7 +145,7 @@ BUGS = [
             "a record is archived before its letter is committed",
             symbol="DeadLetters._bury",
             right="await self._append(topic, name, run, records)",
-            wrong="asyncio.ensure_future(self._append(topic, name, run, records)).add_done_callback(repr)",
+            wrong="asyncio.gather(self._append(topic, name, run, records), return_exceptions=True)",
         ),
         seeds=30,
         kind="letters",
