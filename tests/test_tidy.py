@@ -125,6 +125,7 @@ def test_every_suite_of_planted_bugs_is_checked() -> None:
         "chaos/planted_bugs.py",
         "tests/e2e/planted_bugs.py",
         "tests/unit/broker/services/redrive/planted_bugs.py",
+        "tests/unit/client/planted_bugs.py",
         "tests/unit/leases/planted_bugs.py",
         "tests/unit/planted_bugs.py",
         "tests/unit/raft/planted_bugs.py",

@@ -51,8 +51,6 @@ _SETTINGS = (
     (_GROUP, GROUP, {"share.record.lock.duration.ms": "10000", "share.auto.offset.reset": "earliest"}),
 )
 """Short leases, so that members that vanish do not hold up the end."""
-_PREFETCH_MS = 60_000
-"""`ShareConsumer` leases records before it is polled, and does not say when."""
 HABITS = Habits(poison=0.05, pause=0.005, crash=0.003, leave=0.003)
 
 
@@ -264,10 +262,8 @@ class LeaseLoad:
     def _on_shared(self, consumer: Any, message: Any) -> None:
         value = message.value() or b""
         job = Job(TOPIC, message.partition(), message.offset())
-        attempt = message.delivery_count() if hasattr(message, "delivery_count") else 1
-        handout = self.history.on_handout(
-            job, "librdkafka", attempt, 0, self.now_ms - _PREFETCH_MS, self.now_ms, 0.0, value
-        )
+        # It may have been leased long ago, and the lease may be over: the library fetches before it is asked to.
+        handout = self.history.on_handout(job, "librdkafka", message.delivery_count(), 0, 0.0, self.now_ms, 0.0, value)
         outcome = Outcome.RELEASE if is_poison(value, HABITS.poison) else Outcome.ACCEPT
         settling = self.history.on_settling(handout, "librdkafka", outcome, self.now_ms, is_fenced=False)
         kind = AcknowledgeType.RELEASE if outcome is Outcome.RELEASE else AcknowledgeType.ACCEPT

@@ -145,7 +145,7 @@ BUGS = [
             "a record is archived before its letter is committed",
             symbol="DeadLetters._bury",
             right="await self._append(topic, name, run, copies)",
-            wrong="asyncio.ensure_future(self._append(topic, name, run, copies)).add_done_callback(repr)",
+            wrong="asyncio.gather(self._append(topic, name, run, copies), return_exceptions=True)",
         ),
         seeds=30,
         kind="letters",
