@@ -44,7 +44,7 @@ export function ResetWizard(props: { group: string; detail: GroupDetail | undefi
       <div className="stack">
         {members > 0 && (
           <Banner tone="warn">
-            <strong>{plural(members, "member")} read now.</strong> Stop them first: they would go on at their own positions. A preview is possible.
+            <strong>The group has {plural(members, "member")}.</strong> Stop its consumers first: they would go on at their own positions. A preview is possible.
           </Banner>
         )}
         <Radio.Group label="To" value={kind} onChange={setKind}>

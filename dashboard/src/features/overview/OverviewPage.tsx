@@ -1,5 +1,5 @@
 import { Loader } from "@mantine/core";
-import { StackIcon } from "@primer/octicons-react";
+import { AlertFillIcon, PeopleIcon, StackIcon } from "@primer/octicons-react";
 import { Link } from "react-router";
 import { Bar } from "../../components/Bar";
 import { BrokerTable } from "../../components/BrokerTable";
@@ -79,7 +79,7 @@ export default function OverviewPage() {
 function Tile({ label, value, loud = false }: { label: string; value: string; loud?: boolean }) {
   return (
     <div className={`tile ${loud ? "loud" : ""}`}>
-      <div className="tile-label">{label}</div>
+      <div className="tile-label">{loud && <AlertFillIcon size={12} className="tone-bad" />} {label}</div>
       <div className="tile-value">
         {value}
         {loud && <span className="visually-hidden"> (needs attention)</span>}
@@ -95,7 +95,7 @@ function WorstGroups() {
   return (
     <Card title="Groups with most lag" flush extra={<Link to="/groups">All groups</Link>}>
       {groups.data && rows.length === 0 ? (
-        <Empty icon={StackIcon} title="No group reads yet" command="drmq consume orders --follow --group billing">
+        <Empty icon={PeopleIcon} title="No group reads yet" command="drmq consume orders --follow --group billing">
           A group appears when its first consumer joins.
         </Empty>
       ) : (

@@ -86,10 +86,10 @@ function Followers({ group, most }: { group: RaftGroup; most: number }) {
 function Follower({ replica, inSync, most }: { replica: Replica; inSync: boolean; most: number }) {
   const share = (replica.lag ?? 0) / most;
   return (
-    <div className="bar-cell" style={{ minWidth: 170 }}>
+    <div className="bar-cell" style={{ width: 225 }}>
       <span className="nowrap">Node {replica.node_id}</span>
       <div className={`bar ${inSync ? "" : "warn"}`} aria-hidden><span style={{ width: `${share * 100}%` }} /></div>
-      <span className={inSync ? "muted nowrap" : "tone-warn nowrap"}>{replica.lag === null ? "–" : count(replica.lag)}{inSync ? "" : " not in sync"}</span>
+      <span className={inSync ? "muted nowrap" : "tone-warn nowrap"}>{inSync ? count(replica.lag) : replica.lag === null ? "not in sync" : `${count(replica.lag)}, not in sync`}</span>
     </div>
   );
 }

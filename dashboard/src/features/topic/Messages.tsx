@@ -84,7 +84,7 @@ function Filters(props: { search: Search; form: Form; partitions: number; apply:
   return (
     <form onSubmit={submit} style={{ padding: 16 }} role="search" aria-label="Search for messages">
       <div className="filters">
-        <TextInput label="Text" placeholder="In key or value" leftSection={<SearchIcon size={14} />} value={draft.text} data-search
+        <TextInput label="Text" placeholder="Any text" title="In the key or the value" leftSection={<SearchIcon size={14} />} value={draft.text} data-search
           onChange={(event) => change({ text: event.currentTarget.value })} />
         <Select label="Order" allowDeselect={false} value={draft.order}
           data={[{ value: "newest", label: "Newest first" }, { value: "oldest", label: "Oldest first" }]}
