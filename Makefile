@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK_READY := $(VENV)/.spark-ready
-SOURCES := src tests bench demo chaos fuzz dashboard/tool.py
+SOURCES := src tests bench demo chaos fuzz dashboard/tool.py dashboard/api_types.py
 WORKERS ?= 2
 DASHBOARD := src/drmq/gateway/static/index.html
 DASHBOARD_SOURCES := $(shell find dashboard -name node_modules -prune -o -type f -print)
@@ -27,7 +27,7 @@ OTHER_TESTS := $(addprefix tests/unit/,records wire raft catalog groups columnar
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
 
-$(READY): requirements/dev.txt pyproject.toml hatch_build.py src/drmq/columnar/_decoder.c
+$(READY): requirements/dev.txt pyproject.toml hatch_build.py src/drmq/columnar/_decoder.c $(wildcard proto/drmq/v1/*.proto)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "DRMQ needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
@@ -43,10 +43,11 @@ $(SPARK_READY): $(READY) requirements/spark.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/spark.txt
 	@touch $@
 
-demo: $(SPARK_READY) ## consumer groups with a killed leader, work queues with a poison message, then a Spark query
+demo: $(SPARK_READY) $(DASHBOARD) ## a killed leader, work queues with a poison message, a Spark query, the dashboard
 	@$(BIN)/python -m demo
 	@$(BIN)/python -m demo.queues
 	@$(BIN)/python -m demo.spark
+	@$(BIN)/python -m demo.dashboard
 
 # Without Node the file is not made, and the gateway serves its API only.
 $(DASHBOARD): $(DASHBOARD_SOURCES) | $(READY)
@@ -57,8 +58,8 @@ dashboard: $(DASHBOARD) ## build the pages that the gateway serves, with Node of
 dashboard-test: | $(READY) ## types and unit tests of the dashboard
 	@$(BIN)/python dashboard/tool.py test
 
-run: $(READY) $(DASHBOARD) ## a broker on port 9092 with the dashboard on 8080, in the foreground, data in ./data
-	@$(BIN)/drmq server --data-dir ./data
+run: $(READY) $(DASHBOARD) ## three nodes with live traffic behind the dashboard and the fault lab, until Ctrl-C
+	@$(BIN)/python -m demo.run
 
 # A test with real processes that fails is run once more, alone. If it passes then, the last lines name it as flaky.
 test: $(SPARK_READY) $(DASHBOARD) tools ## all tests (about twenty minutes)
@@ -161,4 +162,4 @@ tools:
 
 clean: ## remove virtual environments and everything generated
 	@rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/drmq/columnar/*.so \
-	  src/drmq/gateway/static dashboard/node_modules
+	  src/drmq/gateway/static src/drmq/v1/*_pb2* dashboard/node_modules tests/grpc_node/node_modules

@@ -1,4 +1,7 @@
-"""What hatchling does for DRMQ beside copying files: the compiled decoder, the tag of the wheel, the text for an index.
+"""What hatchling does for DRMQ beside copying files.
+
+It compiles the decoder, generates the code of the gRPC services, chooses the tag of the wheel, and makes the text for
+an index.
 
 **The decoder** of `drmq.columnar` is built into the wheel, or in place for an editable install. It is optional: without
 a C compiler or Python's headers the wheel holds Python only, and everything works, reading columns more slowly.
@@ -9,10 +12,13 @@ used, so one build serves Python 3.11 and every later version.
 with glibc X.Y or later. X.Y is read from the decoder itself (`objdump`); a library that needs more than glibc keeps the
 tag of this machine.
 
+**The code of the gRPC services** is generated from `proto/` into `src/drmq/v1`, with grpcio-tools. A wheel is not built
+without it. An editable install without grpcio-tools works, and its gateways say that gRPC is off.
+
 **The text** that an index shows is the README. Its links are relative to the repository, where an index has no files:
 they become links into the public repository, or plain text while there is none (`repository` in `pyproject.toml`).
 
-`python hatch_build.py` builds the decoder in place.
+`python hatch_build.py` builds the decoder and generates the code in place.
 """
 
 from __future__ import annotations
@@ -35,6 +41,9 @@ TARGET = "src/drmq/columnar/_decoder.abi3.so"
 FLAGS = ["-O2", "-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden"]
 LINK = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
 
+PROTO = "proto"
+GENERATED = "src/drmq/v1"
+
 OLDEST_GLIBC = (2, 17)
 """The oldest version that current indexes and tools have a name for (manylinux2014)."""
 
@@ -43,6 +52,18 @@ class CustomBuildHook(BuildHookInterface[Any]):
     """What hatchling calls to build."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        self._generate(is_editable=version == "editable")
+        self._compile(build_data)
+
+    def _generate(self, is_editable: bool) -> None:
+        reason = generate_services(Path(self.root))
+        if reason is None:
+            return
+        if not is_editable and not any(Path(self.root, GENERATED).glob("*_pb2.py")):
+            raise RuntimeError(f"The code of the gRPC services was not generated: {reason}")
+        self.app.display_warning(f"The code of the gRPC services was not generated: {reason}")
+
+    def _compile(self, build_data: dict[str, Any]) -> None:
         wanted = os.environ.get("DRMQ_COLUMNAR", "")
         target = Path(self.root, TARGET)
         target.unlink(missing_ok=True)
@@ -143,5 +164,35 @@ def compile_decoder(root: Path) -> str | None:
     return None
 
 
+def generate_services(root: Path) -> str | None:
+    """Generate the messages, their types and the stubs of all services, or say why that was not possible."""
+    try:
+        from grpc_tools import protoc
+    except ImportError:
+        return "grpcio-tools is not installed"
+    proto, target = root / PROTO, root / "src"
+    files = sorted(map(str, proto.rglob("*.proto")))
+    outputs = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
+    if protoc.main(["protoc", f"--proto_path={proto}", *outputs, *files]) != 0:
+        return "protoc failed; it has said why"
+    names = {Path(file).stem for file in files}
+    for path in (root / GENERATED).glob("*_pb2*"):
+        if path.name.partition("_pb2")[0] not in names:
+            path.unlink()
+    return None
+
+
+def main() -> int:
+    """Build everything in place."""
+    root = Path(__file__).resolve().parent
+    failed = 0
+    for what, build in (("The decoder", compile_decoder), ("The code of the gRPC services", generate_services)):
+        reason = build(root)
+        if reason is not None:
+            sys.stderr.write(f"{what} was not built: {reason}\n")
+            failed = 1
+    return failed
+
+
 if __name__ == "__main__":
-    sys.exit(compile_decoder(Path(__file__).parent))
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The command line: `python -m bench`, `python -m bench cluster`, `... queues` and `... compare`."""
+"""The command line: `python -m bench`, `python -m bench cluster`, `... queues`, `... telemetry`, `... compare`."""
 
 import argparse
 import contextlib
@@ -22,6 +22,7 @@ from bench.systems.kafka import KafkaNode, KafkaSystem
 from bench.systems.limit import LimitSystem
 from bench.systems.nats import NatsSystem
 from bench.systems.redis import RedisSystem
+from bench.telemetry import command as telemetry
 
 NAMES = ("drmq", "limit", "redis", "nats", "kafka")
 LIFECYCLE = "lifecycle"
@@ -29,6 +30,7 @@ PARTS = {
     "cluster": (cluster.parse, cluster.run),
     "compare": (compare.parse, compare.run),
     "queues": (queues.parse, queues.run),
+    "telemetry": (telemetry.parse, telemetry.run),
 }
 DISK_HEADROOM_BYTES = 8 * lifecycle.GIGABYTE
 
@@ -39,7 +41,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="python -m bench",
         description="Measure DRMQ, a bare limit, and peers.",
         epilog="`python -m bench cluster` measures three nodes; it follows a full run by itself. "
-        "`python -m bench queues` measures work queues. `python -m bench compare` measures two checkouts in turns.",
+        "`python -m bench queues` measures work queues, `python -m bench telemetry` what watching costs. "
+        "`python -m bench compare` measures two checkouts in turns.",
     )
     parser.add_argument("--quick", action="store_true", help="fewer workloads, once each: a minute or two")
     parser.add_argument("--only", default=",".join(NAMES), help=f"systems, comma-separated: {','.join(NAMES)}")

@@ -186,7 +186,7 @@ class Chaos:
         leases: LeaseLoad | None = None
         try:
             cluster.start()
-            load = Load(cluster, self.seed)
+            load = Load(cluster, self.seed, pause_s=0.02 if scenario.leases else 0.002)
             leases = LeaseLoad(cluster, self.seed) if scenario.leases else None
             run = Run(
                 cluster,

@@ -30,7 +30,7 @@ class Sender(threading.Thread):
                 "linger.ms": 5,
                 "compression.type": "lz4",
                 "queue.buffering.max.messages": 20_000,
-                "logger": _quiet(),
+                "logger": quiet_logger(),
             }
         )
         self.sent = 0
@@ -69,7 +69,7 @@ class Reader(threading.Thread):
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": 6_000,
-                "logger": _quiet(),
+                "logger": quiet_logger(),
             }
         )
         self._consumer.subscribe([topic])
@@ -97,7 +97,7 @@ def wait_until(reached: Callable[[], bool], timeout_s: float, tick: Callable[[],
     return reached()
 
 
-def _quiet() -> object:
+def quiet_logger() -> object:
     """librdkafka reports each lost connection; here the crash is the point, so it goes unsaid."""
     import logging
 

@@ -13,6 +13,7 @@ settings.load_profile("drmq")
 
 # Hundreds of nodes are started by these tests. Those about the gateway ask for one.
 os.environ.setdefault("DRMQ_GATEWAY", "false")
+os.environ.setdefault("DRMQ_GRPC_PORT", "0")
 
 # A shell starts background jobs with SIGINT ignored, and every child inherits that: a test that
 # interrupts a command would wait for ever. With a handler here, children start with the default.

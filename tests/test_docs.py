@@ -99,6 +99,14 @@ def test_every_error_code_that_is_sent() -> None:
     assert sent <= documented.keys(), sorted(sent - documented.keys())
 
 
+def test_every_method_of_grpc() -> None:
+    """The page has the methods of the services that a gateway offers, and no others."""
+    from drmq.gateway.grpc.server import SERVICES
+
+    offered = {f"{name}/{method.name}" for name, (found, _) in SERVICES.items() for method in found.methods}
+    assert {row[0] for row in rows(REFERENCE / "grpc.md", "Method")} == offered
+
+
 def test_every_topic_setting() -> None:
     """Name, type, default, meaning and broker setting of each topic setting are those of the code."""
     documented = {row[0]: row for row in rows(REFERENCE / "topic-settings.md", "Setting")}
@@ -365,7 +373,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
     from drmq.broker.replication import group_host
     from drmq.broker.replication.outgoing_snapshot import HELD_BYTES_MAX
     from drmq.broker.replication.recent_entries import RECENT_BYTES_MAX
-    from drmq.broker.services import lease_calls, lookups, reads, recompression
+    from drmq.broker.services import lease_calls, leased_records, lookups, reads, recompression
     from drmq.catalog.catalog import DELETED_TOPICS_MAX, PARTITIONS_MAX
     from drmq.groups import GroupOptions
     from drmq.kafka import (
@@ -410,6 +418,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         "Delay of a release": [lease_fetch.DELAY_MS_MAX],
         "Runs of offsets that a request settles": [lease_calls.SETTLEMENTS_MAX],
         "Runs of leased offsets in an answer": [describe_leases.LEASES_MAX],
+        "Batches that are kept because": [leased_records._KEPT_BYTES_MAX],
         "Batches that wait to be recompressed": [recompression.QUEUED_BYTES_MAX, 2 * recompression.QUEUED_BYTES_MAX],
         "Batches that are recompressed": [recompression._JOBS_MAX],
         "The same, where the broker recompresses": [BrokerOptions().decompressed_bytes_max // 2],

@@ -9,10 +9,10 @@ partitions of the topic, and works until `messages` records are leased and accep
 a `RawLeases`. Requests are put together from bytes that were encoded before, and of an answer only the numbers are
 read that the next request needs: what this measures is the other side.
 
-`per_request` is the number of acknowledgements in one request. With more than one, a request acknowledges what the one
-before it has leased, and leases as many again. With one, each record is acknowledged by a request of its own, and
-records are leased `take_count` at a time. `is_one_by_one` lists each record in a request by itself, and not as a run of
-offsets.
+`per_request` is the number of acknowledgements in one request. With more than one, a request acknowledges what an
+earlier one has leased, and leases as many again; each member has a few such requests in flight. With one, each record
+is acknowledged by a request of its own, and records are leased `take_count` at a time. `is_one_by_one` lists each
+record in a request by itself, and not as a run of offsets.
 """
 
 import itertools
@@ -33,6 +33,9 @@ WAIT_MS, BYTES_MAX = 1_000, 16_000_000
 TIMEOUT_SECONDS = 60.0
 IN_FLIGHT_MAX = 100
 """Requests of one connection. A broker reads no more than 128."""
+CHAINS = 4
+"""Requests in flight that acknowledge many records each. With 16 members and 100 records each, these are more than a
+group leases of one partition at a time."""
 
 _ROW = struct.Struct(">qqbqqB")
 _HEAD = struct.Struct(">hhi")
@@ -172,7 +175,8 @@ class Lane:
 
     def begin(self) -> None:
         self.socket.setblocking(False)
-        self._send(self.request(b"", 0, self._take_count, WAIT_MS), 0)
+        for _ in range(CHAINS if self._per_request > 1 else 1):
+            self._send(self.request(b"", 0, self._take_count, WAIT_MS), 0)
 
     def request(self, rows: bytes, row_count: int, take_count: int, wait_ms: int) -> bytes:
         limits = _LIMITS.pack(wait_ms, BYTES_MAX, take_count)
@@ -204,20 +208,21 @@ class Lane:
             size = int.from_bytes(received[at : at + 4], "big")
             if len(received) - at - 4 < size:
                 break
-            found += self.read_answer(memoryview(received)[at + 4 : at + 4 + size])
+            leased = self.read_answer(memoryview(received)[at + 4 : at + 4 + size])
             self.accepted += self._counts.pop(0)
             self.answered += 1
             at += 4 + size
-        del received[:at]
-        self._go_on(found)
-
-    def _go_on(self, found: list[tuple[int, int, int]]) -> None:
-        if self._per_request > 1:
-            if not self._counts:
-                rows = [_ROW.pack(first, last, ACCEPT, -1, token, 0) for first, last, token in self._runs(found)]
-                count = sum(last - first + 1 for first, last, _ in found)
+            if self._per_request > 1:
+                rows = [_ROW.pack(first, last, ACCEPT, -1, token, 0) for first, last, token in self._runs(leased)]
+                count = sum(last - first + 1 for first, last, _ in leased)
                 self._send(self.request(b"".join(rows), len(rows), self._take_count, WAIT_MS), count)
-            return
+            else:
+                found += leased
+        del received[:at]
+        if self._per_request == 1:
+            self._settle_each(found)
+
+    def _settle_each(self, found: list[tuple[int, int, int]]) -> None:
         if found:
             self._open = itertools.chain(
                 self._open,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from drmq.client.errors import Unreachable as Unreachable
     from drmq.client.messages import Message as Message
     from drmq.client.messages import SendResult as SendResult
+    from drmq.client.traces import continue_trace as continue_trace
     from drmq.client.worker import Backoff as Backoff
     from drmq.client.worker import Worker as Worker
     from drmq.client.worker import worker as worker
@@ -56,6 +57,7 @@ _HOMES = {
     "SingleConsumer": "blocking",
     "Unreachable": "errors",
     "Worker": "worker",
+    "continue_trace": "traces",
     "worker": "worker",
 }
 """Names, and the modules of `drmq.client` that have them."""

@@ -311,7 +311,7 @@ BUGS = [
         PlantedBug(
             "a line for every refused connection",
             symbol="Listener.on_refused",
-            right=', extra={"repeat_key": "closed a connection"}',
+            right='"repeat_key": "closed a connection", ',
             wrong="",
         ),
         tests=LIMITS,

@@ -1,7 +1,7 @@
 """What of `chaos` belongs into every test run, and the harness itself: what it reports is what happened.
 
-The scenarios here are about bad disks: full ones on most of several nodes, and the only copy of a record damaged. All
-of them, for longer, are `make chaos`.
+The scenarios here are about bad disks, full ones on most of several nodes and the only copy of a record damaged, and
+about a lease group on a node that is killed. All of them, for longer, are `make chaos`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,14 @@ def test_scenario(name: str, tmp_path: Path) -> None:
         pytest.skip(done.stdout.partition("NOT RUN: ")[2].partition("\n")[0])
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{name}: passed" in done.stdout
+
+
+def test_a_lease_group_survives_kills(tmp_path: Path) -> None:
+    """What was accepted does not return, what was leased stays with its member, and every job ends."""
+    done = run("-m", "chaos", "L1-all-killed", "--nodes", "1", "--seed", "1", "--keep", str(tmp_path))
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "L1-all-killed: passed" in done.stdout
 
 
 @pytest.mark.parametrize("check", [_CHECK_LIST, _CHECK_STATES], ids=["list", "states"])

@@ -22,7 +22,7 @@ from support.guides import NOT_RUN, Block, CommandFailed, Terminal, difference, 
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs/guide").glob("*.md")))]
-PORTS = (9092, 9093, 9094, 9095, 9192, 9193, 9194)
+PORTS = (8080, 8090, 9092, 9093, 9094, 9095, 9192, 9193, 9194, 9644)
 
 
 @cache

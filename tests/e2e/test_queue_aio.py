@@ -187,3 +187,25 @@ def test_a_cluster_that_cannot_be_reached() -> None:
                 await consumer.subscribe("orders")
 
     run(main)
+
+
+def test_subscribing_gives_a_new_group_its_position_in_every_partition(broker: Broker) -> None:
+    topic = broker.create_topic(partitions=40)
+
+    async def main() -> None:
+        # A broker asks no more partitions than records are wanted: one with the smallest prefetch.
+        async with (
+            drmq.aio.Producer(broker.bootstrap_servers) as producer,
+            drmq.aio.Consumer(broker.bootstrap_servers, f"g-{topic}", start="latest", prefetch=1) as consumer,
+        ):
+            await consumer.subscribe(topic)
+            for partition in range(40):
+                await producer.submit(topic, b"%d" % partition, partition=partition)
+            await producer.flush()
+            got: set[int] = set()
+            while len(got) < 40:
+                for message in await consumer.poll(10):
+                    got.add(message.partition)
+                    await message.ack(wait=False)
+
+    run(main)

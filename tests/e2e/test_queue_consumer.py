@@ -76,6 +76,18 @@ def test_acknowledging_twice_succeeds_and_changing_ones_mind_does_not(bootstrap:
         message.ack()
         message.ack(wait=False)
         assert message.is_settled
+        with pytest.raises(drmq.Error, match="settled already, in another way"):
+            message.give_back()
+
+
+def test_what_was_given_back_cannot_be_acknowledged(bootstrap: str, topic: str) -> None:
+    """It is delivered again, so an acknowledgement that seems to succeed would be a lie."""
+    send(bootstrap, topic, [b"a"])
+    with consumer_of(bootstrap, topic) as consumer:
+        [message] = take(consumer, 1)
+        message.give_back()
+        with pytest.raises(drmq.Error, match="settled already, in another way"):
+            message.ack()
 
 
 def test_each_outcome(bootstrap: str, topic: str) -> None:

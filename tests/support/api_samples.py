@@ -111,6 +111,9 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ),
         ApiKey.REDRIVE: lambda: make("Request", 0, topic),
         ApiKey.DESCRIBE_LEASES: lambda: make("Request", f"share-{group}", [topic]),
+        ApiKey.DESCRIBE_BACKLOG: lambda: make(
+            "Request", [make("RequestTopic", topic, [make("RequestPartition", 0, 0)])]
+        ),
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: make("Request", [make("RequestGroup", f"share-{group}", None)]),
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda: make(
             "Request", f"share-{group}", [make("RequestTopic", topic, [make("RequestPartition", 0, 0)])]
@@ -134,6 +137,7 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.DESCRIBE_CLUSTER: lambda: make("Request"),
         ApiKey.DESCRIBE_COUNTERS: lambda: make("Request"),
         ApiKey.DESCRIBE_EVENTS: lambda: make("Request"),
+        ApiKey.FAULT_LAB: lambda: make("Request"),
         ApiKey.LIST_CONFIG_RESOURCES: lambda: make("Request"),
         ApiKey.UNREGISTER_BROKER: lambda: make("Request", 1),
         ApiKey.ADD_RAFT_VOTER: lambda: make("Request", voter_id=1),

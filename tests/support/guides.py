@@ -9,6 +9,7 @@ while. HTML comments directly before a block, which a reader does not see, say w
     <!-- input: TEXT -->              what the reader types when a command asks
     <!-- until: TEXT -->              each command runs until it prints this, and is then interrupted
     <!-- in any order -->             the lines of each output
+    <!-- with gateways -->            nodes that are started have their gateways, which the other blocks do without
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -40,7 +42,8 @@ INTERRUPTED_AFTER_S = 2
 TIMED_OUT = 124
 """The exit status of `timeout`, if it had to interrupt the command."""
 NOT_RUN, FIRST, INPUT, UNTIL, ANY_ORDER = "not run", "first", "input", "until", "in any order"
-OPTIONS = (NOT_RUN, FIRST, INPUT, UNTIL, ANY_ORDER)
+GATEWAYS = "with gateways"
+OPTIONS = (NOT_RUN, FIRST, INPUT, UNTIL, ANY_ORDER, GATEWAYS)
 LANGUAGES = ("console", "sh", "python")
 
 _PART = re.compile(
@@ -54,13 +57,15 @@ _VARYING: Sequence[tuple[re.Pattern[str], str]] = [
         (r"\b\d+(\.\d+)? s\b", "N s"),
         (r"\bhash [0-9a-f]{16}\b", "hash H"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME"),
+        (r'"(\w+_ms|lease_token)":\d+', r'"\1":N'),
+        (r'"ack_id":"[\w-]{76}"', '"ack_id":"A"'),
         (r"\b(formed cluster) [\w-]{22}$", r"\1 C"),
         # What a simulation does changes with the code, and with it how much of everything there is.
         (r"\b\d+ (events|records acknowledged|read|offsets committed)\b", r"N \1"),
         (r"^ +\d+\.\d{6}   node \d  ", "T node N "),
     )
 ]
-"""What is different each time: process ids, durations, hashes, ids of clusters, times and counts of a simulation."""
+"""What is different each time: process ids, durations, hashes, ids, times, and counts of a simulation."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +235,7 @@ class Terminal:
 
 def run_block(terminal: Terminal, block: Block) -> None:
     """Do what the reader of a block does. Raises `CommandFailed`."""
+    terminal.run(f"export DRMQ_GATEWAY={'true' if GATEWAYS in block.options else 'false'}")
     typed = f"{block.options[INPUT]}\n" if INPUT in block.options else ""
     for command in filter(None, block.options.get(FIRST, "").splitlines()):
         _check(terminal, block, command)
@@ -264,5 +270,8 @@ def _check(terminal: Terminal, block: Block, command: str, typed: str = "") -> s
 
 
 def missing_tools(blocks: Sequence[Block]) -> list[str]:
-    """Programs that a page uses and that are not part of every system."""
-    return [tool for tool in ("kcat",) if any(tool in block.text for block in blocks) and not shutil.which(tool)]
+    """Programs and packages that a page uses and that are not part of every system."""
+    used = [tool for tool in ("kcat", "curl") if any(tool in block.text for block in blocks)]
+    missing = [tool for tool in used if not shutil.which(tool)]
+    packages = [name for name in ("opentelemetry",) if any(name in block.text for block in blocks)]
+    return missing + [name for name in packages if find_spec(name) is None]

@@ -20,6 +20,7 @@ class PaperConnection:
         self.client_id = ""
         self.software = ""
         self.stopwatch: Stopwatch | None = None
+        self.request: object = None
         self.closed = False
         self.reason: str | None = None
         self.unread_bytes = 0
@@ -27,7 +28,7 @@ class PaperConnection:
         self.answers: list[Answer] = []
 
     def open_answer(self) -> Answer:
-        answer = Answer(cast(Connection, self), self.stopwatch)
+        answer = Answer(cast(Connection, self), self.stopwatch, 0.0)
         self.answers.append(answer)
         return answer
 

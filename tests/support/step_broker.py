@@ -118,9 +118,9 @@ def _count_steps(counter: mmap, kill_at: int) -> None:
 
 
 def _serve(command: dict[str, Any], counter: mmap) -> int:
-    from drmq.server import logs
     from drmq.server.config import load
     from drmq.server.node import run
+    from drmq.telemetry import logs
 
     flags = {"node_id": "1", "port": str(command["port"]), "data_dir": command["data_dir"]}
     loaded = load(flags, os.environ, None)
@@ -135,7 +135,8 @@ def _prepare() -> None:
 
     import uvloop  # noqa: F401
 
-    from drmq.server import logs, node  # noqa: F401
+    from drmq.server import node  # noqa: F401
+    from drmq.telemetry import logs  # noqa: F401
     from drmq.wire import APIS
 
     for api in APIS.values():

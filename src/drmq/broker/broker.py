@@ -149,6 +149,8 @@ class Broker:
         )
         self.maintenance = Maintenance(self.partitions, self.options, self.clock, notes)
         self.network: Network = NoNetwork()
+        self.blocking_calls = 0
+        """Calls of `blocking` that run or wait."""
         self.services = Services(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._past: set[TopicId] | None = set()
@@ -175,6 +177,8 @@ class Broker:
         self.groups.partitions_of = self._partitions_of
         self.groups.timing_of = self.group_settings.timing_of
         self.groups.on_deleting = self.services.share_groups.look_at
+        self.groups.on_member_lost = self.services.share_groups.on_member_lost
+        self.leases.on_paused = self.services.share_groups.on_paused
         self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
         self.leases.on_changed = self._on_leases_changed
         self.leases.options_of = self.group_settings.lease_options_of
@@ -493,6 +497,7 @@ class Broker:
         self.services.redrives.stop()
         self.services.share_groups.stop()
         self.services.recompression.stop()
+        self.services.group_lag.stop()
         self.internal_topics.stop()
         # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()
@@ -521,6 +526,7 @@ class Broker:
     def abandon(self) -> None:
         """Stop taking part in all groups at once, without saving anything."""
         self.services.recompression.stop()
+        self.services.group_lag.stop()
         self.host.stop()
         for partition in self.partitions:
             partition.replica.stop()
@@ -624,7 +630,11 @@ class Broker:
 
     async def blocking(self, function: Callable[[], T]) -> T:
         """Run a function for a client that may wait for the disk."""
-        return await asyncio.get_running_loop().run_in_executor(self._pools.clients, function)
+        self.blocking_calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pools.clients, function)
+        finally:
+            self.blocking_calls -= 1
 
     @property
     def codecs(self) -> Executor:

@@ -145,10 +145,11 @@ GROUP_DEFINITIONS: dict[str, ConfigDefinition] = table_of(
     ),
     _count(
         LOCKS_MAX,
-        2_000,
+        10_000,
         100,
-        4_000,
-        "Records of one partition that are leased at a time.",
+        50_000,
+        "Records of one partition that are leased at a time, to all members together. Kafka has 2000, which four "
+        "fast members use up.",
         "group.share.partition.max.record.locks",
     ),
     ConfigDefinition(

@@ -23,7 +23,9 @@ from drmq.client.events import Events
 from drmq.client.features import Features
 from drmq.client.groups import Groups
 from drmq.client.lease_groups import LeaseGroups
+from drmq.client.many_groups import ManyGroups
 from drmq.client.probes import Probes
+from drmq.client.producers import Producers
 from drmq.client.records import RecordReader
 from drmq.client.replicas import Replicas
 from drmq.client.topics import Topics
@@ -70,6 +72,7 @@ class Admin:
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
         self.groups = Groups(self._cluster)
+        self.many_groups = ManyGroups(self._cluster)
         self.lease_groups = LeaseGroups(self._cluster)
         self.dead_letters = DeadLetters(self._cluster)
         self.brokers = Brokers(self._cluster)
@@ -77,6 +80,7 @@ class Admin:
         self.replicas = Replicas(self._cluster)
         self.counters = NodeCounters(self._cluster)
         self.events = Events(self._cluster)
+        self.producers = Producers(self._cluster)
         self.records = RecordReader(self._cluster)
         self.probes = Probes(self._cluster)
 

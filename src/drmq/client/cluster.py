@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -122,6 +122,20 @@ class Cluster:
                 raise refusal(found.error_code, what, found.error_message)
             return self._named(Address(found.host, found.port), deadline)
         return self._named(Address(answer.host, answer.port), deadline)
+
+    def coordinators(self, groups: Sequence[str], deadline: Deadline) -> dict[Address, list[str]]:
+        """The coordinators of many groups, each with its groups; without the groups that have none now."""
+        request = FindCoordinatorRequest(key=groups[0], key_type=0, coordinator_keys=list(groups))
+        answer = self.ask_any(request, FindCoordinatorResponse, deadline)
+        found: dict[Address, list[str]] = {}
+        for each in answer.coordinators:
+            if not each.error_code:
+                found.setdefault(Address(each.host, each.port), []).append(each.key)
+        return found
+
+    def connect(self, address: Address, deadline: Deadline) -> Connection:
+        """A connection to the broker at an address that the cluster has named."""
+        return self._named(address, deadline)
 
     def brokers(self) -> dict[int, Address]:
         """The brokers in the last metadata response."""

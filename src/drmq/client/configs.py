@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from drmq.client.cluster import Cluster
 from drmq.client.connection import Connection, Deadline
-from drmq.client.errors import refusal
+from drmq.client.errors import ClientError, refusal
 from drmq.client.topics import topic_refusal
 from drmq.model import ErrorCode
 from drmq.wire.messages.describe_configs import (
@@ -36,6 +37,8 @@ SOURCES = {1: "topic", 2: "broker", 3: "broker default", 4: "broker file", 5: "d
 """Where a value comes from, by the protocol's number, in words for a table."""
 
 _SET, _DELETE = 0, 1
+_KNOWN_WITHIN_S = 2.0
+_KNOWN_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,28 @@ class Configs:
     ) -> None:
         """Change some settings of a group, which need not exist yet, and reset others to their defaults."""
         self._alter(ResourceType.GROUP, group_id, changes, resets, validate_only)
+        if not validate_only:
+            self._wait_until_known(group_id, changes)
+
+    def _wait_until_known(self, group_id: str, changes: Mapping[str, str]) -> None:
+        """Wait until all brokers know the settings of a group, or for a moment at most.
+
+        The leader of a partition decides where a group begins in it. Were it asked before it knows a setting that was
+        just changed, the group would begin elsewhere, for good.
+        """
+        deadline = Deadline(_KNOWN_WITHIN_S)
+        resource = DescribeConfigsRequestResource(ResourceType.GROUP, group_id, list(changes))
+        for node_id in self._cluster.brokers():
+            while deadline.left_s() > 0:
+                try:
+                    node = self._cluster.node(node_id, deadline)
+                    answer = node.call(DescribeConfigsRequest([resource]), DescribeConfigsResponse, deadline)
+                except ClientError:
+                    break  # one that is down learns of it when it starts
+                known = {config.name: config.value for result in answer.results for config in result.configs}
+                if all(known.get(name) == value for name, value in changes.items()):
+                    break
+                time.sleep(_KNOWN_POLL_S)
 
     def _alter(
         self, kind: ResourceType, name: str, changes: Mapping[str, str], resets: Sequence[str], validate_only: bool

@@ -22,6 +22,7 @@ from drmq.client.errors import ClientError, DeadlineExceeded, Unreachable, refus
 from drmq.client.versions import VERSION_MAX, newest_version
 from drmq.model import ErrorCode
 from drmq.model.address import Address
+from drmq.telemetry import request_ids
 from drmq.wire import ApiKey, ProtocolError, decode, read_response, write_request
 from drmq.wire.fields import spec_of
 from drmq.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -229,7 +230,8 @@ class Connection:
         sent = Sent(api_key, version, self._correlation_id)
         try:
             self._socket.settimeout(deadline.check(self._doing(sent)))
-            self._socket.sendall(write_request(api_key, version, self._correlation_id, self._client_id, request))
+            client_id = request_ids.with_id(self._client_id)
+            self._socket.sendall(write_request(api_key, version, self._correlation_id, client_id, request))
         except (OSError, ClientError) as error:
             raise self._broken(sent, error, deadline) from None
         self._due_count += 1

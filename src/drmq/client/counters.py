@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from drmq.client.cluster import Cluster
+from drmq.client.connection import Deadline
 from drmq.client.errors import refusal
 from drmq.model.counters import Sample
 from drmq.wire.messages.describe_counters import DescribeCountersRequest, DescribeCountersResponse
@@ -14,9 +15,9 @@ class NodeCounters:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def of(self, node_id: int, prefix: str = "") -> list[Sample]:
+    def of(self, node_id: int, prefix: str = "", *, timeout_s: float | None = None) -> list[Sample]:
         """The counters of one node whose names begin with `prefix`."""
-        deadline = self._cluster.deadline()
+        deadline = self._cluster.deadline() if timeout_s is None else Deadline(timeout_s)
         connection = self._cluster.node(node_id, deadline)
         response = connection.call(DescribeCountersRequest(prefix), DescribeCountersResponse, deadline)
         if response.error_code:

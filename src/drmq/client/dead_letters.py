@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -87,6 +88,14 @@ class DeadLetterStatus:
     newest: DeadLetter | None
 
 
+@dataclass(frozen=True, slots=True)
+class LetterPage:
+    """Some letters, and the partition and offset where the others begin; None if there are no others."""
+
+    letters: tuple[DeadLetter, ...]
+    next: tuple[int, int] | None
+
+
 class DeadLetters:
     """Calls about dead letters. Each raises `ClientError` and returns within the cluster's timeout."""
 
@@ -152,6 +161,25 @@ class DeadLetters:
                 left -= 1
                 if left == 0:
                     return
+
+    def page(
+        self, topic: str, letters: Filter | None, count_max: int, start: tuple[int, int], *, within_s: float
+    ) -> LetterPage:
+        """Up to so many letters that wait and match, from a partition and an offset on.
+
+        Stops looking after `within_s`, also if it has found fewer.
+        """
+        until_s = time.monotonic() + within_s
+        found: list[DeadLetter] = []
+        place: tuple[int, int] | None = start
+        request = RedriveRequest(RedriveAction.LIST, topic, _text(letters), count_max, *start)
+        while place is not None and len(found) < count_max and (place == start or time.monotonic() < until_s):
+            request.from_partition, request.from_offset = place
+            request.count_max = count_max - len(found)
+            answer = self._ask(request)
+            found += map(_letter, answer.letters)
+            place = (answer.next_partition, answer.next_offset) if answer.next_partition >= 0 else None
+        return LetterPage(tuple(found), place)
 
     def purge(self, topic: str, letters: Filter | None = None) -> int:
         """Letters that match are neither shown nor moved any more; without a filter all are, and are deleted."""

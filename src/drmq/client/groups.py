@@ -38,9 +38,13 @@ from drmq.wire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
 )
-from drmq.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from drmq.wire.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupDescribeResponseGroup,
+)
 
-_BY_NAME_VERSION_MAX = 9
+BY_NAME_VERSION_MAX = 9
 """The last version of OffsetCommit and OffsetFetch with topic names, which are needed for topics that were deleted."""
 
 _INT16, _INT32 = Struct(">h"), Struct(">i")
@@ -61,6 +65,10 @@ class GroupSummary:
     state: str
     protocol_type: str
     kind: str = CLASSIC
+
+    @property
+    def is_lease(self) -> bool:
+        return self.kind == LEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ class Groups:
                     break
                 if found.error_code:
                     raise group_refusal(found.error_code, group_id, found.error_message)
-                return _group(found)
+                return group_of(found)
             return _describe_lease_group(coordinator, group_id, deadline)
 
         return self._cluster.retry(ask)
@@ -155,17 +163,17 @@ class Groups:
             request = OffsetFetchRequest(
                 group_id=group_id, topics=None, groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
             )
-            answer = coordinator.call(request, OffsetFetchResponse, deadline, _BY_NAME_VERSION_MAX)
+            answer = coordinator.call(request, OffsetFetchResponse, deadline, BY_NAME_VERSION_MAX)
             found: dict[TopicPartition, Committed] = {}
             if answer.error_code:
                 raise group_refusal(answer.error_code, group_id)
             for topic in answer.topics:
-                found |= _committed(topic.name, topic.partitions)
+                found |= committed_of(topic.name, topic.partitions)
             for group in answer.groups:
                 if group.error_code:
                     raise group_refusal(group.error_code, group_id)
                 for group_topic in group.topics:
-                    found |= _committed(group_topic.name, group_topic.partitions)
+                    found |= committed_of(group_topic.name, group_topic.partitions)
             return dict(sorted(found.items()))
 
         return self._cluster.retry(ask)
@@ -191,7 +199,7 @@ class Groups:
         def ask(deadline: Deadline) -> None:
             coordinator = self._cluster.coordinator(group_id, deadline)
             request = OffsetCommitRequest(group_id=group_id, topics=topics)
-            answer = coordinator.call(request, OffsetCommitResponse, deadline, _BY_NAME_VERSION_MAX)
+            answer = coordinator.call(request, OffsetCommitResponse, deadline, BY_NAME_VERSION_MAX)
             for topic in answer.topics:
                 for partition in topic.partitions:
                     if partition.error_code:
@@ -250,7 +258,7 @@ def group_refusal(number: int, group_id: str, said: str | None = None) -> Client
     return refusal(number, f"{thing} cannot be used", said)
 
 
-def _group(found: DescribeGroupsResponseGroup) -> Group:
+def group_of(found: DescribeGroupsResponseGroup) -> Group:
     members = [
         Member(m.member_id, m.group_instance_id, m.client_id, m.client_host, _assigned(m.member_assignment))
         for m in found.members
@@ -272,26 +280,31 @@ def _describe_lease_group(coordinator: Connection, group_id: str, deadline: Dead
     for found in coordinator.call(request, ShareGroupDescribeResponse, deadline).groups:
         if found.error_code:
             raise group_refusal(found.error_code, group_id, found.error_message)
-        members = [
-            Member(
-                member.member_id,
-                None,
-                member.client_id,
-                member.client_host,
-                tuple(
-                    sorted(
-                        TopicPartition(topic.topic_name, partition)
-                        for topic in member.assignment.topic_partitions
-                        for partition in topic.partitions
-                    )
-                ),
-            )
-            for member in found.members
-        ]
-        members.sort(key=lambda member: (member.client_id, member.member_id))
-        assignor = found.assignor_name if members else ""
-        return Group(found.group_id, found.group_state, _SHARE, assignor, tuple(members), LEASE)
+        return lease_group_of(found)
     raise group_refusal(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+
+
+def lease_group_of(found: ShareGroupDescribeResponseGroup) -> Group:
+    """A lease group as its coordinator describes it."""
+    members = [
+        Member(
+            member.member_id,
+            None,
+            member.client_id,
+            member.client_host,
+            tuple(
+                sorted(
+                    TopicPartition(topic.topic_name, partition)
+                    for topic in member.assignment.topic_partitions
+                    for partition in topic.partitions
+                )
+            ),
+        )
+        for member in found.members
+    ]
+    members.sort(key=lambda member: (member.client_id, member.member_id))
+    assignor = found.assignor_name if members else ""
+    return Group(found.group_id, found.group_state, _SHARE, assignor, tuple(members), LEASE)
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
@@ -318,7 +331,7 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
     return tuple(sorted(found))
 
 
-def _committed(topic: str, partitions: Iterable[OffsetFetchResponsePartition]) -> dict[TopicPartition, Committed]:
+def committed_of(topic: str, partitions: Iterable[OffsetFetchResponsePartition]) -> dict[TopicPartition, Committed]:
     """The committed offsets of a topic. An offset of -1 means that nothing is committed, and is left out."""
     found = {}
     for entry in partitions:

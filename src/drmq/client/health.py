@@ -19,8 +19,14 @@ def observe(admin: Admin, timeout_s: float) -> dict[str, Any]:
     controller = admin.describe_cluster().controller_id
     brokers = admin.brokers.all()
     topics = admin.topics.all()
-    answering = answering_brokers(brokers, timeout_s)
-    absent = {broker.node_id for broker in brokers} - answering
+    return observed(admin, controller, brokers, topics, answering_brokers(brokers, timeout_s))
+
+
+def observed(
+    admin: Admin, controller: int | None, brokers: Sequence[Broker], topics: Sequence[Topic], answering: Collection[int]
+) -> dict[str, Any]:
+    """The health of a cluster, of which the caller knows these things already."""
+    absent = {broker.node_id for broker in brokers} - set(answering)
     # Only the controller knows the reassignments. A move can be blocked only while a node is unreachable.
     moving = admin.replicas.reassignments() if absent and controller not in (None, *absent) else {}
     return judged([broker.node_id for broker in brokers], answering, topics, controller, moving)

@@ -149,7 +149,7 @@ class LeasedData(Message[T]):
     @property
     def is_settled(self) -> bool:
         """Whether a broker has confirmed the outcome."""
-        return self._batch.states[self._row] == DONE
+        return self._batch.states[self._row] in DONE
 
 
 def delay_in_ms(delay: float) -> int:

@@ -17,6 +17,7 @@ from drmq.client.errors import ClientError, Closed, DeadlineExceeded
 from drmq.client.librdkafka import as_client_error, quiet_logger
 from drmq.client.messages import SendResult
 from drmq.model import ErrorCode
+from drmq.telemetry import tracing
 
 HeadersToSend: TypeAlias = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 
@@ -79,13 +80,28 @@ class Sender:
         timestamp: int | None,
     ) -> Future[SendResult] | None:
         """The future result of a message; None if the queue of the producer is full. Raises `ClientError`."""
+        result: Future[SendResult] = Future()
+        is_taken = self.offer_to(_completes(result, topic), topic, value, key, headers, partition, timestamp)
+        return result if is_taken else None
+
+    def offer_to(
+        self,
+        on_delivery: Callable[[Any, Any], None],
+        topic: str,
+        value: Any,
+        key: bytes | str | None,
+        headers: HeadersToSend | None,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> bool:
+        """The same, for a callback that gets librdkafka's error and message, on the thread of the producer."""
         if self._is_closed:
             raise Closed("The producer is closed")
         data = self._bytes_of(value)
-        result: Future[SendResult] = Future()
         optional: dict[str, Any] = {}
         if headers is not None:
             optional["headers"] = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        span = _traced(topic, partition, optional) if tracing.is_loaded() else None
         if timestamp is not None:
             optional["timestamp"] = timestamp
         try:
@@ -94,18 +110,20 @@ class Sender:
                 data,
                 key,
                 _ANY_PARTITION if partition is None else partition,
-                on_delivery=_completes(result, topic),
+                on_delivery=on_delivery if span is None else _ends(span, on_delivery),
                 **optional,
             )
         except BufferError:
-            return None
+            return False
         except Exception as error:
             from confluent_kafka import KafkaException
 
             if isinstance(error, KafkaException):
+                if span is not None:
+                    span.end(error.args[0].str())
                 raise as_client_error(error.args[0], topic, partition) from None
             raise
-        return result
+        return True
 
     def _bytes_of(self, value: Any) -> bytes | None:
         if value is None:
@@ -163,14 +181,44 @@ class Sender:
         )
 
 
+def _traced(topic: str, partition: int | None, optional: dict[str, Any]) -> tracing.Span | None:
+    """Begin a span for a record, and put its trace into the headers, unless the caller has put one there."""
+    headers = optional.get("headers", ())
+    if any(name == tracing.HEADER for name, _ in headers):
+        return None
+    span = tracing.begin_sending(topic, partition)
+    parent = tracing.current() if span is None else span.parent
+    if parent is not None:
+        optional["headers"] = [*headers, (tracing.HEADER, str(parent).encode())]
+    return span
+
+
+def _ends(span: tracing.Span, on_delivery: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """The callback, which also ends the span of its record."""
+
+    def end(error: Any, message: Any) -> None:
+        if error is None:
+            span.note("messaging.destination.partition.id", str(message.partition()))
+            span.note("messaging.kafka.offset", message.offset())
+        span.end(None if error is None else error.str())
+        on_delivery(error, message)
+
+    return end
+
+
 def _completes(result: Future[SendResult], topic: str) -> Callable[[Any, Any], None]:
     def on_delivery(error: Any, message: Any) -> None:
         if error is not None:
-            partition = message.partition() if message is not None else None
-            failure = as_client_error(error, topic, partition if partition and partition >= 0 else None)
+            failure = delivery_error(error, message, topic)
             if result.set_running_or_notify_cancel():
                 result.set_exception(failure)
         elif result.set_running_or_notify_cancel():
             result.set_result(SendResult(topic, message.partition(), message.offset(), message.timestamp()[1]))
 
     return on_delivery
+
+
+def delivery_error(error: Any, message: Any, topic: str) -> ClientError:
+    """Why a message was not delivered, from what librdkafka reports."""
+    partition = message.partition() if message is not None else None
+    return as_client_error(error, topic, partition if partition and partition >= 0 else None)

@@ -39,6 +39,7 @@ from drmq.client.errors import ClientError, LostRun
 from drmq.client.leases import LeaseSession, Start
 from drmq.client.leases.batch import ACCEPTED, GIVEN_BACK, REJECTED, RELEASED, LeasedBatch
 from drmq.client.messages import DELAY_S_MAX, LeasedData
+from drmq.client.traces import continue_trace
 
 log = logging.getLogger("drmq.worker")
 
@@ -321,14 +322,19 @@ class _Run:
     async def _call(self, message: LeasedData[Any]) -> None:
         if self._is_async:
             try:
-                await cast("Awaitable[Any]", self._function(message))
+                with continue_trace(message):
+                    await cast("Awaitable[Any]", self._function(message))
             finally:
                 self._end_one()
             return
         assert self._threads is not None
-        running = self._threads.submit(self._function, message)
+        running = self._threads.submit(self._in_thread, message)
         running.add_done_callback(self._on_thread_done)
         await asyncio.wrap_future(running)
+
+    def _in_thread(self, message: LeasedData[Any]) -> None:
+        with continue_trace(message):
+            self._function(message)
 
     def _on_thread_done(self, _: Any) -> None:
         # After the grace period the loop may be gone before the function is.

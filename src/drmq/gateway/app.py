@@ -19,11 +19,12 @@ from drmq import __version__
 from drmq.gateway.endpoint import PREFIX, Endpoint, serve
 from drmq.gateway.gateway import Gateway
 from drmq.gateway.live import live, origin_is_allowed
+from drmq.gateway.observed import Observed
 from drmq.gateway.openapi import document
 from drmq.gateway.problems import problem, respond
 from drmq.gateway.routes import ENDPOINTS
 from drmq.gateway.static_files import page
-from drmq.model.metrics_text import CONTENT_TYPE, render
+from drmq.model.metrics_text import CONTENT_TYPE
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; connect-src 'self' http: ws: https: wss:; img-src 'self' data:; "
@@ -33,6 +34,9 @@ SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class SecurityHeaders:
@@ -55,7 +59,7 @@ class NeighbourOrigins:
     """Lets the pages of the cluster's other gateways use the API: a page goes on here when its own node is gone.
 
     A page of any other origin gets no permission, so its browser does not let it read an answer, and sends no body in
-    JSON, which needs a permission first.
+    JSON, which needs a permission first. A browser does send a POST without a body, so writes are refused here.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -66,13 +70,18 @@ class NeighbourOrigins:
         origin = Headers(scope=scope).get("origin") if scope["type"] == "http" else None
         others = [each.http for each in self._gateway.addresses()]
         if origin is None or not origin_is_allowed(origin, None, others):
+            host = Headers(scope=scope).get("host") if scope["type"] == "http" else None
+            if origin is not None and scope["method"] in _WRITES and not origin_is_allowed(origin, host, others):
+                refused = problem(403, f"a page of {origin} may not change anything here")
+                await respond(refused)(scope, receive, send)
+                return
             await self._app(scope, receive, send)
             return
         allowed = [(b"access-control-allow-origin", origin.encode()), (b"vary", b"Origin")]
         if scope["method"] == "OPTIONS":
             allowed += [
                 (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
-                (b"access-control-allow-headers", b"Content-Type"),
+                (b"access-control-allow-headers", b"Content-Type, Idempotency-Key, X-Request-Id, traceparent"),
                 (b"access-control-max-age", b"600"),
             ]
             await send({"type": "http.response.start", "status": 204, "headers": allowed})
@@ -95,11 +104,7 @@ def _handler(found: Endpoint, gateway: Gateway) -> Callable[[Request], Awaitable
 
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
-    node_id = gateway.options.node_id
-    if node_id is None:
-        return respond(problem(404, "this gateway belongs to no node", advice="Ask the metrics port of a node."))
-    samples = await gateway.admins.run(lambda admin: admin.counters.of(node_id))
-    return PlainTextResponse(render(samples), media_type=CONTENT_TYPE)
+    return PlainTextResponse(await gateway.metrics.text(), media_type=CONTENT_TYPE)
 
 
 async def _health(request: Request) -> Response:
@@ -147,4 +152,4 @@ def application(gateway: Gateway) -> ASGIApp:
         exception_handlers={HTTPException: _on_http_error},
         lifespan=lifespan,
     )
-    return SecurityHeaders(NeighbourOrigins(app, gateway))
+    return Observed(SecurityHeaders(NeighbourOrigins(app, gateway)), gateway.http_counters)

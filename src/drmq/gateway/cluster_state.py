@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from drmq import __version__
 from drmq.client import Admin, Broker, ClientError
-from drmq.client.health import observe, unreachable
+from drmq.client.health import answering_brokers, observed, unreachable
 from drmq.gateway.types import ClusterView, Feature, GatewayAddress
 
 _PROBE_TIMEOUT_S = 2.0
 _FEATURES_TIMEOUT_S = 5.0
 
 
-def cluster_view(admin: Admin, gateways: Sequence[GatewayAddress]) -> ClusterView:
-    """The cluster as its nodes describe it now."""
+def cluster_view(
+    admin: Admin,
+    gateways: Sequence[GatewayAddress],
+    answering: Collection[int] | None = None,
+    features: list[Feature] | None = None,
+) -> ClusterView:
+    """The cluster as its nodes describe it now. The nodes that answer, and the features, may be known already."""
     try:
-        health = observe(admin, _PROBE_TIMEOUT_S)
         info = admin.describe_cluster()
         brokers = admin.brokers.all()
         topics = admin.topics.all()
-        features = _features(admin, brokers)
+        if answering is None:
+            answering = answering_brokers(brokers, _PROBE_TIMEOUT_S)
+        health = observed(admin, info.controller_id, brokers, topics, answering)
+        if features is None:
+            features = _features(admin, brokers)
     except ClientError as error:
         health, info, brokers, topics, features = unreachable(error), None, (), (), []
     return ClusterView(

@@ -3,8 +3,9 @@
     @endpoint("GET", "/topics/{topic}", "One topic.")
     async def topic(gateway: Gateway, params: TopicParams) -> TopicView: ...
 
-`params` has the parts of the path and the query, `body` the decoded JSON. Both are msgspec structs that refuse unknown
-names, so that a misspelt name is an error and not ignored. An error of any kind is answered with a problem.
+`params` has the parts of the path and the query, `body` the decoded JSON, `caller` the client. The first two are
+msgspec structs that refuse unknown names, so that a misspelt name is an error and not ignored. An error of any kind is
+answered with a problem.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 import msgspec
@@ -20,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drmq.client import ClientError
+from drmq.gateway.caller import Caller, CallerGone
 from drmq.gateway.problems import ProblemError, problem, problem_of, respond
 
 if TYPE_CHECKING:
@@ -28,8 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("drmq.gateway")
 
 PREFIX: Final = "/api/v1"
+ROUTE: Final = "drmq.route"
+"""The name under which the scope of a request has its operation, once it is known."""
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 _JSON = "application/json"
+_CLIENT_CLOSED_REQUEST = 499
+"""Nobody reads this status: it is for the log of a proxy."""
 _PATH_NAME = re.compile(r"\{(\w+)(?::path)?\}")
 
 Handler = Callable[..., Awaitable[Any]]
@@ -47,6 +53,9 @@ class Endpoint(NamedTuple):
     body: type | None
     answer: Any
     status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    """Names and meanings of headers that it reads."""
+    takes_caller: bool = False
 
     @property
     def path_names(self) -> list[str]:
@@ -56,13 +65,24 @@ class Endpoint(NamedTuple):
 ENDPOINTS: Final[list[Endpoint]] = []
 
 
-def endpoint(method: str, path: str, summary: str, *, status: int = 200) -> Callable[[Handler], Handler]:
+def endpoint(
+    method: str, path: str, summary: str, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Callable[[Handler], Handler]:
     """Register a function as an operation of the API."""
 
     def register(handler: Handler) -> Handler:
         hints = get_type_hints(handler, include_extras=True)
         found = Endpoint(
-            method, path, summary, handler, hints.get("params"), hints.get("body"), hints["return"], status
+            method,
+            path,
+            summary,
+            handler,
+            hints.get("params"),
+            hints.get("body"),
+            hints["return"],
+            status,
+            tuple((headers or {}).items()),
+            "caller" in hints,
         )
         assert (found.params is not None) >= bool(found.path_names), f"{method} {path} needs `params`"
         assert inspect.iscoroutinefunction(handler), handler
@@ -74,6 +94,7 @@ def endpoint(method: str, path: str, summary: str, *, status: int = 200) -> Call
 
 async def serve(found: Endpoint, gateway: Gateway, request: Request) -> Response:
     """Decode a request, call the function, encode its answer or its error."""
+    request.scope[ROUTE] = f"{found.method} {PREFIX}{found.path}"
     try:
         arguments: dict[str, Any] = {}
         if found.params is not None:
@@ -82,7 +103,11 @@ async def serve(found: Endpoint, gateway: Gateway, request: Request) -> Response
             raise ProblemError(400, f"this operation has no parameter {next(iter(request.query_params))!r}")
         if found.body is not None:
             arguments["body"] = await _body(found, request)
+        if found.takes_caller:
+            arguments["caller"] = Caller(request)
         answer = await found.handler(gateway, **arguments)
+    except CallerGone:
+        return Response(status_code=_CLIENT_CLOSED_REQUEST)
     except ProblemError as error:
         return respond(error.problem)
     except ClientError as error:

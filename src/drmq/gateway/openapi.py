@@ -45,6 +45,10 @@ def _operation(each: Endpoint, schema_of: dict[str, Any], components: dict[str, 
     }
     if each.params is not None:
         operation["parameters"] = list(_parameters(each, components[each.params.__name__]))
+    for name, meaning in each.headers:
+        schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"}
+        header = {"name": name, "in": "header", "required": False, "description": meaning, "schema": schema}
+        operation.setdefault("parameters", []).append(header)
     if each.body is not None:
         schema = schema_of[str(each.body)]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}

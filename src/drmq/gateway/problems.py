@@ -8,6 +8,7 @@ from starlette.responses import Response
 from drmq.client import ClientError, DeadlineExceeded, Unreachable
 from drmq.gateway.types import Problem
 from drmq.model import ErrorCode
+from drmq.telemetry import request_ids
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "about:blank"
@@ -17,7 +18,9 @@ _STATUS = {
     ErrorCode.UNKNOWN_TOPIC_ID: 404,
     ErrorCode.GROUP_ID_NOT_FOUND: 404,
     ErrorCode.BROKER_ID_NOT_REGISTERED: 404,
+    ErrorCode.RESOURCE_NOT_FOUND: 404,
     ErrorCode.TOPIC_ALREADY_EXISTS: 409,
+    ErrorCode.DUPLICATE_RESOURCE: 409,
     ErrorCode.NON_EMPTY_GROUP: 409,
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: 409,
     ErrorCode.REASSIGNMENT_IN_PROGRESS: 409,
@@ -28,6 +31,7 @@ _STATUS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
     ErrorCode.MESSAGE_TOO_LARGE: 413,
     ErrorCode.OFFSET_OUT_OF_RANGE: 416,
+    ErrorCode.KAFKA_STORAGE_ERROR: 503,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: 429,
 }
 _TITLES = {
@@ -78,4 +82,5 @@ def problem_of(error: ClientError) -> Problem:
 
 def respond(found: Problem) -> Response:
     headers = {"Retry-After": "1"} if found.retriable else None
+    found.request_id = request_ids.current.get() or None
     return Response(msgspec.json.encode(found), found.status, headers, MEDIA_TYPE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -19,10 +20,7 @@ def describe(partition: int, record: Record) -> RecordView:
     """A record with its key and value in the first form that fits: JSON, text, base64."""
     key, key_format, key_cut = shown(record.key)
     value, value_format, value_cut = shown(record.value)
-    headers = []
-    for name, content in record.headers[:HEADERS_MAX]:
-        text, form, _ = shown(content)
-        headers.append(HeaderView(name, text, form))
+    headers, headers_cut = shown_headers(record.headers)
     size = len(record.key or b"") + len(record.value or b"")
     size += sum(len(name.encode()) + len(content or b"") for name, content in record.headers)
     return RecordView(
@@ -35,16 +33,25 @@ def describe(partition: int, record: Record) -> RecordView:
         key_format,
         value_format,
         size,
-        key_cut or value_cut or len(record.headers) > HEADERS_MAX,
+        key_cut or value_cut or headers_cut,
     )
 
 
-def shown(content: bytes | None) -> tuple[str | None, str, bool]:
+def shown_headers(headers: Sequence[tuple[str, bytes | None]]) -> tuple[list[HeaderView], bool]:
+    """The first headers, and whether there are more."""
+    found = []
+    for name, content in headers[:HEADERS_MAX]:
+        text, form, _ = shown(content)
+        found.append(HeaderView(name, text, form))
+    return found, len(headers) > HEADERS_MAX
+
+
+def shown(content: bytes | None, size_max: int = SHOWN_BYTES_MAX) -> tuple[str | None, str, bool]:
     """The text, its form, and whether it was cut."""
     if content is None:
         return None, "null", False
-    is_cut = len(content) > SHOWN_BYTES_MAX
-    part = bytes(content[:SHOWN_BYTES_MAX])
+    is_cut = len(content) > size_max
+    part = bytes(content[:size_max])
     try:
         text = part.decode()
     except UnicodeDecodeError as error:

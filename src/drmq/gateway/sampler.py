@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,8 @@ IDLE_INTERVAL_S: Final = 5.0
 """While nobody looks."""
 WATCHED_S: Final = 30.0
 """For how long somebody counts as looking."""
+NODE_TIMEOUT_S: Final = 2.0
+"""For one node: one that stands still must not hold up the samples of the others for longer."""
 HISTORY_MAX: Final = 600
 EVENTS_MAX: Final = 1_000
 EVENTS_PER_SAMPLE_MAX: Final = 200
@@ -65,8 +67,12 @@ class Sampler:
         self._admins = admins
         self.gateways: dict[int, str] = {}
         """Where the gateways of the nodes answer, as last known: a page moves on when its own gateway is gone."""
+        self.grpc: dict[int, str] = {}
+        """Where they answer gRPC."""
         self.events: deque[EventView] = deque(maxlen=EVENTS_MAX)
         """The last events of all nodes, in the order of their arrival here."""
+        self.listeners: set[Callable[[Sequence[EventView]], None]] = set()
+        """Called with new events."""
         self._seen: dict[int, tuple[int, int]] = {}
         """By node: when it started, and the number of its last event that was read."""
         self._task: asyncio.Task[None] | None = None
@@ -120,6 +126,7 @@ class Sampler:
 
     async def _sample(self) -> None:
         self.brokers = list(await self._admins.run(lambda admin: admin.brokers.all()))
+        self._admins.learn(broker.address for broker in self.brokers)
         serving = [broker.node_id for broker in self.brokers if not broker.is_fenced]
         found = await asyncio.gather(*(self._admins.run(partial(_counters, node)) for node in serving))
         news = await asyncio.gather(*(self._admins.run(partial(_events, node, self._seen)) for node in serving))
@@ -133,18 +140,22 @@ class Sampler:
 
     def _take(self, answer: NodeEvents) -> None:
         node_id = answer.node_id
-        if answer.http is None:
-            self.gateways.pop(node_id, None)
-        else:
-            self.gateways[node_id] = answer.http
+        for known, address in ((self.gateways, answer.http), (self.grpc, answer.grpc)):
+            if address is None:
+                known.pop(node_id, None)
+            else:
+                known[node_id] = address
         started_ms, last = self._seen.get(node_id, (0, 0))
         if answer.started_ms != started_ms:
             last = 0  # another run of its process: its numbers begin again
+        news = []
         for event in answer.events:
             if event.sequence > last:
                 last = event.sequence
-                view = EventView(event.time_ms, node_id, event.sequence, event.level, event.source, event.text)
-                self.events.append(view)
+                news.append(EventView(event.time_ms, node_id, event.sequence, event.level, event.source, event.text))
+        self.events.extend(news)
+        for listener in list(self.listeners) if news else ():
+            listener(news)
         self._seen[node_id] = answer.started_ms, last
 
     def last_events(self, count: int) -> list[EventView]:
@@ -160,6 +171,13 @@ class Sampler:
         for name, counter in _RATES.items():
             rates = [
                 (now.value(counter) - before.value(counter)) / max(0.001, now.at_s - before.at_s)
+                for before, now in pairs
+            ]
+            if rates:
+                series[name] = sum(rates)
+        for name, (counter, labels) in _LABELLED_RATES.items():
+            rates = [
+                (now.value(counter, *labels) - before.value(counter, *labels)) / max(0.001, now.at_s - before.at_s)
                 for before, now in pairs
             ]
             if rates:
@@ -213,6 +231,15 @@ _RATES = {
     "consume_bytes": "drmq_consumed_bytes_total",
     "elections": "drmq_elections_total",
     "cpu_cores": "drmq_process_cpu_us_total",
+    "leased": "drmq_leased_messages_total",
+    "dead_lettered": "drmq_dead_letters_total",
+}
+_OUTCOMES = "drmq_lease_outcomes_total"
+_LABELLED_RATES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "leases_acked": (_OUTCOMES, (("outcome", "accept"),)),
+    "leases_failed": (_OUTCOMES, (("outcome", "release"),)),
+    "leases_rejected": (_OUTCOMES, (("outcome", "reject"),)),
+    "leases_expired": (_OUTCOMES, (("outcome", "expire"),)),
 }
 _PRODUCE = (("api", "PRODUCE"),)
 _PERCENTILES: dict[str, tuple[str, tuple[tuple[str, str], ...], float]] = {
@@ -226,12 +253,14 @@ _GAUGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "under_replicated": ("drmq_under_replicated_partitions", ()),
     "connections": ("drmq_connections", ()),
     "resident_bytes": ("drmq_process_resident_bytes", ()),
+    "leases_held": ("drmq_lease_messages", (("state", "held"),)),
+    "leases_parked": ("drmq_lease_messages", (("state", "parked"),)),
 }
 
 
 def _counters(node_id: int, admin: Admin) -> list[Sample] | None:
     try:
-        return admin.counters.of(node_id)
+        return admin.counters.of(node_id, timeout_s=NODE_TIMEOUT_S)
     except ClientError:
         return None
 
@@ -240,7 +269,7 @@ def _events(node_id: int, seen: Mapping[int, tuple[int, int]], admin: Admin) -> 
     """The events of a node since the last time, or of its new run, in which case the number asked for is too high."""
     after = seen.get(node_id, (0, 0))[1]
     try:
-        answer = admin.events.of(node_id, after=after, count_max=EVENTS_PER_SAMPLE_MAX)
+        answer = admin.events.of(node_id, after=after, count_max=EVENTS_PER_SAMPLE_MAX, timeout_s=NODE_TIMEOUT_S)
         if after and answer.started_ms != seen[node_id][0]:
             answer = admin.events.of(node_id, count_max=EVENTS_PER_SAMPLE_MAX)
     except ClientError:

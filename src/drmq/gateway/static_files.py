@@ -40,5 +40,5 @@ async def page(request: Request) -> Response:
         return respond(problem(404, f"there is no file /{path}"))
     index = DIRECTORY / "index.html"
     if not index.is_file():
-        return HTMLResponse(_MISSING)
+        return HTMLResponse(_MISSING, headers={"X-Drmq-Dashboard": "missing"})  # for `drmq dashboard`
     return FileResponse(index, headers={"Cache-Control": "no-cache"}, media_type="text/html")

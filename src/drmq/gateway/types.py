@@ -22,7 +22,10 @@ class Page(Struct, Generic[T]):
 
 
 class Problem(Struct, omit_defaults=True):
-    """An error, after RFC 9457. `code` is Kafka's name of the error, `advice` what to do next."""
+    """An error, after RFC 9457. `code` is Kafka's name of the error, `advice` what to do next.
+
+    `request_id` is in all log lines about the request, and in the header `X-Request-Id`.
+    """
 
     type: str
     title: str
@@ -31,6 +34,7 @@ class Problem(Struct, omit_defaults=True):
     code: str | None = None
     advice: str | None = None
     retriable: bool = False
+    request_id: str | None = None
 
 
 class Done(Struct):
@@ -48,10 +52,26 @@ class Feature(Struct):
 
 
 class GatewayAddress(Struct):
-    """Where the gateway of a node answers HTTP requests."""
+    """Where the gateway of a node answers HTTP requests, and gRPC if that is on."""
 
     node_id: int
     http: str
+    grpc: str | None = None
+
+
+class LabNode(Struct):
+    """A node as the fault lab sees it. `is_self`: this gateway belongs to it, and ends with it."""
+
+    node_id: int
+    state: Literal["running", "paused", "cut", "dead"]
+    is_self: bool
+
+
+class LabView(Struct):
+    """Whether the fault lab is on, and the nodes that it works on."""
+
+    enabled: bool
+    nodes: list[LabNode]
 
 
 class ClusterView(Struct):
@@ -148,7 +168,18 @@ class RaftGroup(Struct):
 
 class TransferRequest(Struct, forbid_unknown_fields=True):
     to: Index | None = None
-    """The node that should lead; null for the preferred one."""
+    """The node that should lead, and from then on is the preferred one; null for the one that is preferred now."""
+
+
+class TransferAnswer(Struct):
+    """The partition after the move. `moved` is false if the node led it already."""
+
+    topic: str
+    partition: int
+    leader: int
+    term: int
+    moved: bool
+    before: int | None
 
 
 # ---- topics -----------------------------------------------------------------------------------------
@@ -166,6 +197,8 @@ class TopicView(Struct):
     """Offsets between the start and the end of all partitions."""
     leaderless: int
     under_replicated: int
+    rate: float | None = None
+    """Records a second, between the last two looks at it; null if it was not looked at twice."""
 
 
 class PartitionView(Struct):
@@ -194,61 +227,6 @@ class TopicChange(Struct, forbid_unknown_fields=True):
 class SettingsChange(Struct, forbid_unknown_fields=True):
     set: dict[str, str] = {}
     unset: list[str] = []
-
-
-# ---- groups -----------------------------------------------------------------------------------------
-
-
-class GroupRow(Struct):
-    group_id: str
-    type: str
-    state: str
-    lag: int | None = None
-    oldest_open_ms: int | None = None
-    """The time of the oldest record that the group has not worked on."""
-    held: int | None = None
-    parked: int | None = None
-
-
-class MemberView(Struct):
-    member_id: str
-    client_id: str
-    host: str
-    assignments: list[list[Any]]
-    """Pairs of topic and partition."""
-
-
-class GroupPartition(Struct):
-    topic: str
-    partition: int
-    committed: int | None
-    """The next offset that the group reads; of a lease group, the first one that is not done."""
-    end_offset: int | None
-    lag: int | None
-    member: str | None
-    held: int | None = None
-    parked: int | None = None
-
-
-class GroupDetail(Struct):
-    group: GroupRow
-    members: list[MemberView]
-    partitions: list[GroupPartition]
-
-
-class ResetRequest(Struct, forbid_unknown_fields=True):
-    to: str
-    """`earliest`, `latest`, an offset, `-N` for N before the end, or `@MS`, a time in milliseconds."""
-    topics: list[Name] = []
-    """Default: all topics in which the group has committed offsets."""
-    dry_run: bool = False
-
-
-class ResetRow(Struct):
-    topic: str
-    partition: int
-    before: int | None
-    after: int
 
 
 # ---- live data --------------------------------------------------------------------------------------

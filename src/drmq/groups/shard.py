@@ -215,6 +215,13 @@ class GroupShard:
         self._leading.share.on_deadline(turn)
         return turn.step()
 
+    def take_lost_members(self) -> list[tuple[str, str]]:
+        """Group and id of the members of share groups whose session has expired since the last call."""
+        if self._coordinator is None or not self._coordinator.share.lost:
+            return []
+        lost, self._coordinator.share.lost = self._coordinator.share.lost, []
+        return lost
+
     def expire_offsets(self, wall_ms: int, count_max: int = 1 << 62) -> Step:
         """Delete offsets that retention no longer covers. Call it every few minutes; Kafka takes ten.
 

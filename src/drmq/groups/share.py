@@ -143,6 +143,8 @@ class ShareGroups:
         self._partitions_of = partitions_of
         self.timers: Timers[tuple[str, str]] = Timers()
         self._sent: dict[tuple[str, str], ShareAssignment] = {}
+        self.lost: list[tuple[str, str]] = []
+        """Group and id of members whose session has expired, until `GroupShard.take_lost_members`."""
 
     def adopt(self, now_ms: int) -> None:
         """Give every stored member its full session."""
@@ -243,6 +245,7 @@ class ShareGroups:
         """Remove the members whose session has expired."""
         while (key := self.timers.take_due(turn.now_ms)) is not None:
             self._remove(*key, turn)
+            self.lost.append(key)
 
     def _remove(self, group_id: str, member_id: str, turn: Turn) -> None:
         self.timers.cancel((group_id, member_id))

@@ -16,6 +16,7 @@ def handle(context: Context, request: DescribeEventsRequest) -> DescribeEventsRe
         node_id=context.broker.node_id,
         started_ms=events.started_ms,
         http=events.http,
+        grpc=events.grpc,
         events=[
             DescribeEventsResponseEvent(*event) for event in events.after(request.after_sequence, request.events_max)
         ],

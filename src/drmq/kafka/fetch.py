@@ -120,7 +120,7 @@ class Fetch(Read):
 
     def on_bug(self, error: BaseException) -> None:
         if not self._connection.closed:
-            self._exchange.server.on_bug(self._connection, error)
+            self._exchange.server.on_bug(self._connection, error, self._exchange.header)
 
     def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
         answer, self._answer = self._answer, None

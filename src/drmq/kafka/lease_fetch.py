@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import cast
 
 from drmq.broker.services.lease_calls import Part, PartResult, Place
 from drmq.broker.services.pending import Pending
@@ -17,6 +18,7 @@ from drmq.kafka.context import Context
 from drmq.kafka.share_acknowledgements import check_member
 from drmq.leases import Outcome, Refusal, Settlement
 from drmq.model import ApiError, ErrorCode, TopicId
+from drmq.wire import Buffer, Pieces
 from drmq.wire.messages.lease_fetch import (
     LeaseDelivery,
     LeaseFetchRequest,
@@ -53,23 +55,27 @@ def handle(context: Context, request: LeaseFetchRequest) -> LeaseFetchResponse |
         parts, refused = _parts(request)
     except ApiError as error:
         return LeaseFetchResponse(error_code=error.code, error_message=error.message)
-    room = context.room(min(request.max_bytes, context.broker.options.fetch_bytes_max))
-    count_max = request.max_records if room else 0
-    wait_ms = 0 if refused or any(part.settlements for part in parts) else request.max_wait_ms
+    count_max = room = wait_ms = 0
+    if request.max_records:
+        room = context.room(min(request.max_bytes, context.broker.options.fetch_bytes_max))
+        count_max = request.max_records if room else 0
+        wait_ms = 0 if refused or any(part.settlements for part in parts) else request.max_wait_ms
     return service.call(
         group, member, parts, count_max, room, wait_ms, lambda results: _response(context, group, results, refused)
     )
 
 
 def _check_limits(request: LeaseFetchRequest) -> None:
-    for name, value, most in (
-        ("max_records", request.max_records, RECORDS_MAX),
-        ("max_wait_ms", request.max_wait_ms, WAIT_MS_MAX),
-    ):
-        if not 0 <= value <= most:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is {value}; it must be from 0 to {most}")
+    if not 0 <= request.max_records <= RECORDS_MAX:
+        raise _outside("max_records", request.max_records, RECORDS_MAX)
+    if not 0 <= request.max_wait_ms <= WAIT_MS_MAX:
+        raise _outside("max_wait_ms", request.max_wait_ms, WAIT_MS_MAX)
     if request.max_bytes < (1 if request.max_records else 0):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"max_bytes is {request.max_bytes}; it must be at least 1")
+
+
+def _outside(name: str, value: int, most: int) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{name} is {value}; it must be from 0 to {most}")
 
 
 def _parts(request: LeaseFetchRequest) -> tuple[list[Part], dict[Place, ApiError]]:
@@ -156,6 +162,6 @@ def _partition(context: Context, result: PartResult, refused: ApiError | None) -
     if result.deliveries:
         answer.token = result.token
         answer.lease_ms = result.duration_ms
-        answer.records = result.records[0] if len(result.records) == 1 else b"".join(result.records)
+        answer.records = cast("Buffer", Pieces(result.records))
         answer.deliveries = [LeaseDelivery(*delivery) for delivery in result.deliveries]
     return answer

@@ -213,4 +213,6 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.REDRIVE: Rule(_redrive),
     ApiKey.DESCRIBE_LEASES: replace(_topics(Operation.DESCRIBE), whole=_group(Operation.DESCRIBE).whole),
     ApiKey.DESCRIBE_EVENTS: _cluster(Operation.DESCRIBE),
+    ApiKey.FAULT_LAB: _cluster(Operation.CLUSTER_ACTION),
+    ApiKey.DESCRIBE_BACKLOG: _topics(Operation.DESCRIBE),
 }

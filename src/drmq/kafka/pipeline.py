@@ -28,6 +28,7 @@ from drmq.kafka.exchange import API_NAMES, Exchange
 from drmq.kafka.first_leaders import WAIT_S
 from drmq.kafka.permissions import RULES
 from drmq.kafka.refusals import merge, refuse, refuse_whole
+from drmq.kafka.request_log import PATIENT, fields_of
 from drmq.model import ApiError, ErrorCode
 from drmq.model.counters import Histogram
 from drmq.transport import Connection
@@ -58,8 +59,11 @@ NAME_KEPT_MAX: Final = 255
 _CONTROLLER_WAIT_S = 5.0
 """How long a request for the controller waits while there is none. Most elections take a second."""
 _COORDINATOR_WAIT_S = 10.0
+_OFTEN: Final = frozenset(
+    (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.LEASE_FETCH)
+)
 _TIMED_ONE_IN = 16
-"""One in so many Produce and Fetch requests is timed: to read the clock twice would cost each a hundredth."""
+"""One in so many of these requests is timed: to read the clock twice would cost each a hundredth."""
 _NOTHING: Final[frozenset[Permission]] = frozenset()
 _FORWARDED: Final = {
     ApiKey.CREATE_TOPICS,
@@ -134,10 +138,11 @@ class Pipeline:
         request = way.parse(frame, header)
         api_key = header.api_key
         count = self.requests[api_key] = self.requests[api_key] + 1
-        if way is self._message or not count % _TIMED_ONE_IN:
+        if api_key not in _OFTEN or not count % _TIMED_ONE_IN:
             connection.stopwatch = Stopwatch(self.durations_us[api_key], perf_counter_ns())
         else:
             connection.stopwatch = None
+        connection.request = None if api_key in PATIENT else header
         caller = self._callers.get(connection)
         if caller is None or caller.client_id != (header.client_id or ""):
             caller = self._set_caller(connection, header.client_id)
@@ -282,7 +287,8 @@ class Pipeline:
         try:
             return await router.retry(attempt, _CONTROLLER_WAIT_S)
         except ApiError as error:
-            log.info("%s could not be forwarded to the controller: %s", exchange.api, error.message)
+            fields = fields_of(exchange.connection, exchange.header)
+            log.info("%s could not be forwarded to the controller: %s", exchange.api, error.message, extra=fields)
             return await _result(self._handle_here(exchange))
 
     async def _fetch_offsets(self, exchange: Exchange) -> object:

@@ -29,6 +29,7 @@ from drmq.kafka.permissions import RULES
 from drmq.kafka.retired_produce import refuse
 from drmq.model import ApiError, ErrorCode
 from drmq.records import Codec
+from drmq.telemetry.tracing import Span
 from drmq.transport import Pause
 from drmq.wire import ApiKey, ProtocolError, RequestHeader
 from drmq.wire.produce import ProduceData, ProducePartition, ProduceResult, read_produce, write_produce_response
@@ -181,6 +182,8 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
         _append_unanswered(exchange, data, refused_topics)
         return
     pending = PendingProduce(server.broker, connection.open_answer(), exchange, results)
+    traces = server.traces
+    spans: list[Span] = []
     if data.acks not in (ACKS_LEADER, ACKS_ALL):
         for entry in data.partitions:
             results.append(ProduceResult(entry.topic, entry.partition, ErrorCode.INVALID_REQUIRED_ACKS))
@@ -194,8 +197,13 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
                     pending.recompress(appends, partition, entry, data.acks, exchange.caller.address)
                     _slow_down(connection, appends)
                     continue
+                if traces is not None:
+                    spans = traces.begin(partition, entry.records, f"{connection.peer}/{header.correlation_id}")
                 appended = appends.append(partition, entry.records, data.acks)
             except ApiError as error:
+                if spans and traces is not None:
+                    traces.end(spans, -1, error.code)
+                    spans = []
                 results.append(ProduceResult(entry.topic, entry.partition, error.code, error_message=error.message))
                 pending.note(error.code)
                 continue
@@ -209,6 +217,8 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
                     partition.start_offset,
                 )
             )
+            if spans and traces is not None:
+                appends.when_safe(partition, appended, data.acks, partial(traces.end, spans, appended.base_offset))
             pending.wait_for(appends, partition, appended, index, data.acks)
     pending.finish_one()
 

@@ -43,6 +43,7 @@ _LISTS: Final[dict[ApiKey, dict[str, str]]] = {
     ApiKey.SHARE_ACKNOWLEDGE: {"topics": "responses"},
     ApiKey.LEASE_FETCH: {"topics": "topics"},
     ApiKey.DESCRIBE_LEASES: {"topics": "queues"},
+    ApiKey.DESCRIBE_BACKLOG: {"topics": "topics"},
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: {"groups": "groups"},
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: {"topics": "responses"},
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: {"topics": "responses"},

@@ -15,7 +15,6 @@ handler expects is a bug: it is logged with its traceback and closes only the co
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Iterator
 from functools import partial
 
@@ -26,11 +25,11 @@ from drmq.kafka.context import Parked
 from drmq.kafka.exchange import API_NAMES, Exchange
 from drmq.kafka.fetch_sessions import FetchSessions
 from drmq.kafka.pipeline import Pipeline, Relayed
+from drmq.kafka.produce_traces import ProduceTraces
+from drmq.kafka.request_log import RequestLog
 from drmq.model.counters import Sample, sample_of
 from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause
-from drmq.wire import APIS, ApiKey, ProtocolError, write_response
-
-log = logging.getLogger("drmq.kafka")
+from drmq.wire import APIS, ApiKey, ProtocolError, RequestHeader, write_response_buffers
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _ROOM_POLL_S = 0.002
@@ -47,6 +46,9 @@ class KafkaServer:
         self.broker = broker
         self.listener = Listener(self, options or ListenerOptions())
         self.fetch_sessions = FetchSessions(broker.options.fetch_sessions_max)
+        self.request_log = RequestLog()
+        self.traces: ProduceTraces | None = None
+        """Set by a node that traces."""
         self._pipeline = Pipeline(self)
         broker.services.router.serve_forwarded = self._pipeline.serve_forwarded
         broker.services.counters.add(self._counters)
@@ -81,10 +83,16 @@ class KafkaServer:
         yield Sample("drmq_sent_bytes_total", listener.sent_bytes)
         yield Sample("drmq_unread_response_bytes", listener.blocked_bytes)
         yield Sample("drmq_partial_request_bytes", listener.partial_bytes)
+        waiting = sum(map(len, self._parked.values())) + sum(map(len, self._reads.values()))
+        yield Sample("drmq_waiting_requests", waiting)
         for key, count in pipeline.requests.items():
             labels = (("api", API_NAMES[key]),)
             yield Sample("drmq_requests_total", count, labels)
             yield sample_of("drmq_request_duration_us", pipeline.durations_us[key], labels)
+        yield from (
+            Sample("drmq_slow_requests_total", count, (("api", api),))
+            for api, count in self.request_log.slow_counts.items()
+        )
 
     # ---- frames ---------------------------------------------------------------------------------
 
@@ -98,7 +106,8 @@ class KafkaServer:
         except ProtocolError as error:
             connection.close(str(error))
         except Exception as error:  # noqa: BLE001  # the outermost frame of a request
-            self.on_bug(connection, error)
+            header = connection.request
+            self.on_bug(connection, error, header if isinstance(header, RequestHeader) else None)
 
     def _answer(self, connection: Connection, exchange: Exchange, response: object) -> None:
         """Send the answer now, or when the response is ready."""
@@ -128,7 +137,7 @@ class KafkaServer:
         try:
             self._send(exchange, answer, await response)
         except Exception as error:  # noqa: BLE001  # the outermost frame of a request
-            self.on_bug(connection, error)
+            self.on_bug(connection, error, exchange.header)
         finally:
             connection.resume(Pause.HANDLER)
 
@@ -143,7 +152,7 @@ class KafkaServer:
         try:
             self._send(exchange, answer, done.result())
         except Exception as error:  # noqa: BLE001  # the outermost frame of a request
-            self.on_bug(connection, error)
+            self.on_bug(connection, error, exchange.header)
 
     def _on_result(
         self,
@@ -163,7 +172,7 @@ class KafkaServer:
                 raise error
             self._send(exchange, answer, result)
         except Exception as bug:  # noqa: BLE001  # the outermost frame of a request
-            self.on_bug(connection, bug)
+            self.on_bug(connection, bug, exchange.header)
 
     def _send(self, exchange: Exchange, answer: Answer, response: object) -> None:
         if isinstance(response, Relayed):
@@ -175,17 +184,17 @@ class KafkaServer:
             version = 0
         if exchange.throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = exchange.throttle_ms
-        answer.send((write_response(header.api_key, version, header.correlation_id, response),))
+        self.request_log.answered(exchange.connection, header, response)
+        answer.send(write_response_buffers(header.api_key, version, header.correlation_id, response))
 
-    def on_bug(self, connection: Connection, error: BaseException) -> None:
+    def on_bug(self, connection: Connection, error: BaseException, header: RequestHeader | None = None) -> None:
         """Log an unexpected exception of a request with its traceback, and close the connection."""
-        log.error(
-            "a request of %s (client %r) failed because of a bug in this node; its connection is closed",
-            connection.peer,
-            connection.client_id,
-            exc_info=error,
-        )
+        self.request_log.bug(connection, header, error)
         connection.close("its request failed because of a bug in this node")
+
+    def on_slow(self, connection: Connection, request: object, seconds: float, is_answered: bool) -> None:
+        assert isinstance(request, RequestHeader), request
+        self.request_log.slow(connection, request, seconds, is_answered, self.listener.now)
 
     # ---- waiting requests -----------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ request that closes the session, or that only renews leases, takes nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
+from typing import cast
 
 from drmq.broker.services.lease_calls import PartResult, Place
 from drmq.broker.services.lease_sessions import CLOSES
@@ -14,6 +15,7 @@ from drmq.broker.services.reads import MISDIRECTED
 from drmq.kafka.context import Context
 from drmq.kafka.share_acknowledgements import check_member, error_of, parts_of, places_of
 from drmq.model import ApiError, ErrorCode, NodeId, TopicId
+from drmq.wire import Buffer, Pieces
 from drmq.wire.messages.share_fetch import (
     ShareAcquiredRecords,
     ShareFetchRequest,
@@ -111,6 +113,6 @@ def _partition(result: PartResult, refused: ApiError | None) -> ShareFetchRespon
         partition.error_code = error.code
         partition.error_message = error.message
     if result.deliveries:
-        partition.records = result.records[0] if len(result.records) == 1 else b"".join(result.records)
+        partition.records = cast("Buffer", Pieces(result.records))
         partition.acquired_records = [ShareAcquiredRecords(*delivery) for delivery in result.deliveries]
     return partition

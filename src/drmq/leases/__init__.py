@@ -47,8 +47,9 @@ Where things are
 ----------------
 
 `records` are the stored records, `queue` the state of one queue, `ranges` and `parked` its parts; `messages` are
-requests and responses, `options` the settings of a group; `shard` is the interface. `redrive` and its neighbours are
-about dead letters that were written: which of them are done, and how a redrive moves the others back.
+requests and responses, `options` the settings of a group, `outcomes` what becomes of a record, `counts` what is
+counted; `shard` is the interface. `redrive` and its neighbours are about dead letters that were written: which of them
+are done, and how a redrive moves the others back.
 
 Not here: members and their sessions, which queue belongs to which shard, reading and sending records, writing dead
 letters. Order by key, priorities and scheduled delivery are not offered.
@@ -64,6 +65,7 @@ from drmq.leases.messages import (
     Delivery,
     DescribeQueues,
     Done,
+    ExpireMember,
     Failed,
     Failure,
     LeaseRequest,
@@ -81,6 +83,7 @@ from drmq.leases.messages import (
     Settlement,
     SettleResult,
     StartQueue,
+    Withdraw,
 )
 from drmq.leases.options import LeaseOptions
 from drmq.leases.queue_key import QueueKey, redrive_key
@@ -120,6 +123,7 @@ __all__ = [
     "Done",
     "EndBatch",
     "EndRedrive",
+    "ExpireMember",
     "Failed",
     "Failure",
     "IntendBatch",
@@ -158,6 +162,7 @@ __all__ = [
     "StartQueue",
     "StartRedrive",
     "StopRedrive",
+    "Withdraw",
     "record_from_bytes",
     "record_to_bytes",
     "redrive_key",

@@ -34,6 +34,16 @@ class Acquire(NamedTuple):
     high_watermark: int
     """Records below it may be leased."""
     wait_ms: int = 0
+    number: int = 0
+    """For `Withdraw`: no other request of the member that waits in the queue has it."""
+
+
+class Withdraw(NamedTuple):
+    """An `Acquire` need not wait any more: it is answered now, with nothing if it still waits."""
+
+    key: QueueKey
+    member: str
+    number: int
 
 
 class Advance(NamedTuple):
@@ -86,6 +96,13 @@ class ReleaseMember(NamedTuple):
     member: str
 
 
+class ExpireMember(NamedTuple):
+    """A member has not been heard of: its leases in all queues of the group in this shard run out now."""
+
+    group: str
+    member: str
+
+
 class Bury(NamedTuple):
     """The dead letters of these offsets are committed, or the offsets are gone from the log."""
 
@@ -109,7 +126,17 @@ class DescribeQueues(NamedTuple):
 
 
 LeaseRequest: TypeAlias = (
-    StartQueue | Acquire | Advance | Settle | ReleaseMember | Bury | RemoveQueues | DescribeQueues | RedriveRequest
+    StartQueue
+    | Acquire
+    | Withdraw
+    | Advance
+    | Settle
+    | ReleaseMember
+    | ExpireMember
+    | Bury
+    | RemoveQueues
+    | DescribeQueues
+    | RedriveRequest
 )
 
 

@@ -13,7 +13,7 @@ class LeaseOptions:
     """How long a lease lasts (`share.record.lock.duration.ms`)."""
     attempts_max: int = 5
     """Deliveries of a record before it is given up (`share.delivery.count.limit`)."""
-    leased_max: int = 2_000
+    leased_max: int = 10_000
     """Records of one partition that are leased at a time (`share.partition.max.record.locks`)."""
     renews: bool = True
     """Whether a member may renew its leases (`share.renew.acknowledge.enable`)."""

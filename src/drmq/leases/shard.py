@@ -17,11 +17,12 @@ next step, at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import IntEnum, auto
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from drmq.leases.counts import LeaseCounts
 from drmq.leases.messages import (
     WHOLE_TOPIC,
     Acquire,
@@ -32,6 +33,7 @@ from drmq.leases.messages import (
     Delivery,
     DescribeQueues,
     Done,
+    ExpireMember,
     Failed,
     Failure,
     LeaseRequest,
@@ -49,8 +51,18 @@ from drmq.leases.messages import (
     Settlement,
     SettleResult,
     StartQueue,
+    Withdraw,
 )
 from drmq.leases.options import LeaseOptions, backoff_ms
+from drmq.leases.outcomes import (
+    add_refused,
+    add_settled,
+    expired,
+    given_back,
+    given_up,
+    is_ascending,
+    refuse_missing,
+)
 from drmq.leases.queue import Hold, Queue
 from drmq.leases.queue_key import QueueKey
 from drmq.leases.records import (
@@ -117,6 +129,12 @@ class _SoftState:
         """Requests that wait for records, by ticket, the oldest first."""
         self.ready: dict[QueueKey, None] = {}
         """Queues with waiting requests in which records may have become available."""
+        self.paused: set[QueueKey] = set()
+        """Queues in which nothing new is leased."""
+        self.new_pauses: list[QueueKey] = []
+        """Those that nobody was told of yet."""
+        self.log_starts: dict[QueueKey, int] = {}
+        """The start of the log that each queue was compared with last: to compare looks at all that is parked."""
 
     def note_time(self, now_ms: int, wall_ms: int) -> None:
         self.now_ms = now_ms
@@ -146,6 +164,7 @@ class LeaseShard:
         self.redrives = Redrives()
         """What is known about dead letters that were written, and what moves them back."""
         self._soft: _SoftState | None = None
+        self.counts = LeaseCounts()
 
     # ---- replicated state -----------------------------------------------------------------------
 
@@ -173,6 +192,10 @@ class LeaseShard:
             self._dying.pop(key, None)
         if queue is not None and self._soft is not None:
             self._schedule(self._soft, queue)
+            if queue.parked.count or queue.dying.count or key in self._soft.paused:
+                self._note_pause(self._soft, queue)
+        elif self._soft is not None:
+            self._soft.paused.discard(key)
 
     def snapshot(self) -> Iterable[LeaseRecord]:
         """One record for each queue, and for each topic of dead letters."""
@@ -199,6 +222,8 @@ class LeaseShard:
             for lease in queue.leases.values():
                 lease.deadline_ms = None
             self._schedule(soft, queue)
+            if queue.parked.count or queue.dying.count:
+                self._note_pause(soft, queue)
         self.redrives.become_leader()
 
     def resign(self) -> LeaseStep:
@@ -226,6 +251,26 @@ class LeaseShard:
         if waiting and _is_available(queue, next(iter(waiting.values()))):
             soft.ready[queue.key] = None
 
+    def _note_pause(self, soft: _SoftState, queue: Queue) -> None:
+        is_paused = _is_paused(queue, self._options_of(queue.key.group))
+        if is_paused and queue.key not in soft.paused:
+            soft.paused.add(queue.key)
+            soft.new_pauses.append(queue.key)
+        elif not is_paused:
+            soft.paused.discard(queue.key)
+
+    @property
+    def paused(self) -> Collection[QueueKey]:
+        """The queues in which nothing new is leased, as far as this node has noticed while it leads."""
+        return () if self._soft is None else self._soft.paused
+
+    def take_pauses(self) -> list[QueueKey]:
+        """The queues in which nothing new is leased, because too much is parked or dying, since the last call."""
+        if self._soft is None or not self._soft.new_pauses:
+            return []
+        found, self._soft.new_pauses = self._soft.new_pauses, []
+        return found
+
     # ---- requests -------------------------------------------------------------------------------
 
     def handle(self, ticket: int, request: LeaseRequest, now_ms: int, wall_ms: int) -> LeaseStep:
@@ -238,10 +283,14 @@ class LeaseShard:
                 return self._on_acquire(ticket, request, soft)
             case Advance():
                 return self._on_advance(ticket, request, soft)
+            case Withdraw():
+                return self._on_withdraw(ticket, request, soft)
             case StartQueue():
                 return self._on_start(ticket, request, soft)
             case ReleaseMember():
                 return self._on_release_member(ticket, request, soft)
+            case ExpireMember():
+                return self._on_expire_member(ticket, request, soft, wall_ms)
             case Bury():
                 queue = self.queues.get(request.key)
                 known = queue is not None and any(queue.dying.find(first, last) for first, last in request.ranges)
@@ -328,6 +377,7 @@ class LeaseShard:
         if request.key not in soft.waiting and (granted := self._grant(queue, request)) is not None:
             record, answer = granted
             return Step((record,), (Answer(ticket, answer),))
+        self._advance(soft, request.key, request.high_watermark)
         if request.wait_ms <= 0:
             return Step((), (Answer(ticket, _NOTHING),))
         self._wait(soft, ticket, request)
@@ -352,13 +402,30 @@ class LeaseShard:
         answer: tuple[Answer[LeaseResponse], ...] = (Answer(ticket, Done()),)
         if queue is None:
             return Step((), answer)
+        self._advance(soft, key, request.high_watermark)
+        gone = False
+        if soft.log_starts.get(key) != request.log_start:
+            soft.log_starts[key] = request.log_start
+            gone = request.log_start > queue.start
+        return Step((LogTrimmed(key, request.log_start),) if gone else (), answer)
+
+    def _advance(self, soft: _SoftState, key: QueueKey, high_watermark: int) -> None:
+        """Requests that wait learn how far the log goes: those of another leader of the data, or withdrawn ones, may
+        not have heard of it, and stand before others."""
         requests = soft.waiting.get(key, {})
         for waiting, acquire in requests.items():
-            if acquire.high_watermark < request.high_watermark:
-                requests[waiting] = acquire._replace(high_watermark=request.high_watermark)
+            if acquire.high_watermark < high_watermark:
+                requests[waiting] = acquire._replace(high_watermark=high_watermark)
                 soft.ready[key] = None
-        gone = request.log_start > queue.start
-        return Step((LogTrimmed(key, request.log_start),) if gone else (), answer)
+
+    def _on_withdraw(self, ticket: int, request: Withdraw, soft: _SoftState) -> LeaseStep:
+        answers: list[Answer[LeaseResponse]] = [Answer(ticket, Done())]
+        for waiting, acquire in soft.waiting.get(request.key, {}).items():
+            if (acquire.member, acquire.number) == (request.member, request.number):
+                self._stop_waiting(soft, request.key, waiting)
+                answers.append(Answer(waiting, _NOTHING))
+                break
+        return Step((), tuple(answers))
 
     def _grant(self, queue: Queue, request: Acquire) -> tuple[LeaseGranted, Acquired] | None:
         """Lease what is available: first what returned, then what was never leased."""
@@ -378,6 +445,7 @@ class LeaseShard:
         if not offsets:
             return None
         token = queue.last_token + 1
+        self.counts.leased += sum([last - first + 1 for first, last, _, _ in offsets])
         record = LeaseGranted(queue.key, token, request.member, options.duration_ms, end, tuple(offsets))
         deliveries = tuple(Delivery(first, last, attempt) for first, last, attempt, _ in offsets)
         return record, Acquired(token, options.duration_ms, deliveries)
@@ -397,19 +465,21 @@ class LeaseShard:
         for settlement in request.settlements:
             at = settlement.first
             for first, last, hold in queue.held.find(settlement.first, settlement.last):
-                _refuse_missing(queue, request.member, at, first - 1, settlement.outcome, options, refused)
+                refuse_missing(queue, request.member, at, first - 1, settlement.outcome, options, refused)
                 at = last + 1
                 if queue.leases[hold.lease].member != request.member:
-                    _add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
+                    add_refused(refused, first, last, Refusal.LEASED_TO_ANOTHER)
                 elif settlement.token not in (0, hold.token):
-                    _add_refused(refused, first, last, Refusal.STALE_TOKEN)
+                    add_refused(refused, first, last, Refusal.STALE_TOKEN)
                 elif settlement.outcome is Outcome.RENEW and not options.renews:
-                    _add_refused(refused, first, last, Refusal.NO_RENEWAL)
+                    add_refused(refused, first, last, Refusal.NO_RENEWAL)
                 elif settlement.outcome is Outcome.RENEW:
                     renewed.append((first, last))
+                    self.counts.settled[Outcome.RENEW] += last - first + 1
                 else:
-                    _add_settled(ended, self._fate_of(first, last, hold, settlement, options, soft, wall_ms))
-            _refuse_missing(queue, request.member, at, settlement.last, settlement.outcome, options, refused)
+                    self.counts.settled[settlement.outcome] += last - first + 1
+                    add_settled(ended, self._fate_of(first, last, hold, settlement, options, soft, wall_ms))
+            refuse_missing(queue, request.member, at, settlement.last, settlement.outcome, options, refused)
         records: list[LeaseRecord] = []
         if ended:
             records.append(LeaseEnded(queue.key, request.member, tuple(ended), soft.wall_ms))
@@ -432,10 +502,10 @@ class LeaseShard:
         if outcome is Outcome.ACCEPT:
             return Settled(first, last, Fate.DONE, 0, 0, 0, Reason.NONE)
         if outcome is Outcome.GIVE_BACK:
-            return _given_back(first, last, hold)
+            return given_back(first, last, hold)
         if outcome is Outcome.REJECT or hold.attempt >= options.attempts_max:
             reason = Reason.REJECTED if outcome is Outcome.REJECT else Reason.ATTEMPTS
-            return _given_up(first, last, hold, reason, options, wall_ms)
+            return given_up(first, last, hold, reason, options, wall_ms)
         failed_ms = hold.failed_ms or wall_ms
         wait_ms = settlement.delay_ms
         if wait_ms is None and options.backoff_ms:
@@ -450,9 +520,19 @@ class LeaseShard:
         ended: list[Settled] = []
         if queue is not None:
             leases = {number for number, lease in queue.leases.items() if lease.member == request.member}
-            ended = [_given_back(first, last, hold) for first, last, hold in queue.held if hold.lease in leases]
+            ended = [given_back(first, last, hold) for first, last, hold in queue.held if hold.lease in leases]
+            self.counts.settled[Outcome.GIVE_BACK] += sum([each.last - each.first + 1 for each in ended])
         records = (LeaseEnded(request.key, request.member, tuple(ended), soft.wall_ms),) if ended else ()
         return Step(records, (Answer(ticket, Done()),))
+
+    def _on_expire_member(self, ticket: int, request: ExpireMember, soft: _SoftState, wall_ms: int) -> LeaseStep:
+        records: list[LeaseRecord] = []
+        for key in self._keys_of(request.group):
+            queue = self.queues[key]
+            out = {number for number, lease in queue.leases.items() if lease.member == request.member}
+            if out:
+                records.append(self._end(queue, out, soft, wall_ms))
+        return Step(tuple(records), (Answer(ticket, Done()),))
 
     # ---- time -----------------------------------------------------------------------------------
 
@@ -513,15 +593,20 @@ class LeaseShard:
         """End the leases of a queue that ran out, and set the timer for the next one."""
         out = {number for number, lease in queue.leases.items() if (lease.deadline_ms or 0) <= soft.now_ms}
         if out:
-            options = self._options_of(queue.key.group)
-            ended: list[Settled] = []
-            for first, last, hold in queue.held:
-                if hold.lease in out:
-                    _add_settled(ended, _expired(first, last, hold, options, wall_ms))
-            records.append(LeaseEnded(queue.key, "", tuple(ended), soft.wall_ms))
+            records.append(self._end(queue, out, soft, wall_ms))
         left = [lease.deadline_ms or 0 for number, lease in queue.leases.items() if number not in out]
         if left:
             soft.timers.set(_TimerKey(_Kind.EXPIRY, queue.key), min(left))
+
+    def _end(self, queue: Queue, leases: set[int], soft: _SoftState, wall_ms: int) -> LeaseEnded:
+        """These leases have run out: the deliveries have failed."""
+        options = self._options_of(queue.key.group)
+        ended: list[Settled] = []
+        for first, last, hold in queue.held:
+            if hold.lease in leases:
+                add_settled(ended, expired(first, last, hold, options, wall_ms))
+        self.counts.expired += sum([each.last - each.first + 1 for each in ended])
+        return LeaseEnded(queue.key, "", tuple(ended), soft.wall_ms)
 
     # ---- views ----------------------------------------------------------------------------------
 
@@ -546,17 +631,6 @@ class LeaseShard:
 
 
 _NOTHING = Acquired(0, 0, ())
-_FATES = {
-    Outcome.ACCEPT: (Fate.DONE,),
-    Outcome.RELEASE: (Fate.RETURNED, Fate.PARKED, Fate.DYING),
-    Outcome.GIVE_BACK: (Fate.RETURNED,),
-    Outcome.REJECT: (Fate.DYING,),
-    Outcome.RENEW: (),
-}
-"""What an outcome makes of a record. Who repeats it is told that it succeeded; who says something else is refused."""
-_FATES_WITHOUT_LETTERS: dict[Outcome, tuple[Fate, ...]] = {
-    outcome: (Fate.DONE,) if outcome in (Outcome.RELEASE, Outcome.REJECT) else () for outcome in Outcome
-}
 
 
 def _replay_in(queue: Queue, record: LeaseRecord) -> None:
@@ -587,69 +661,3 @@ def _is_available(queue: Queue, request: Acquire) -> bool:
 def _is_paused(queue: Queue, options: LeaseOptions) -> bool:
     """Whether nothing new is leased: what failed must be worked off first."""
     return queue.parked.count >= options.parked_max or queue.dying.count >= options.dying_max
-
-
-def is_ascending(settlements: Iterable[Settlement]) -> bool:
-    """Whether the runs are in ascending order and do not overlap."""
-    end = 0
-    for settlement in settlements:
-        if settlement.first < end or settlement.last < settlement.first:
-            return False
-        end = settlement.last + 1
-    return True
-
-
-def _given_back(first: int, last: int, hold: Hold) -> Settled:
-    """The delivery does not count."""
-    return Settled(first, last, Fate.RETURNED, hold.attempt - 1, hold.failed_ms, 0, Reason.NONE)
-
-
-def _given_up(first: int, last: int, hold: Hold, reason: Reason, options: LeaseOptions, wall_ms: int) -> Settled:
-    if not options.writes_dead_letters:
-        return Settled(first, last, Fate.DONE, 0, 0, 0, Reason.NONE)
-    return Settled(first, last, Fate.DYING, hold.attempt, hold.failed_ms or wall_ms, wall_ms, reason)
-
-
-def _expired(first: int, last: int, hold: Hold, options: LeaseOptions, wall_ms: int) -> Settled:
-    """The limit is checked when a delivery ends: after it was lowered, what is out is not delivered once more."""
-    if hold.attempt >= options.attempts_max:
-        return _given_up(first, last, hold, Reason.ATTEMPTS, options, wall_ms)
-    return Settled(first, last, Fate.RETURNED, hold.attempt, hold.failed_ms or wall_ms, 0, Reason.NONE)
-
-
-def _add_settled(entries: list[Settled], entry: Settled) -> None:
-    """Append an entry, or extend the last one if they are neighbours and alike."""
-    if entries and entries[-1].last == entry.first - 1 and entries[-1][2:] == entry[2:]:
-        entries[-1] = entries[-1]._replace(last=entry.last)
-    else:
-        entries.append(entry)
-
-
-def _add_refused(refused: list[Refused], first: int, last: int, refusal: Refusal) -> None:
-    if first > last:
-        return
-    if refused and refused[-1].last == first - 1 and refused[-1].refusal is refusal:
-        refused[-1] = refused[-1]._replace(last=last)
-    else:
-        refused.append(Refused(first, last, refusal))
-
-
-def _refuse_missing(
-    queue: Queue, member: str, first: int, last: int, outcome: Outcome, options: LeaseOptions, refused: list[Refused]
-) -> None:
-    """Refuse offsets that nobody holds, except those that this member settled so recently: it repeats a request."""
-    if first > last:
-        return
-    recent = queue.recent.get(member)
-    fates = _FATES[outcome] if options.writes_dead_letters else (*_FATES[outcome], *_FATES_WITHOUT_LETTERS[outcome])
-    for known in recent.find(first, last) if recent is not None else ():
-        if known.value not in fates:
-            continue
-        _refuse_not_held(queue, first, known.first - 1, refused)
-        first = known.last + 1
-    _refuse_not_held(queue, first, last, refused)
-
-
-def _refuse_not_held(queue: Queue, first: int, last: int, refused: list[Refused]) -> None:
-    _add_refused(refused, first, min(last, queue.end - 1), Refusal.NOT_LEASED)
-    _add_refused(refused, max(first, queue.end), last, Refusal.NEVER_LEASED)

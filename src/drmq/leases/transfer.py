@@ -20,6 +20,7 @@ from drmq.leases.messages import (
     Delivery,
     DescribeQueues,
     Done,
+    ExpireMember,
     Failed,
     Failure,
     LeaseRequest,
@@ -37,6 +38,7 @@ from drmq.leases.messages import (
     Settlement,
     SettleResult,
     StartQueue,
+    Withdraw,
 )
 from drmq.leases.queue_key import QueueKey
 from drmq.leases.redrive_transfer import REDRIVE_READERS
@@ -55,9 +57,11 @@ _MESSAGES: Final[dict[str, type]] = {
     for each in (
         StartQueue,
         Acquire,
+        Withdraw,
         Advance,
         Settle,
         ReleaseMember,
+        ExpireMember,
         Bury,
         RemoveQueues,
         DescribeQueues,
@@ -135,10 +139,12 @@ def _ranges(runs: list[Any]) -> tuple[tuple[int, int], ...]:
 
 _READERS: Final[dict[str, Any]] = {
     "StartQueue": lambda f: StartQueue(_key(f[0]), int(f[1]), bool(f[2])),
-    "Acquire": lambda f: Acquire(_key(f[0]), str(f[1]), *map(int, f[2:6])),
+    "Acquire": lambda f: Acquire(_key(f[0]), str(f[1]), *map(int, f[2:7])),
+    "Withdraw": lambda f: Withdraw(_key(f[0]), str(f[1]), int(f[2])),
     "Advance": lambda f: Advance(_key(f[0]), int(f[1]), int(f[2])),
     "Settle": lambda f: Settle(_key(f[0]), str(f[1]), tuple(map(_settlement, f[2]))),
     "ReleaseMember": lambda f: ReleaseMember(_key(f[0]), str(f[1])),
+    "ExpireMember": lambda f: ExpireMember(str(f[0]), str(f[1])),
     "Bury": lambda f: Bury(_key(f[0]), _ranges(f[1])),
     "RemoveQueues": lambda f: RemoveQueues(str(f[0]), None if f[1] is None else TopicId(bytes.fromhex(f[1]))),
     "DescribeQueues": lambda f: DescribeQueues(str(f[0]), int(f[1])),

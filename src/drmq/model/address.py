@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import NamedTuple
 
@@ -47,3 +48,11 @@ def parse_bootstrap(text: str) -> list[Address]:
     if not found:
         raise ValueError("no server is named; give HOST:PORT, or several with commas between them")
     return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can reach an address of this host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, which may lead anywhere

@@ -92,9 +92,13 @@ COUNTERS: Final[dict[str, Description]] = {
     "drmq_requests_total": Description(_C, "Requests of clients, by API.", ("api",)),
     "drmq_request_duration_us": Description(
         _H,
-        "Microseconds from the arrival of a request to its response, by API. One in 16 requests is timed for Produce "
-        "and Fetch, every request for the others. The time of a Fetch includes its wait for records.",
+        "Microseconds from the arrival of a request to its response, by API. One in 16 requests is timed for Produce, "
+        "Fetch and those that lease or settle records, every request for the others. The time includes the wait for "
+        "records.",
         ("api",),
+    ),
+    "drmq_slow_requests_total": Description(
+        _C, "Requests that had no answer after `slow_request_ms`, by API, from the first one on.", ("api",)
     ),
     # Records
     "drmq_messages_produced_total": Description(_C, "Records of producers that this node appended as leader."),
@@ -108,6 +112,12 @@ COUNTERS: Final[dict[str, Description]] = {
     "drmq_recompression_queued_bytes": Description(_G, "Bytes of batches that wait to be recompressed."),
     "drmq_consumed_bytes_total": Description(_C, "Bytes of batches in responses to reads."),
     "drmq_parked_partitions": Description(_G, "Partitions that reads are waiting on."),
+    "drmq_waiting_requests": Description(
+        _G, "Requests of clients that wait: reads for records, and members of groups for each other."
+    ),
+    "drmq_blocking_calls": Description(
+        _G, "Calls that run on the threads for clients, or wait for one: reads from the disk, searches, codecs."
+    ),
     # Partitions and elections
     "drmq_partitions": Description(_G, "Replicas on this node, by role: leader, follower or stopped.", ("role",)),
     "drmq_raft_state": Description(
@@ -154,6 +164,69 @@ COUNTERS: Final[dict[str, Description]] = {
         _C, "Batches that the coordinators on this node appended, by internal topic.", ("topic",)
     ),
     "drmq_coordinator_records_total": Description(_C, "Records in these batches, by internal topic.", ("topic",)),
+    # Lease groups
+    "drmq_leased_messages_total": Description(_C, "Records that were leased to members of lease groups."),
+    "drmq_lease_outcomes_total": Description(
+        _C,
+        "Leased records by what became of the lease: accept, release, reject, give_back or renew by the member, or "
+        "expire.",
+        ("outcome",),
+    ),
+    "drmq_lease_messages": Description(
+        _G,
+        "Records in the queues of lease groups, by state: held (leased), returned (available again), parked (available "
+        "again at a time) or dying (their dead letter is not written yet).",
+        ("state",),
+    ),
+    "drmq_lease_queues": Description(_G, "Queues of lease groups: a partition of a topic counts once for each group."),
+    "drmq_lease_paused_queues": Description(
+        _G, "Queues in which nothing new is leased, because too many records are parked or dying."
+    ),
+    "drmq_dead_letters_total": Description(_C, "Records that were copied to dead-letter topics."),
+    "drmq_dead_letters_redriven_total": Description(_C, "Dead letters that this node moved back to their topics."),
+    "drmq_dead_letters_purged_total": Description(_C, "Dead letters that were purged by requests to this node."),
+    "drmq_dead_letters_waiting": Description(
+        _G,
+        "Dead letters that are neither moved back nor purged, by dead-letter topic, of the topics that this node looks "
+        "after. At most 50 topics are looked at. Counted with the lag of groups.",
+        ("topic",),
+    ),
+    # How far groups are behind
+    "drmq_group_lag_records": Description(
+        _G,
+        "Records that a group has not done, by its type (classic or lease) and topic: the distance of its committed "
+        "offsets from the ends of the partitions, or, in a lease group, all records that are not settled. Reported by "
+        "the node that coordinates the group; of a lease group each node reports the queues that it coordinates. The "
+        "200 largest rows have labels of their own, and the others share `(other)`.",
+        ("group", "topic", "type"),
+    ),
+    "drmq_group_lag_us": Description(
+        _G,
+        "Microseconds since the time of the oldest record that a group has not done, or of the first record in its "
+        "batch; 0 if all are done. Of `(other)`: the longest.",
+        ("group", "topic", "type"),
+    ),
+    "drmq_group_held_records": Description(
+        _G,
+        "Records that members of a lease group hold at present, for the rows of `drmq_group_lag_records`.",
+        ("group", "topic"),
+    ),
+    "drmq_group_parked_records": Description(
+        _G,
+        "Records of a lease group that wait for their next delivery, for the rows of `drmq_group_lag_records`.",
+        ("group", "topic"),
+    ),
+    "drmq_group_lag_unlisted": Description(_G, "Rows of group and topic that are summed up under `(other)`."),
+    "drmq_group_lag_unknown_partitions": Description(
+        _G,
+        "Partitions of groups whose lag is not known and not in the sums: no leader answered, or a node has more than "
+        "20,000 of them.",
+    ),
+    "drmq_group_lag_age_us": Description(
+        _G,
+        "Microseconds since the lag of groups was determined. It is determined anew at most every 10 seconds, while "
+        "somebody reads the counters.",
+    ),
     # The process
     "drmq_loop_delay_us": Description(
         _H, "Microseconds that a timer of the event loop was late, measured several times a second."
@@ -163,3 +236,30 @@ COUNTERS: Final[dict[str, Description]] = {
     "drmq_process_descriptors": Description(_G, "Open file descriptors; 0 where the system does not tell."),
     "drmq_process_uptime_us": Description(_G, "Microseconds since the node began to count."),
 }
+
+GATEWAY_COUNTERS: Final[dict[str, Description]] = {
+    "drmq_gateway_node_up": Description(
+        _G, "1 if the node of this gateway told its counters within 2 seconds, otherwise 0: then they are missing here."
+    ),
+    "drmq_gateway_requests_total": Description(
+        _C,
+        "HTTP requests that were answered, by operation and class of the status, as in `2xx`. What is no operation of "
+        "the API, such as the files of the dashboard, is `(other)`.",
+        ("route", "status"),
+    ),
+    "drmq_gateway_request_duration_us": Description(
+        _H, "Microseconds from an HTTP request to the end of its answer, by operation.", ("route",)
+    ),
+    "drmq_gateway_sockets": Description(_G, "Open web sockets."),
+    "drmq_gateway_waiting_calls": Description(_G, "Calls to nodes that run on the gateway's threads, or wait for one."),
+    "drmq_gateway_cpu_us_total": Description(_C, "Processor time of the gateway's process, in microseconds."),
+    "drmq_gateway_resident_bytes": Description(
+        _G, "Memory of the gateway's process; 0 where the system does not tell."
+    ),
+    "drmq_gateway_descriptors": Description(_G, "Its open file descriptors; 0 where the system does not tell."),
+    "drmq_gateway_uptime_us": Description(_G, "Microseconds since the gateway was started."),
+}
+"""What a gateway exports at `/metrics`, beside the counters of its node."""
+
+DESCRIPTIONS: Final[dict[str, Description]] = COUNTERS | GATEWAY_COUNTERS
+"""Everything that `/metrics` may have."""

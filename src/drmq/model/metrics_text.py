@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from drmq.model.counters import BUCKET_COUNT, COUNTERS, Kind, Sample
+from drmq.model.counters import BUCKET_COUNT, DESCRIPTIONS, Kind, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,7 +28,7 @@ def exported_name(name: str) -> str:
 
 def exported_help(name: str) -> str:
     """The description of a counter in its exported unit."""
-    text = COUNTERS[name].text
+    text = DESCRIPTIONS[name].text
     if exported_name(name) == name:
         return text
     return text.replace("Microseconds", "Seconds").replace("in microseconds", "in seconds")
@@ -38,7 +38,7 @@ def render(samples: Iterable[Sample]) -> str:
     """All samples as text. Samples of one counter must follow each other."""
     lines: list[str] = []
     for name, group in groupby(samples, key=lambda sample: sample.name):
-        exported, kind = exported_name(name), COUNTERS[name].kind
+        exported, kind = exported_name(name), DESCRIPTIONS[name].kind
         scale = 1 if exported == name else _US_PER_S
         lines.append(f"# HELP {exported} {_escaped_help(exported_help(name))}")
         lines.append(f"# TYPE {exported} {_TYPES[kind]}")

@@ -178,6 +178,13 @@ class Node:
         """The term of an entry; None if it is not in the log."""
         return self._state.log.term_at(index)
 
+    def matches(self) -> Iterable[tuple[NodeId, LogIndex]]:
+        """The index up to which a leader knows its followers to agree; nothing on a node that is not the leader."""
+        leader = self._leader
+        if leader is None:
+            return ()
+        return [(node_id, progress.match) for node_id, progress in leader.progress.items()]
+
     def progress(self) -> dict[NodeId, PeerProgress]:
         """What a leader knows about its followers; empty on a node that is not the leader."""
         leader = self._leader

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from drmq.broker.options import BrokerOptions, ClusterOptions, ListenerOptions
 from drmq.model import DrmqError
-from drmq.model.address import split_address
+from drmq.model.address import is_loopback, split_address
 from drmq.model.options import InvalidOption, Range, check_ranges
 from drmq.server.membership import WILDCARD_HOSTS, ClusterSettings, NodeAddress, cluster_options
 from drmq.server.settings import BadValue, Setting, settings_of
@@ -59,10 +59,15 @@ class ServerConfig:
     """Port for `/metrics`, `/healthz` and `/readyz` by HTTP, on `host`; 0 picks a free one. Default: none."""
 
     gateway: bool = True
-    """Whether the node starts a gateway, the process that serves HTTP and the dashboard."""
+    """Whether the node starts a gateway, the process that serves HTTP, gRPC and the dashboard."""
 
     http_port: Annotated[int, Range(0, 65535)] = 8080
     """Port of the gateway for HTTP and the dashboard, on `host`; 0 picks a free one and logs it."""
+
+    grpc_port: Annotated[int, Range(0, 65535)] = 9193
+    """Port of the gateway for gRPC, on `host`; 0 picks a free one and logs it."""
+    lab: bool = False
+    """Whether the fault lab may kill, pause and cut this node: on a loopback `host`, in a cluster of `drmq up`."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe level that is logged, on standard error."""
@@ -70,12 +75,20 @@ class ServerConfig:
     log_format: Literal["text", "json"] = "text"
     """Log lines as text, or one JSON object per line."""
 
+    tracing: bool = False
+    """Whether the node and its gateway export traces over OTLP, to where the variables of OpenTelemetry say
+    (`OTEL_EXPORTER_OTLP_ENDPOINT`). Needs `drmq[otel]`."""
+
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     broker: BrokerOptions = field(default_factory=BrokerOptions)
     listener: ListenerOptions = field(default_factory=ListenerOptions)
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.lab and not is_loopback(self.host):
+            raise InvalidOption(
+                "lab", f"anybody who can reach {self.host!r} could kill this node; the lab needs `host` to be 127.0.0.1"
+            )
         if self.advertise is None:
             if self.host in WILDCARD_HOSTS:
                 raise InvalidOption(

@@ -1,13 +1,15 @@
 """Generates the parts of the reference pages that follow from definitions in the code.
 
 `python -m drmq.server.docs` rewrites the section between the markers in `docs/reference/configuration.md`,
-`docs/reference/command-line.md`, `docs/reference/counters.md`, `docs/reference/group-settings.md` and
+`docs/reference/command-line.md`, `docs/reference/counters.md`, `docs/reference/metrics.md`,
+`docs/reference/group-settings.md`, `docs/reference/grpc.md`, `docs/reference/http-api.md` and
 `docs/reference/spark-options.md`; the text around it is written by hand. A test compares the pages with the code, so a
-setting, command, counter or option that is missing from the manual fails the build.
+setting, command, counter, method or option that is missing from the manual fails the build.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,8 +17,8 @@ from pathlib import Path
 import click
 
 from drmq.catalog import BROKER_DEFINITIONS, CLUSTER_WIDE, GROUP_DEFINITIONS, ConfigDefinition
-from drmq.model.counters import COUNTERS
-from drmq.model.metrics_text import exported_name
+from drmq.model.counters import COUNTERS, GATEWAY_COUNTERS
+from drmq.model.metrics_text import exported_help, exported_name
 from drmq.server.cli import COMMANDS, drmq
 from drmq.server.config import TABLES, all_settings
 from drmq.server.settings import Setting
@@ -25,6 +27,8 @@ from drmq.spark.definitions import DEFINITIONS, Use
 START = "<!-- made by python -m drmq.server.docs: {name} -->"
 END = "<!-- end of {name} -->"
 HELP_WIDTH = 100
+PROTO = Path(__file__).resolve().parents[3] / "proto"
+"""The services of gRPC: in a clone, not in a package."""
 SETTINGS_HEADING = "Broker settings"
 """The heading in the help of `drmq server` from which on the options are listed on the configuration page instead."""
 
@@ -107,6 +111,25 @@ def counters() -> str:
     return "\n".join([*parts, ""])
 
 
+def metrics() -> str:
+    """All series of `/metrics`, of a node and of a gateway, as Markdown tables."""
+    parts = []
+    for title, rows in (("A node", COUNTERS), ("A gateway", GATEWAY_COUNTERS)):
+        parts += [f"### {title}\n", "| Name | Type | Unit | Labels | Meaning |", "| --- | --- | --- | --- | --- |"]
+        for name, row in rows.items():
+            exported = exported_name(name)
+            labels = ", ".join(f"`{label}`" for label in row.labels)
+            text = exported_help(name).replace("|", "\\|")
+            parts.append(f"| `{exported}` | {row.kind.name.lower()} | {_unit(exported)} | {labels} | {text} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _unit(exported: str) -> str:
+    base = exported.removesuffix("_total")
+    return next((unit for unit in ("seconds", "bytes", "records") if base.endswith(f"_{unit}")), "count")
+
+
 def group_settings() -> str:
     """The settings of lease groups, and those of the whole cluster that are about lease groups."""
     parts = _definitions(GROUP_DEFINITIONS.values())
@@ -138,10 +161,39 @@ def http_api() -> str:
     return "\n".join([*parts, ""])
 
 
+_SERVICE = re.compile(r"^service (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
+_METHOD = re.compile(
+    r"(?P<comment>(?:^  //[^\n]*\n)+)"
+    r"^  rpc (?P<name>\w+)\((?P<up>stream )?(?P<request>\w+)\) returns \((?P<down>stream )?(?P<response>\w+)\);$",
+    re.MULTILINE,
+)
+_FLOWS = {(False, False): "one", (False, True): "responses", (True, True): "both"}
+
+
+def grpc_methods() -> str:
+    """All methods of the gRPC services, with the first paragraph of their comments."""
+    parts = [
+        "`Stream` says what is a stream: nothing (`one` request, one response), the `responses`, or `both`.",
+        "",
+        "| Method | What it does | Stream |",
+        "| --- | --- | --- |",
+    ]
+    for path in sorted(PROTO.rglob("*.proto")):
+        for service, body in _SERVICE.findall(path.read_text()):
+            for found in _METHOD.finditer(body):
+                lines = [line.strip().removeprefix("//").strip() for line in found["comment"].splitlines()]
+                text = " ".join(lines[: lines.index("")] if "" in lines else lines)
+                flow = _FLOWS[found["up"] is not None, found["down"] is not None]
+                parts.append(f"| `drmq.v1.{service}/{found['name']}` | {text} | {flow} |")
+    return "\n".join([*parts, ""])
+
+
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "configuration.md": ("settings", configuration),
     "command-line.md": ("commands", command_line),
     "counters.md": ("counters", counters),
+    "grpc.md": ("methods", grpc_methods),
+    "metrics.md": ("metrics", metrics),
     "http-api.md": ("operations", http_api),
     "group-settings.md": ("group settings", group_settings),
     "spark-options.md": ("options", spark_options),

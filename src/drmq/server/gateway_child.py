@@ -1,7 +1,13 @@
-"""The gateway of a node: a child process that serves HTTP, started and watched by the node.
+"""The gateway of a node: a child process that serves HTTP and gRPC, started and watched by the node.
 
-The node opens the listening socket and hands it to the child. So the port is known and checked before the child exists,
-and a page that connects while the child is being restarted waits instead of being refused. The child ends when its
+The node opens the listening socket for HTTP and hands it to the child. So the port is known and checked before the
+child exists, and a page that connects while the child is being restarted waits instead of being refused.
+
+grpcio cannot take over a socket: it opens its own. The node *reserves* the port instead, with a socket that is bound
+and does not listen, and that lets only sockets of the same user bind the port too (SO_REUSEPORT). So nobody else gets
+the port while the child is being restarted, and the child gets the same one again.
+
+The child ends when its
 standard input does, also if the node is killed. A crash of the child never touches the node: it is restarted after a
 pause that grows while crashes follow each other.
 """
@@ -13,6 +19,7 @@ import logging
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -43,14 +50,40 @@ def open_listener(host: str, port: int) -> socket.socket:
     return listener
 
 
+def reserve_port(host: str, port: int) -> socket.socket:
+    """A socket that keeps a port for the child, which binds it again. Raises `OSError` if somebody has the port."""
+    with socket.socket(family(host)) as probe:
+        # With SO_REUSEPORT two nodes of one user could share a port, and each would get some of the calls.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+    reserved = socket.socket(family(host))
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind((host, port))
+    except OSError:
+        reserved.close()
+        raise
+    return reserved
+
+
 class GatewayChild:
     """The child process and the task that watches it. Lives on the event loop of the node."""
 
-    def __init__(self, node_id: int, node: Address, listener: socket.socket) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        node: Address,
+        listener: socket.socket,
+        grpc: socket.socket | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         self._node_id = node_id
         self._node = node
         self._listener = listener
+        self._grpc = grpc
+        self._flags = flags
         self.port: int = listener.getsockname()[1]
+        self.grpc_port: int | None = None if grpc is None else grpc.getsockname()[1]
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -73,6 +106,8 @@ class GatewayChild:
                 process.kill()
                 await process.wait()
         self._listener.close()
+        if self._grpc is not None:
+            self._grpc.close()
 
     async def _watch(self) -> None:
         pause_s = _PAUSE_MIN_S
@@ -94,6 +129,10 @@ class GatewayChild:
 
     async def _run(self) -> int:
         handle = self._listener.fileno()
+        grpc = []
+        if self._grpc is not None:
+            host, port = self._grpc.getsockname()[:2]
+            grpc = ["--host", host, "--grpc-port", str(port)]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -104,6 +143,8 @@ class GatewayChild:
             str(self._node_id),
             "--listener",
             str(handle),
+            *grpc,
+            *self._flags,
             stdin=asyncio.subprocess.PIPE,
             pass_fds=(handle,),
         )

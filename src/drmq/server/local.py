@@ -166,13 +166,16 @@ class LocalCluster:
         port: int | None = None,
         config: Path | None = None,
         report: Report = _silence,
+        *,
+        lab: bool | None = None,
     ) -> list[tuple[LocalNode, str]]:
         """Start nodes 1 to `count`, or all known nodes. When this returns, they serve and the cluster is healthy as far
         as these nodes can make it so; if that takes too long, `trouble` says why.
 
         The outcome for each node: `started`; `joined` if the cluster existed without it; `running` if it ran before; or
         `paused`, in which case it stays paused. `port` is that of the first node: None for the previous one (or 9092),
-        0 for free ones. Known nodes keep theirs.
+        0 for free ones. Known nodes keep theirs. `lab`: whether the fault lab may work on the nodes that are started;
+        None for what they had.
         """
         known = self._at_home({node.node_id: node for node in self.read()}, port)
         wanted = range(1, count + 1) if count is not None else (sorted(known) or [1])
@@ -180,7 +183,12 @@ class LocalCluster:
         nodes = plan_nodes(self.directory, known, wanted, host, port)
         before |= self._open_to_peers(known, nodes, report)
         starting = [
-            replace(nodes[node_id], config=config or nodes[node_id].config, pid=None)
+            replace(
+                nodes[node_id],
+                config=config or nodes[node_id].config,
+                lab=nodes[node_id].lab if lab is None else lab,
+                pid=None,
+            )
             for node_id in wanted
             if before.get(node_id, "stopped") == "stopped"
         ]

@@ -144,9 +144,11 @@ class ClusterFile:
             "port": node.kafka.port,
             "peer_port": node.peer_port,
             "http": None if node.http is None else str(node.http),
+            "grpc": None if node.grpc is None else str(node.grpc),
             "data_dir": str(node.data_dir.relative_to(self._directory)),
             "log": str(node.log_path.relative_to(self._directory)),
             "founder": node.founder,
+            "lab": node.lab,
             "config": None if node.config is None else self._relative(node.config),
         }
 
@@ -173,6 +175,8 @@ class ClusterFile:
             founder=node.get("founder", True),
             config=self._directory / node["config"] if node.get("config") else None,
             http_port=split_address(node["http"])[1] if node.get("http") else None,
+            grpc_port=split_address(node["grpc"])[1] if node.get("grpc") else None,
+            lab=node.get("lab", False),
         )
 
     def _inside(self, node_id: int, data_dir: str) -> Path:

@@ -22,6 +22,7 @@ from drmq.server.processes import process_is_ours, process_is_paused, process_na
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 DEFAULT_HTTP_PORT = 8080
+DEFAULT_GRPC_PORT = 9193
 _ANSWER_TIMEOUT_S = 1.0
 _EXAMINED_S = 5.0
 
@@ -43,11 +44,20 @@ class LocalNode:
     config: Path | None = None
     http_port: int | None = None
     """The port of its gateway; None if it has none."""
+    grpc_port: int | None = None
+    """The same for gRPC."""
+    lab: bool = False
+    """Whether the fault lab may work on it."""
 
     @property
     def http(self) -> Address | None:
         """Where its gateway answers."""
         return None if self.http_port is None else Address(self.kafka.host, self.http_port)
+
+    @property
+    def grpc(self) -> Address | None:
+        """Where its gateway answers gRPC."""
+        return None if self.grpc_port is None else Address(self.kafka.host, self.grpc_port)
 
     @property
     def log_path(self) -> Path:
@@ -82,7 +92,8 @@ def plan_nodes(
     """The wanted nodes: known nodes as they are, and new ones with their own ports. Starts nothing.
 
     New nodes get the ports that follow the first node's port; in a new cluster they are the founders. A node that ran
-    alone gets a peer port if other nodes are wanted too.
+    alone gets a peer port if other nodes are wanted too. With port 0, all ports are free ones, those of the gateways
+    too: two clusters that start at the same time would both find the usual ones free.
     """
     new = [node_id for node_id in wanted if node_id not in known]
     in_cluster = len(wanted) > 1 or len(known) > 1
@@ -100,10 +111,20 @@ def plan_nodes(
     else:
         first = DEFAULT_PORT if port is None else port
         ports = [first + node_id - 1 for node_id in new]
+    gateways = iter(free_ports(host, 2 * len(new)) if port == 0 else [])
     for node_id, chosen in zip(new, ports, strict=True):
         peer_port = _peer_port(chosen) if in_cluster else None
         data_dir = data_directory(directory, node_id)
-        nodes[node_id] = LocalNode(node_id, None, Address(host, chosen), data_dir, peer_port, founder=not known)
+        nodes[node_id] = LocalNode(
+            node_id,
+            None,
+            Address(host, chosen),
+            data_dir,
+            peer_port,
+            founder=not known,
+            http_port=next(gateways, None),
+            grpc_port=next(gateways, None),
+        )
     return {node_id: nodes[node_id] for node_id in wanted}
 
 
@@ -122,6 +143,10 @@ def server_arguments(node: LocalNode, all_nodes: Iterable[LocalNode]) -> list[st
             arguments += ["--peers", ",".join(peers)]
     if node.http_port is not None:
         arguments += ["--http-port", str(node.http_port)]
+    if node.grpc_port is not None:
+        arguments += ["--grpc-port", str(node.grpc_port)]
+    if node.lab:
+        arguments.append("--lab")
     if node.config is not None:
         arguments += ["--config", str(node.config.absolute())]
     return arguments
@@ -132,16 +157,25 @@ def with_gateways(nodes: Sequence[LocalNode], others: Iterable[LocalNode]) -> li
 
     A node whose configuration has no gateway gets no port.
     """
-    taken = {node.http_port for node in others if node.is_running()}
+    others = list(others)
+    taken = {port for node in others if node.is_running() for port in (node.http_port, node.grpc_port) if port}
+    # Those of nodes that do not run yet cannot be found by trying.
+    taken |= {address.port for node in (*nodes, *others) for address in node.listeners()}
+
+    def free_port(node: LocalNode, port: int) -> int:
+        while port in taken or not is_free(node.kafka.host, port):
+            port += 1
+        taken.add(port)
+        return port
+
     found = []
     for node in nodes:
-        port: int | None = None
+        http: int | None = None
+        grpc: int | None = None
         if _has_gateway(node):
-            port = node.http_port or DEFAULT_HTTP_PORT + node.node_id - 1
-            while port in taken or not is_free(node.kafka.host, port):
-                port += 1
-            taken.add(port)
-        found.append(replace(node, http_port=port))
+            http = free_port(node, node.http_port or DEFAULT_HTTP_PORT + node.node_id - 1)
+            grpc = free_port(node, node.grpc_port or DEFAULT_GRPC_PORT + node.node_id - 1)
+        found.append(replace(node, http_port=http, grpc_port=grpc))
     return found
 
 

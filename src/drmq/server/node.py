@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,17 +20,19 @@ from dataclasses import replace
 from drmq.broker import Broker, DiskLogs, LogStore, MemoryLogs
 from drmq.broker.cluster.membership import NodeRemoved
 from drmq.kafka import KafkaServer, import_all
+from drmq.kafka.produce_traces import ProduceTraces
 from drmq.model import DrmqError, NodeId
 from drmq.model.address import Address
 from drmq.server.config import ServerConfig
 from drmq.server.file_limits import file_limits, raise_file_limit
-from drmq.server.gateway_child import GatewayChild, open_listener
+from drmq.server.gateway_child import GatewayChild, open_listener, reserve_port
 from drmq.server.membership import WILDCARD_HOSTS
 from drmq.server.ports import check_port
 from drmq.server.processes import EXIT_REMOVED
 from drmq.server.status_port import STOPPING, StatusPort
 from drmq.server.system_errors import os_error_text
 from drmq.storage import DataDirectory, Recovery
+from drmq.telemetry import tracing
 from drmq.transport.limits import ListenerOptions
 
 log = logging.getLogger("drmq.server")
@@ -48,6 +51,8 @@ class Node:
         self.config = config
         self.broker = Broker(NodeId(config.node_id), store, config.broker, cluster=config.cluster)
         self.server = KafkaServer(self.broker, _within_file_limits(config.listener))
+        if config.tracing:
+            self.server.traces = ProduceTraces(config.node_id, self.broker.clock)
         self.status = StatusPort(self.broker)
         self.port = 0
         """The port for Kafka clients, once it is open."""
@@ -190,6 +195,20 @@ def _check_ports(config: ServerConfig) -> None:
 
 
 async def _serve(config: ServerConfig) -> int:
+    if config.tracing:
+        try:
+            traces = tracing.start("drmq", {"drmq.process": "node", "drmq.node_id": config.node_id})
+        except tracing.PackageMissing as error:
+            raise DrmqError(str(error)) from None
+    else:
+        traces = None
+    try:
+        return await _serve_until_end(config)
+    finally:
+        await asyncio.get_running_loop().run_in_executor(None, tracing.stop, traces)
+
+
+async def _serve_until_end(config: ServerConfig) -> int:
     node = Node(config, open_store(config))
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -203,6 +222,7 @@ async def _serve(config: ServerConfig) -> int:
             ended.set_result(0 if is_in_order else 1)
 
     node.broker.on_fatal = fail
+    node.broker.services.fault_lab.is_enabled = config.lab
     logging.getLogger("drmq").addHandler(node.broker.services.events)
     _on_signals(lambda name: _end(ended, name))
     starting = asyncio.ensure_future(node.start())
@@ -226,7 +246,7 @@ async def _serve(config: ServerConfig) -> int:
 
 
 def _start_gateway(node: Node, advertised_host: str) -> GatewayChild | None:
-    """Start the node's gateway. Without it the node does all but HTTP, so a port in use is no reason to end."""
+    """Start the node's gateway. Without it the node does all else, so a port in use is no reason to end."""
     config = node.config
     try:
         listener = open_listener(config.host, config.http_port)
@@ -238,11 +258,40 @@ def _start_gateway(node: Node, advertised_host: str) -> GatewayChild | None:
         )
         return None
     host = _LOOPBACK if config.host in WILDCARD_HOSTS else config.host
-    gateway = GatewayChild(config.node_id, Address(host, node.port), listener)
-    node.broker.services.events.http = str(Address(advertised_host, gateway.port))
+    grpc, flags = _reserve_grpc(config), _gateway_flags(config)
+    gateway = GatewayChild(config.node_id, Address(host, node.port), listener, grpc, flags)
+    events = node.broker.services.events
+    events.http = str(Address(advertised_host, gateway.port))
+    if gateway.grpc_port is not None:
+        events.grpc = str(Address(advertised_host, gateway.grpc_port))
     gateway.start()
-    log.info("node %d serves HTTP at http://%s", config.node_id, node.broker.services.events.http)
+    log.info("node %d serves HTTP at http://%s", config.node_id, events.http)
+    if events.grpc is not None:
+        log.info("node %d serves gRPC at %s", config.node_id, events.grpc)
     return gateway
+
+
+def _reserve_grpc(config: ServerConfig) -> socket.socket | None:
+    try:
+        return reserve_port(config.host, config.grpc_port)
+    except OSError as error:
+        log.warning(
+            "no gRPC: cannot listen on port %d (%s); --grpc-port chooses another one",
+            config.grpc_port,
+            os_error_text(error),
+        )
+        return None
+
+
+def _gateway_flags(config: ServerConfig) -> list[str]:
+    """What the gateway does as its node does it."""
+    flags = ["--log-level", config.log_level, "--log-format", config.log_format]
+    if config.tracing:
+        flags.append("--tracing")
+    if config.lab:
+        # The directory of the cluster: the data is in DIR/node-1/data.
+        flags += ["--lab", str(config.data_dir.absolute().parent.parent)]
+    return flags
 
 
 def _end(ended: asyncio.Future[int], name: str) -> None:

@@ -358,7 +358,7 @@ def _blocked(history: LeaseHistory) -> Iterator[Broken]:
         due_ms = produced.acked_ms + history.patience_ms
         if produced.is_poison or due_ms > history.ended_ms:
             continue
-        if _is_disturbed(history, produced.acked_ms - history.patience_ms, due_ms):
+        if _is_disturbed(history, produced.acked_ms, due_ms):
             continue
         if first.get(produced.job, float("inf")) > due_ms:
             late[produced.job.partition] += 1

@@ -77,6 +77,14 @@ class FrameHandler(Protocol):
     def on_close(self, connection: Connection) -> None:
         """The connection is closed; requests that wait on its behalf can be dropped."""
 
+    def on_slow(self, connection: Connection, request: object, seconds: float, is_answered: bool) -> None:
+        """A request has waited long for its answer: called while it waits, and again when it is answered.
+
+        It has waited for at least `seconds`, and up to a second more.
+
+        `request` is what the handler left in `Connection.request`; if that was None, this is not called.
+        """
+
 
 class Stopwatch(NamedTuple):
     """Times one request: its duration is added to a histogram when its response is ready."""
@@ -88,11 +96,16 @@ class Stopwatch(NamedTuple):
 class Answer:
     """The position of one request's response in the order of the connection."""
 
-    __slots__ = ("_connection", "_stopwatch", "buffers", "held_bytes")
+    __slots__ = ("_connection", "_stopwatch", "buffers", "held_bytes", "is_slow", "request", "since")
 
-    def __init__(self, connection: Connection, stopwatch: Stopwatch | None) -> None:
+    def __init__(self, connection: Connection, stopwatch: Stopwatch | None, since: float) -> None:
         self._connection = connection
         self._stopwatch = stopwatch
+        self.request = connection.request
+        self.since = since
+        """When the request came, by the listener's clock, which is set once a second."""
+        self.is_slow = False
+        """The handler was told that this takes long."""
         self.buffers: Sequence[Buffer] | None = None
         self.held_bytes = 0
         """Its size, if it is ready and waits for an earlier one."""
@@ -104,6 +117,8 @@ class Answer:
         if self._stopwatch is not None:
             durations_us, began_ns = self._stopwatch
             durations_us.add((perf_counter_ns() - began_ns) // 1_000)
+        if self.is_slow:
+            self._connection.report_slow(self, is_answered=True)
         self._connection.flush_answers(self)
 
 
@@ -134,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         "frame_since",
         "last_active",
         "peer",
+        "request",
         "software",
         "stopwatch",
         "unread_bytes",
@@ -168,6 +184,8 @@ class Connection(asyncio.BufferedProtocol):
         self.software = ""
         self.stopwatch: Stopwatch | None = None
         """Set by the handler for the request that it is about to answer; the next response takes it."""
+        self.request: object = None
+        """Set likewise: what identifies the request in the log, or None if it may take as long as it likes."""
         self.last_active = listener.now
         self.frame_since = 0.0
         self.answers_blocked_since = 0.0
@@ -332,11 +350,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def open_answer(self) -> Answer:
         """Take the next position in the order of responses."""
-        answer = Answer(self, self.stopwatch)
+        answer = Answer(self, self.stopwatch, self._listener.now)
         self._answers.append(answer)
         if len(self._answers) >= self._listener.options.requests_in_flight_max:
             self.pause(Pause.REQUESTS)
         return answer
+
+    def look_for_slow(self, before: float) -> None:
+        """Report the requests that came before this time and have no answer yet."""
+        for answer in self._answers:
+            if answer.since > before:
+                return
+            if answer.request is not None and answer.buffers is None and not answer.is_slow:
+                answer.is_slow = True
+                self.report_slow(answer, is_answered=False)
+
+    def report_slow(self, answer: Answer, *, is_answered: bool) -> None:
+        listener = self._listener
+        seconds = listener.loop.time() - answer.since - listener.clock_error_s
+        listener.handler.on_slow(self, answer.request, seconds, is_answered)
 
     def flush_answers(self, ready: Answer) -> None:
         """A response is ready: write it and those that waited for it, or keep it until all earlier ones are ready."""

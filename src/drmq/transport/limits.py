@@ -39,5 +39,9 @@ class ListenerOptions:
     idle_timeout_ms: Milliseconds = 600_000
     """A connection that has sent nothing for this time is closed."""
 
+    slow_request_ms: Milliseconds = 1_000
+    """A request that has no answer after this time is logged, with its id. Checked once a second. Requests that wait
+    for records or for other members of a group are not meant."""
+
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -1,8 +1,8 @@
 """The listening socket, and what its connections share: limits, the receive buffer, the sweep.
 
 Once a second, the sweep checks every connection and closes those that exceed a time limit: an incomplete frame,
-responses that are not read, inactivity. One timer for all of them costs less than a timer each, and a precision of one
-second is sufficient.
+responses that are not read, inactivity. It also reports requests that have waited long for their answers. One timer for
+all of them costs less than a timer each, and a precision of one second is sufficient.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Listener:
     def __init__(
         self, handler: FrameHandler, options: ListenerOptions, sweep_interval_s: float = _SWEEP_INTERVAL_S
     ) -> None:
-        self._sweep_interval_s = sweep_interval_s
+        self._sweep_interval_s = self.clock_error_s = sweep_interval_s
         self.handler = handler
         self.options = options
         self.connections: dict[Connection, None] = {}
@@ -39,6 +39,7 @@ class Listener:
         self.blocked_bytes = 0
         """Bytes of responses that wait to be sent. A large response counts from the moment in which it is ready."""
         self.now = 0.0
+        """The time of the last sweep: the clock for all that need not be exact."""
         self.loop: asyncio.AbstractEventLoop
         self.accepted_count = self.refused_count = 0
         self.received_bytes = self.sent_bytes = 0
@@ -117,7 +118,8 @@ class Listener:
     def on_refused(self, connection: Connection, reason: str) -> None:
         self.refused_count += 1
         # One key for all: many bad clients must not cause many log lines.
-        log.warning("closed %s: %s", connection.peer, reason, extra={"repeat_key": "closed a connection"})
+        fields = {"repeat_key": "closed a connection", "client_id": connection.client_id}
+        log.warning("closed %s: %s", connection.peer, reason, extra=fields)
 
     def write_soon(self, connection: Connection) -> None:
         """Let a connection write after the current events have been handled."""
@@ -186,8 +188,12 @@ class Listener:
         receive_s = options.request_receive_timeout_ms / 1000
         send_s = options.response_send_timeout_ms / 1000
         idle_s = options.idle_timeout_ms / 1000
+        # The clock is set once a second, so a request that seems to be a second old may have come just now.
+        slow_before = now - options.slow_request_ms / 1000 - self.clock_error_s
         for connection in list(self.connections):
             connection.count_unread()
+            if connection.is_asked:
+                connection.look_for_slow(slow_before)
             if connection.frame_since and now - connection.frame_since > receive_s:
                 connection.close(f"a request was not complete after {receive_s:.0f} s")
             elif connection.answers_blocked_since and now - connection.answers_blocked_since > send_s:

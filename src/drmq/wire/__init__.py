@@ -20,7 +20,7 @@ module is imported when it is first needed. The content of a record batch belong
 
 from drmq.wire.api_key import ApiKey
 from drmq.wire.apis import APIS, KNOWN_APIS, Api
-from drmq.wire.codec import Buffer, decode, encode
+from drmq.wire.codec import Buffer, Pieces, decode, encode
 from drmq.wire.errors import ProtocolError
 from drmq.wire.fetch import FetchData, FetchPartition, FetchResult, read_fetch, write_fetch_response
 from drmq.wire.frames import (
@@ -32,6 +32,7 @@ from drmq.wire.frames import (
     start_response,
     write_request,
     write_response,
+    write_response_buffers,
 )
 from drmq.wire.produce import ProduceData, ProducePartition, ProduceResult, read_produce, write_produce_response
 from drmq.wire.topics import NodeEndpoint, Topic, hinted_leaders
@@ -46,6 +47,7 @@ __all__ = [
     "FetchPartition",
     "FetchResult",
     "NodeEndpoint",
+    "Pieces",
     "ProduceData",
     "ProducePartition",
     "ProduceResult",
@@ -66,4 +68,5 @@ __all__ = [
     "write_produce_response",
     "write_request",
     "write_response",
+    "write_response_buffers",
 ]

@@ -60,6 +60,8 @@ class ApiKey(IntEnum):
     DESCRIBE_LEASES = 12_002
     REDRIVE = 12_003
     DESCRIBE_EVENTS = 12_004
+    FAULT_LAB = 12_010
+    DESCRIBE_BACKLOG = 12_005
 
     @property
     def is_own(self) -> bool:

@@ -117,7 +117,9 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.LEASE_FETCH, 0, 0, flexible_from=0),
         Api(ApiKey.DESCRIBE_LEASES, 0, 0, flexible_from=0),
         Api(ApiKey.REDRIVE, 0, 0, flexible_from=0),
-        Api(ApiKey.DESCRIBE_EVENTS, 0, 0, flexible_from=0),
+        Api(ApiKey.DESCRIBE_EVENTS, 0, 1, flexible_from=0),
+        Api(ApiKey.FAULT_LAB, 0, 0, flexible_from=0),
+        Api(ApiKey.DESCRIBE_BACKLOG, 0, 0, flexible_from=0),
     )
 }
 """By key. Plain integers find their row too, so a key from the wire needs no conversion first."""

@@ -21,7 +21,7 @@ Writing trusts its caller: a value that does not fit its field is a bug in DRMQ,
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from drmq.wire.errors import ProtocolError
@@ -49,6 +49,44 @@ class EncodedArray:
 
     def __len__(self) -> int:
         return self._count
+
+
+class Pieces:
+    """A payload in several buffers. A message may have it instead of bytes, where it is only written.
+
+    For record batches, which are large: into a `Frame` they are not copied.
+    """
+
+    __slots__ = ("_size", "buffers")
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        self.buffers = buffers
+        self._size = sum(map(len, buffers))
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class Frame(bytearray):
+    """Encoded bytes, with pieces that belong between them."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, start: bytes) -> None:
+        super().__init__(start)
+        self.pieces: list[tuple[int, Pieces]] | None = None
+        """Each with its position in the bytes; None if there are none."""
+
+
+def put_pieces(pieces: Pieces, out: bytearray) -> None:
+    """Append a payload to `out`."""
+    if not isinstance(out, Frame):
+        for buffer in pieces.buffers:
+            out += buffer
+    elif out.pieces is None:
+        out.pieces = [(len(out), pieces)]
+    else:
+        out.pieces.append((len(out), pieces))
 
 
 ARRAY_COUNT_MAX = 200_000

@@ -17,10 +17,12 @@ from typing import Any
 
 from drmq.wire.codec import (
     EncodedArray,
+    Pieces,
     Reader,
     Writer,
     check_count,
     field_too_long,
+    put_pieces,
     read_uvarint,
     skip_tags,
     unexpected_null,
@@ -333,7 +335,11 @@ def _write_value(
     else:
         source.add(inner, f"data = {place}.encode()" if spec.kind == "string" else f"data = {place}")
         _write_length(source, inner, "data", spec, flexible)
-        source.add(inner, "out += data")
+        if spec.kind == "payload":
+            source.add(inner, f"if type(data) is {source.bind(Pieces)}: {source.bind(put_pieces)}(data, out)")
+            source.add(inner, "else: out += data")
+        else:
+            source.add(inner, "out += data")
 
 
 def _write_struct(source: _Source, indent: int, place: str, spec: FieldSpec, version: int, flexible: bool) -> None:

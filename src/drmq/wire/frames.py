@@ -12,11 +12,12 @@ response always has header v0, because the client does not know yet what the bro
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from drmq.wire.api_key import ApiKey
 from drmq.wire.apis import KNOWN_APIS, NEVER
-from drmq.wire.codec import MALFORMED, Buffer, decode, encode, skip_tags
+from drmq.wire.codec import MALFORMED, Buffer, Frame, decode, encode, skip_tags
 from drmq.wire.errors import ProtocolError
 
 _REQUEST_HEADER = struct.Struct(">hhih")
@@ -88,6 +89,25 @@ def write_response(api_key: int, version: int, correlation_id: int, message: obj
     out = start_response(api_key, version, correlation_id)
     encode(message, version, out)
     return finish_frame(out)
+
+
+def write_response_buffers(api_key: int, version: int, correlation_id: int, message: object) -> Sequence[Buffer]:
+    """A whole response frame, size included, whose large payloads (`Pieces`) are not copied."""
+    out = Frame(_RESPONSE_START.pack(0, correlation_id))
+    if version >= _flexible_from[api_key] and api_key != ApiKey.API_VERSIONS:
+        out.append(0)
+    encode(message, version, out)
+    if out.pieces is None:
+        return (finish_frame(out),)
+    _INT32.pack_into(out, 0, len(out) - 4 + sum([len(pieces) for _, pieces in out.pieces]))
+    view, begin = memoryview(out), 0
+    buffers: list[Buffer] = []
+    for position, pieces in out.pieces:
+        buffers.append(view[begin:position])
+        buffers += pieces.buffers
+        begin = position
+    buffers.append(view[begin:])
+    return buffers
 
 
 def write_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: object) -> bytearray:

@@ -52,7 +52,7 @@ _BUGS = {
             "a client takes a refusal for a confirmation",
             symbol="LeasedBatch.on_lost",
             right="self.states[row] = LOST",
-            wrong="self.states[row] = DONE",
+            wrong="self.states[row] = DONE[0]",
         ),
         PlantedBug(
             "a client keeps a lease that was given to it again",

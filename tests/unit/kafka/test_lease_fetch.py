@@ -19,6 +19,7 @@ from drmq.wire.messages.lease_fetch import (
     LeaseSettlement,
 )
 from drmq.wire.messages.share_fetch import ShareFetchRequest, ShareFetchRequestPartition, ShareFetchRequestTopic
+from drmq.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from support.broker_harness import Harness
 from support.kafka_harness import KafkaHarness
 from support.lease_requests import (
@@ -372,3 +373,73 @@ def test_what_a_second_partition_leases_meanwhile_is_given_back(harness: Harness
     harness.settle()
     for index in range(4):
         assert len(list(leases.queue(index).held)) == (index in answered), index
+
+
+# ---- what happens to members and queues ----------------------------------------------------------------
+
+
+def join(harness: Harness, member: str) -> None:
+    answer = harness.ask(ShareGroupHeartbeatRequest(GROUP, member, 0, None, [TOPIC]))
+    assert answer.error_code == 0, answer.error_message
+
+
+def test_a_member_whose_session_expires_loses_its_leases(harness: Harness, leases: Leases) -> None:
+    """Also if it renewed them, or if leases last longer than sessions."""
+    harness.broker.leases.options_of = lambda group: LeaseOptions(duration_ms=600_000)
+    harness.produce(TOPIC, values=[b"x"] * 2)
+    join(harness, "m1")
+    leases.take(1)
+    join(harness, "m2")
+    leases.take(1, member="m2")
+    for _ in range(6):
+        harness.advance(10_000)
+        answer = harness.ask(ShareGroupHeartbeatRequest(GROUP, "m2", 1))
+        assert answer.error_code == 0, answer.error_message
+    harness.settle()
+    again = leases.take(5, member="m3")
+    assert [(each.first_offset, each.last_offset, each.attempt) for each in again.deliveries] == [(0, 0, 2)]
+
+
+def test_a_member_that_leaves_keeps_its_leases_until_it_gives_them_back(harness: Harness, leases: Leases) -> None:
+    """What it gives back on its way out must not count, whichever of the two arrives first."""
+    harness.produce(TOPIC)
+    join(harness, "m1")
+    leases.take(1)
+    assert harness.ask(ShareGroupHeartbeatRequest(GROUP, "m1", -1)).error_code == 0
+    assert leases.settle(GIVE_BACK, 0) == []
+    assert [each.attempt for each in leases.take(1, member="m2").deliveries] == [1]
+
+
+def test_a_paused_queue_is_an_event(harness: Harness, leases: Leases, caplog: pytest.LogCaptureFixture) -> None:
+    harness.broker.leases.options_of = lambda group: LeaseOptions(parked_max=2)
+    harness.produce(TOPIC, values=[b"x"] * 5)
+    leases.take(3)
+    for offset in range(3):
+        leases.settle(RELEASE, offset, delay_ms=60_000)
+    [line] = [record.getMessage() for record in caplog.records if "gets no new records" in record.getMessage()]
+    assert f"group {GROUP} gets no new records of {TOPIC}-0" in line
+    assert "share.partition.max.parked.records" in line
+    assert "drmq group alter" in line
+
+
+def test_what_members_do_is_counted(harness: Harness, leases: Leases) -> None:
+    def counters() -> dict[tuple[str, ...], int]:
+        found = harness.broker.services.counters.read("drmq_")
+        return {(sample.name, *(value for _, value in sample.labels)): sample.value for sample in found}
+
+    harness.produce(TOPIC, values=[b"x"] * 6)
+    leases.take(6)
+    leases.settle(ACCEPT, 0, 1)
+    leases.settle(RELEASE, 2, delay_ms=60_000)
+    leases.settle(GIVE_BACK, 3)
+    leases.settle(REJECT, 4)
+    for _ in range(5):
+        harness.settle()
+    found = counters()
+    assert found["drmq_leased_messages_total",] == 6
+    assert found["drmq_lease_outcomes_total", "accept"] == 2
+    assert found["drmq_lease_outcomes_total", "reject"] == 1
+    assert [found["drmq_lease_messages", state] for state in ("held", "returned", "parked")] == [1, 1, 1]
+    assert found["drmq_lease_queues",] == 1
+    assert found["drmq_lease_paused_queues",] == 0
+    assert found["drmq_lease_messages", "dying"] + found["drmq_dead_letters_total",] == 1

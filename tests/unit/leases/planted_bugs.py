@@ -77,7 +77,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "a record is dropped before its dead letter is committed",
-            symbol="_given_up",
+            symbol="given_up",
             right="if not options.writes_dead_letters:",
             wrong="if True:",
         )
@@ -101,7 +101,7 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "who released a record may accept it afterwards",
-            symbol="_refuse_missing",
+            symbol="refuse_missing",
             right="known.value not in fates",
             wrong="False",
         )
@@ -133,9 +133,9 @@ BUGS = [
     SeededBug(
         PlantedBug(
             "an expired lease loses its records",
-            symbol="LeaseShard._expire",
-            right="_add_settled(ended, _expired(first, last, hold, options, wall_ms))",
-            wrong="_add_settled(ended, Settled(first, last, Fate.DONE, 0, 0, 0, Reason.NONE))",
+            symbol="LeaseShard._end",
+            right="add_settled(ended, expired(first, last, hold, options, wall_ms))",
+            wrong="add_settled(ended, Settled(first, last, Fate.DONE, 0, 0, 0, Reason.NONE))",
         )
     ),
     SeededBug(

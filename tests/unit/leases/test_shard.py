@@ -11,6 +11,7 @@ from drmq.leases import (
     Advance,
     Bury,
     DescribeQueues,
+    ExpireMember,
     Failed,
     Failure,
     LeaseOptions,
@@ -28,6 +29,7 @@ from drmq.leases import (
     Settlement,
     SettleResult,
     StartQueue,
+    Withdraw,
 )
 from support.lease_harness import KEY, TOPIC, LeaseHarness, offsets_of
 
@@ -108,6 +110,21 @@ def test_a_member_that_is_gone_gives_back_what_it_holds(harness: LeaseHarness) -
     harness.ask(ReleaseMember(KEY, "m1"))
     assert offsets_of(harness.acquire("m3", 2)) == [(0, 1), (1, 1)]
     assert harness.settle(ACCEPT, 2, 3, member="m2") == ()
+
+
+def test_a_member_that_is_not_heard_of_loses_its_leases_and_that_counts(harness: LeaseHarness) -> None:
+    """Otherwise a record whose work kills its member would be tried for ever."""
+    other = KEY._replace(partition=1)
+    harness.ask(StartQueue(other, 0))
+    for key in (KEY, other):
+        harness.acquire("m1", 2, key=key)
+        harness.acquire("m2", 2, key=key)
+    assert harness.settle(RENEW, 0) == ()
+    harness.ask(ExpireMember(KEY.group, "m1"))
+    for key in (KEY, other):
+        assert offsets_of(harness.acquire("m3", 2, key=key)) == [(0, 2), (1, 2)]
+        assert harness.settle(ACCEPT, 2, 3, member="m2", key=key) == ()
+    assert harness.settle(ACCEPT, 0) == (Refused(0, 0, Refusal.LEASED_TO_ANOTHER),)
 
 
 # ---- refusals -----------------------------------------------------------------------------------
@@ -480,3 +497,85 @@ def test_a_renewal_that_is_switched_off_is_refused_for_its_records_only() -> Non
     answer = harness.ask(Settle(KEY, "m1", settlements))
     assert answer == SettleResult((Refused(0, 1, Refusal.NO_RENEWAL),))
     assert harness.shard.queues[KEY].held.count == 2
+
+
+# ---- what is counted and reported --------------------------------------------------------------
+
+
+def test_a_shard_counts_what_it_decides(harness: LeaseHarness) -> None:
+    harness.acquire("m1", 8)
+    harness.settle(ACCEPT, 0, 2)
+    harness.settle(RELEASE, 3)
+    harness.settle(REJECT, 4)
+    harness.settle(GIVE_BACK, 5)
+    harness.settle(RENEW, 6, 7)
+    harness.settle(ACCEPT, 0, 9, member="m2")
+    harness.pass_time(30_000)
+    counts = harness.shard.counts
+    assert (counts.leased, counts.expired) == (8, 2)
+    assert counts.settled == {ACCEPT: 3, RELEASE: 1, REJECT: 1, GIVE_BACK: 1, RENEW: 2}
+    assert harness.follower.counts.leased == 0
+
+
+@pytest.mark.parametrize("options", [LeaseOptions(parked_max=2), LeaseOptions(dying_max=2)], ids=["parked", "dying"])
+def test_a_queue_that_pauses_is_reported_once(options: LeaseOptions) -> None:
+    harness = LeaseHarness(options)
+    harness.end = 10
+    harness.start()
+    harness.acquire("m1", 4)
+
+    def fail(offset: int) -> None:
+        if options.parked_max == 2:
+            harness.settle(RELEASE, offset, delay_ms=1_000)
+        else:
+            harness.settle(REJECT, offset)
+
+    fail(0)
+    assert harness.shard.take_pauses() == []
+    fail(1)
+    assert (harness.shard.take_pauses(), list(harness.shard.paused)) == ([KEY], [KEY])
+    fail(2)
+    assert harness.shard.take_pauses() == []
+    harness.ask(Bury(KEY, ((0, 2),)))
+    harness.pass_time(1_200)
+    assert (harness.shard.take_pauses(), list(harness.shard.paused)) == ([], [])
+    for offset, _ in offsets_of(harness.acquire("m1", 2)):
+        fail(offset)
+    assert harness.shard.take_pauses() == [KEY], "it pauses again"
+    assert harness.follower.take_pauses() == []
+
+
+def test_a_new_leader_knows_what_is_paused() -> None:
+    harness = LeaseHarness(LeaseOptions(parked_max=1))
+    harness.end = 10
+    harness.start()
+    harness.acquire("m1", 1)
+    harness.settle(RELEASE, 0, delay_ms=60_000)
+    harness.change_leader()
+    assert harness.shard.take_pauses() == [KEY]
+
+
+# ---- requests that wait, from other nodes ------------------------------------------------------
+
+
+def test_a_request_that_is_withdrawn_leases_nothing(harness: LeaseHarness) -> None:
+    harness.acquire("m1", 10)
+    first = harness.submit(Acquire(KEY, "m2", 1, 0, 10, 60_000, number=7))
+    second = harness.submit(Acquire(KEY, "m2", 1, 0, 10, 60_000, number=8))
+    harness.ask(Withdraw(KEY, "m3", 7))
+    assert first not in harness.answers, "it is that of another member"
+    harness.ask(Withdraw(KEY, "m2", 7))
+    assert harness.answers[first] == Acquired(0, 0, ())
+    harness.ask(Withdraw(KEY, "m2", 7))
+    harness.ask(Advance(KEY, 0, 11))
+    assert offsets_of(harness.answers[second]) == [(10, 1)]  # type: ignore[arg-type]
+
+
+def test_a_request_that_knows_less_does_not_hold_up_those_behind_it(harness: LeaseHarness) -> None:
+    """Nobody tells it of new records: its client is gone, or its node does not lead the data any more."""
+    harness.acquire("m1", 10)
+    old = harness.submit(Acquire(KEY, "m2", 1, 0, 10, 60_000))
+    new = harness.submit(Acquire(KEY, "m3", 1, 0, 12, 60_000))
+    harness.run_due()
+    assert offsets_of(harness.answers[old]) == [(10, 1)]  # type: ignore[arg-type]
+    assert offsets_of(harness.answers[new]) == [(11, 1)]  # type: ignore[arg-type]

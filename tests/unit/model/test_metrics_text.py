@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from drmq.model.counters import COUNTERS, Histogram, Kind, Sample, sample_of
+from drmq.model.counters import DESCRIPTIONS, Histogram, Kind, Sample, sample_of
 from drmq.model.metrics_text import exported_help, exported_name, render
 
 
@@ -46,11 +46,11 @@ def test_a_histogram_is_cumulative() -> None:
         assert count == sum(value / 1e6 <= float(bound) for value in values), bound
 
 
-@pytest.mark.parametrize("name", COUNTERS)
+@pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_every_exported_name_has_a_base_unit(name: str) -> None:
     exported = exported_name(name)
     assert "_us" not in exported
-    assert exported.endswith("_total") == (COUNTERS[name].kind is Kind.COUNTER)
+    assert exported.endswith("_total") == (DESCRIPTIONS[name].kind is Kind.COUNTER)
     assert "icroseconds" not in exported_help(name)
 
 
@@ -60,4 +60,4 @@ def test_every_exported_name_has_a_base_unit(name: str) -> None:
 )
 def test_the_promised_names_are_there(name: str) -> None:
     assert exported_name(name) == name
-    assert name in COUNTERS
+    assert name in DESCRIPTIONS

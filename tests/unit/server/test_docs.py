@@ -22,6 +22,13 @@ def test_every_group_setting_is_in_the_manual() -> None:
     assert updated("group-settings.md", text) == text, MEND
 
 
+@pytest.mark.parametrize("page", ["counters.md", "metrics.md"])
+def test_every_counter_and_metric_is_in_the_manual(page: str) -> None:
+    """Names, units, labels and meanings are those of the code."""
+    text = (REFERENCE / page).read_text()
+    assert updated(page, text) == text, MEND
+
+
 def test_every_command_and_option_is_in_the_manual() -> None:
     """Each command has a section with each of its options; settings have their own page."""
     text = (REFERENCE / "command-line.md").read_text()

@@ -36,6 +36,8 @@ def test_documented_form(tmp_path: Path) -> None:
         founder=False,
         config=tmp_path / "c.toml",
         http_port=8081,
+        grpc_port=9194,
+        lab=True,
     )
     file.write([alone, joined])
     found = tmp_path.stat()
@@ -51,9 +53,11 @@ def test_documented_form(tmp_path: Path) -> None:
                 "port": 9092,
                 "peer_port": None,
                 "http": None,
+                "grpc": None,
                 "data_dir": "node-1/data",
                 "log": "node-1/server.log",
                 "founder": True,
+                "lab": False,
                 "config": "/etc/c.toml",
             },
             {
@@ -64,9 +68,11 @@ def test_documented_form(tmp_path: Path) -> None:
                 "port": 9093,
                 "peer_port": 10093,
                 "http": "[::1]:8081",
+                "grpc": "[::1]:9194",
                 "data_dir": "node-2/data",
                 "log": "node-2/server.log",
                 "founder": False,
+                "lab": True,
                 "config": "c.toml",
             },
         ],

@@ -11,7 +11,8 @@ import promql_parser
 import pytest
 import yaml
 
-from drmq.model.counters import COUNTERS, Kind
+from drmq.kafka.exchange import API_NAMES
+from drmq.model.counters import DESCRIPTIONS, Kind
 from drmq.model.metrics_text import exported_name
 
 _DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -23,7 +24,7 @@ _TARGET_LABELS = {"instance", "job"}
 def _exported() -> dict[str, set[str]]:
     """The labels of every exported series."""
     found: dict[str, set[str]] = {}
-    for name, row in COUNTERS.items():
+    for name, row in DESCRIPTIONS.items():
         series = exported_name(name)
         if row.kind is Kind.HISTOGRAM:
             found |= {f"{series}_sum": set(row.labels), f"{series}_count": set(row.labels)}
@@ -56,6 +57,8 @@ def test_a_query_is_valid_and_about_exported_series(name: str, query: str) -> No
         assert series in exported, f"{name} asks for {series}, which no node exports"
         asked = set(_LABEL.findall(labels)) - _TARGET_LABELS
         assert asked <= exported[series], f"{name} asks for the labels {asked} of {series}"
+        for api in re.findall(r'api="([^"]*)"', labels):
+            assert api in API_NAMES.values(), f"{name} asks for the API {api}, which no node has"
 
 
 def test_panels_do_not_overlap_and_alerts_say_what_to_do() -> None:

@@ -58,6 +58,7 @@ class Recorder:
     def __init__(self, then: Callable[[Connection, bytes], None] = lambda connection, frame: None) -> None:
         self.frames: list[bytes] = []
         self.closed: list[Connection] = []
+        self.slow: list[tuple[object, float, bool]] = []
         self._then = then
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
@@ -66,6 +67,9 @@ class Recorder:
 
     def on_close(self, connection: Connection) -> None:
         self.closed.append(connection)
+
+    def on_slow(self, connection: Connection, request: object, seconds: float, is_answered: bool) -> None:
+        self.slow.append((request, seconds, is_answered))
 
 
 class FakeLoop:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from drmq.transport import Connection, Listener, ListenerOptions
+from drmq.transport import Answer, Connection, Listener, ListenerOptions
 
 from .fakes import Recorder, frame
 
@@ -133,3 +133,55 @@ def test_closing_waits_for_answers_in_flight() -> None:
         writer.close()
 
     asyncio.run(main())
+
+
+def test_a_request_without_an_answer_is_reported_once_and_again_when_it_is_answered() -> None:
+    async def scenario(listener: Listener, port: int) -> None:
+        recorder = listener.handler
+        assert isinstance(recorder, Recorder)
+        waiting: list[Answer] = []
+        names = iter(["slow", None])
+
+        def wait(connection: Connection, data: bytes) -> None:
+            connection.request = next(names)
+            waiting.append(connection.open_answer())
+
+        recorder._then = wait
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame(100) * 2)
+        await until(lambda: bool(recorder.slow))
+        await asyncio.sleep(0.1)
+        [(request, seconds, is_answered)] = recorder.slow
+        assert (request, is_answered) == ("slow", False), "the other one may take as long as it likes"
+        assert seconds >= 0.05
+        waiting[0].send([b"\0\0\0\4okay"])
+        [_, (request, _, is_answered)] = recorder.slow
+        assert (request, is_answered) == ("slow", True)
+        writer.close()
+
+    run(ListenerOptions(slow_request_ms=50), scenario)
+
+
+def test_a_request_that_came_just_now_is_not_slow() -> None:
+    """The listener's clock is set once per sweep: what came since seems to be older than it is."""
+
+    async def scenario(listener: Listener, port: int) -> None:
+        recorder = listener.handler
+        assert isinstance(recorder, Recorder)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        def wait(connection: Connection, data: bytes) -> None:
+            connection.request = "quick"
+            answer = connection.open_answer()
+            # The clock is as wrong as it can be, and the sweep comes before the answer.
+            answer.since = listener.loop.time() - listener.clock_error_s
+            listener._sweep()
+            answer.send([len(data).to_bytes(4, "big"), data])
+
+        recorder._then = wait
+        writer.write(frame(100))
+        await reader.readexactly(104)
+        assert recorder.slow == []
+        writer.close()
+
+    run(ListenerOptions(slow_request_ms=1), scenario)

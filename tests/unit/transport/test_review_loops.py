@@ -42,6 +42,8 @@ class Moody:
 
     def on_close(self, connection: Connection) -> None: ...
 
+    def on_slow(self, connection: Connection, request: object, seconds: float, is_answered: bool) -> None: ...
+
 
 async def talk(port: int, seed: int) -> None:
     chance = random.Random(seed)

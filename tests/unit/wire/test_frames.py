@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from typing import cast
 
 import pytest
 from kio.schema.request_header.v1.header import RequestHeader as KioHeader1
@@ -14,6 +15,8 @@ from drmq.wire import (
     KNOWN_APIS,
     Api,
     ApiKey,
+    Buffer,
+    Pieces,
     ProtocolError,
     RequestHeader,
     read_request,
@@ -21,9 +24,15 @@ from drmq.wire import (
     read_response,
     write_request,
     write_response,
+    write_response_buffers,
 )
 from drmq.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from drmq.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from drmq.wire.messages.lease_fetch import (
+    LeaseFetchResponse,
+    LeaseFetchResponsePartition,
+    LeaseFetchResponseTopic,
+)
 
 from .samples import filled
 
@@ -132,3 +141,25 @@ def test_random_frames_give_a_value_or_a_protocol_error() -> None:
                 read_request(frame, header)
         except ProtocolError:
             continue
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (1,), (100, 0, 70_000)])
+def test_pieces_are_written_without_a_copy_and_read_as_one(sizes: tuple[int, ...]) -> None:
+    pieces = [memoryview(bytes([number]) * size) for number, size in enumerate(sizes)]
+    whole = b"".join(pieces)
+
+    def response(records: list[Buffer]) -> LeaseFetchResponse:
+        partitions = [LeaseFetchResponsePartition(number, token=9, records=each) for number, each in enumerate(records)]
+        return LeaseFetchResponse(lease_ms=7, topics=[LeaseFetchResponseTopic(bytes(16), partitions)])
+
+    plain = write_response(ApiKey.LEASE_FETCH, 0, 5, response([b"x", whole, whole]))
+    two = [cast("Buffer", Pieces(pieces)) for _ in range(2)]
+    buffers = write_response_buffers(ApiKey.LEASE_FETCH, 0, 5, response([b"x", *two]))
+    assert b"".join(buffers) == bytes(plain)
+    assert sum(buffer is piece for buffer in buffers for piece in pieces) == 2 * len(pieces)
+    assert bytes(write_response(ApiKey.LEASE_FETCH, 0, 5, response([b"x", *two]))) == bytes(plain)
+
+
+def test_a_message_without_pieces_is_one_buffer() -> None:
+    [buffer] = write_response_buffers(ApiKey.HEARTBEAT, 4, 5, HeartbeatResponse())
+    assert bytes(buffer) == bytes(write_response(ApiKey.HEARTBEAT, 4, 5, HeartbeatResponse()))

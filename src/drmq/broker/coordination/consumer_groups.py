@@ -79,11 +79,13 @@ class GroupShardCoordinator(Coordinator[GroupShard, GroupRequest, GroupResponse,
         deleted_topics: Callable[[], Collection[str]],
         deleted_topic_ids: Callable[[], Collection[TopicId]],
         on_deleting: Callable[[GroupShardCoordinator], None],
+        on_member_lost: Callable[[str, str], None],
     ) -> None:
         super().__init__(new_shard, CODEC, clock)
         self._deleted_topics = deleted_topics
         self._deleted_topic_ids = deleted_topic_ids
         self._on_deleting = on_deleting
+        self._on_member_lost = on_member_lost
 
     def is_read(self, request: GroupRequest) -> bool:
         return isinstance(request, _READS)
@@ -101,6 +103,8 @@ class GroupShardCoordinator(Coordinator[GroupShard, GroupRequest, GroupResponse,
     def on_records_committed(self, records: Sequence[GroupRecord], token: object) -> None:
         if any(isinstance(record, ShareGroupMetadata) and record.is_deleting for record in records):
             self._on_deleting(self)
+        for group_id, member_id in self.machine.take_lost_members():
+            self._on_member_lost(group_id, member_id)
 
     def submit(self, request: GroupRequest, respond: Respond) -> int:
         """Queue a request; the ticket under which its answer will come. `respond` gets the answer or an error code."""
@@ -178,6 +182,8 @@ class ConsumerGroups:
         """Settings of a share group; set by the broker."""
         self.on_deleting: Callable[[GroupShardCoordinator], None] = lambda shard: None
         """Called when a shard leads, and when it has marked a share group as deleted; set by the broker."""
+        self.on_member_lost: Callable[[str, str], None] = lambda group_id, member_id: None
+        """Called with a member of a share group whose session has expired; set by the broker."""
         self._clock = clock
         self._random = random
         self._quota = Quota(options, self._usage, self._recount, _log_refusal)
@@ -206,6 +212,7 @@ class ConsumerGroups:
             lambda: self.deleted_topics(),
             lambda: self.deleted_topic_ids(),
             lambda shard: self.on_deleting(shard),
+            lambda group_id, member_id: self.on_member_lost(group_id, member_id),
         )
 
     def add(self, partition: Partition, coordinator: object) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -95,6 +95,9 @@ Work = Callable[[M, int, int], Step[R, A]]
 """A machine, the monotonic and the wall time in; a step out."""
 
 
+_Queued = tuple[int | None, Work[M, R, A], Callable[[ApiError | None], None] | None]
+
+
 class MachineDraft(Generic[R]):
     """A machine that is being built from a snapshot, beside the one in use. Implements `derived_state.Draft`."""
 
@@ -117,7 +120,7 @@ class Coordinator(Generic[M, Q, A, R]):
         self._codec = codec
         self._clock = clock
         self.machine = new_machine()
-        self._queue: list[tuple[int | None, Work[M, R, A], Callable[[ApiError | None], None] | None]] = []
+        self._queue: list[_Queued[M, R, A]] = []
         """Work of this turn of the event loop: the ticket of a request or None, what to do, and a callback for when
         its records are committed."""
         self._is_scheduled = False
@@ -142,6 +145,8 @@ class Coordinator(Generic[M, Q, A, R]):
     has_soft_state = True
     """Whether `handle` changes anything but by its records. If not, a refused step leaves nothing to undo."""
 
+    rounds_max = 0
+    """How often what is due is done at the end of a turn, in the same batch. What is left is done in the next turn."""
     replays_objects = False
     """Whether the leader replays the records that it has decided, without a detour by their bytes. Records must be the
     same after it."""
@@ -286,7 +291,7 @@ class Coordinator(Generic[M, Q, A, R]):
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
         steps: list[Step[R, A]] = []
         callbacks: list[Callable[[ApiError | None], None]] = []
-        for ticket, work, done in queue:
+        for ticket, work, done in self._with_due(queue, now_ms):
             if ticket is not None and ticket not in self._waiting:
                 continue  # its connection is closed, or an earlier step of this turn refused all that waited
             try:
@@ -307,6 +312,15 @@ class Coordinator(Generic[M, Q, A, R]):
         self.log.flush(wall_ms)
         self._finish(steps, callbacks)
         self._set_timer()
+
+    def _with_due(self, queue: Sequence[_Queued[M, R, A]], now_ms: int) -> Iterator[_Queued[M, R, A]]:
+        """What is queued, and then what is due after all that."""
+        yield from queue
+        for _ in range(self.rounds_max):
+            deadline = self.machine.next_deadline()
+            if deadline is None or deadline > now_ms:
+                return
+            yield None, _on_deadline, None
 
     def _add(self, step: Step[R, A], wall_ms: int) -> ApiError | None:
         """Put the records of a step into the batch of this turn; why not, if the log would refuse them."""
@@ -434,4 +448,8 @@ class Coordinator(Generic[M, Q, A, R]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.run(lambda machine, now_ms, wall_ms: machine.on_deadline(now_ms, wall_ms))
+        self.run(_on_deadline)
+
+
+def _on_deadline(machine: StateMachine[Any, Any, Any], now_ms: int, wall_ms: int) -> Step[Any, Any]:
+    return machine.on_deadline(now_ms, wall_ms)

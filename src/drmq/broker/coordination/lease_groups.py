@@ -33,6 +33,7 @@ from drmq.leases import (
     record_from_bytes,
     record_to_bytes,
 )
+from drmq.leases.queue import Queue
 from drmq.model import TopicId
 
 _HASHES_MAX = 10_000
@@ -49,13 +50,16 @@ class LeaseShardCoordinator(Coordinator[LeaseShard, LeaseRequest, LeaseResponse,
         clock: Clock,
         deleted_topic_ids: Callable[[], Collection[TopicId]],
         on_changed: Callable[[LeaseShardCoordinator], None],
+        on_paused: Callable[[Queue], None],
     ) -> None:
         super().__init__(new_shard, CODEC, clock)
         self._deleted_topic_ids = deleted_topic_ids
         self._on_changed = on_changed
+        self._on_paused = on_paused
         self._settling: dict[QueueKey, dict[str, Settling]] = {}
         """What members settle in this turn of the event loop: requests that the next one may be joined to."""
 
+    rounds_max = 64  # A round serves one of the requests that wait for records of a queue.
     replays_objects = True
 
     def is_read(self, request: LeaseRequest) -> bool:
@@ -95,6 +99,9 @@ class LeaseShardCoordinator(Coordinator[LeaseShard, LeaseRequest, LeaseResponse,
 
     def on_records_committed(self, records: Sequence[LeaseRecord], token: object) -> None:
         self._on_changed(self)
+        for key in self.machine.take_pauses():
+            if key in self.machine.queues:
+                self._on_paused(self.machine.queues[key])
 
     def on_led(self) -> None:
         self._on_changed(self)
@@ -120,6 +127,8 @@ class LeaseGroups:
         """The settings of a group; set by the broker."""
         self.on_changed: Callable[[LeaseShardCoordinator], None] = lambda shard: None
         """Called when a shard leads, and when it has changed; set by the broker."""
+        self.on_paused: Callable[[Queue], None] = lambda queue: None
+        """Called with a queue in which nothing new is leased from now on; set by the broker."""
         self._clock = clock
         self._random = random
         self._hashes: dict[QueueKey, int] = {}
@@ -132,6 +141,7 @@ class LeaseGroups:
             self._clock,
             lambda: self.deleted_topic_ids(),
             lambda shard: self.on_changed(shard),
+            lambda queue: self.on_paused(queue),
         )
 
     def add(self, partition: Partition, coordinator: object) -> None:

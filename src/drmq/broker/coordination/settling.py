@@ -10,7 +10,8 @@ from __future__ import annotations
 from drmq.broker.coordination.coordinator import Respond
 from drmq.leases import LeaseShard, Outcome, Settle, Settlement, SettleResult
 from drmq.leases.messages import LeaseResponse
-from drmq.leases.shard import LeaseStep, is_ascending
+from drmq.leases.outcomes import is_ascending
+from drmq.leases.shard import LeaseStep
 from drmq.model import ApiError
 
 _RUNS_MAX = 10_000

@@ -6,14 +6,16 @@ are requested and not before. A door adds its own counters with `add`. `drmq.mod
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from drmq.broker.services.partition_survey import survey
+from drmq.leases import WHOLE_TOPIC
+from drmq.leases.counts import total
 from drmq.model.counters import Sample, sample_of
+from drmq.telemetry.process_usage import descriptor_count, resident_bytes
+from drmq.telemetry.sparingly import Sparingly
 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
@@ -27,8 +29,10 @@ class Counters:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._began_ns = time.monotonic_ns()
+        self._survey = Sparingly(lambda: survey(broker))
+        self._descriptor_count = Sparingly(descriptor_count)
         self._sources: list[Source] = [self._records, self._partitions, self._disk, self._peers, self._coordinators]
-        self._sources.append(self._process)
+        self._sources += [self._leases, self._process, lambda: broker.services.group_lag.samples()]
 
     def add(self, source: Source) -> None:
         """Include the counters that `source` returns whenever they are read."""
@@ -49,10 +53,11 @@ class Counters:
         yield Sample("drmq_recompression_queued_bytes", recompression.queued_bytes)
         yield Sample("drmq_consumed_bytes_total", reads.read_bytes)
         yield Sample("drmq_parked_partitions", reads.parked_partitions)
+        yield Sample("drmq_blocking_calls", self._broker.blocking_calls)
 
     def _partitions(self) -> Iterator[Sample]:
         table = self._broker.partitions
-        yield from survey(self._broker).samples()
+        yield from self._survey().samples()
         yield sample_of("drmq_commit_duration_us", table.commit_times.durations_us)
         yield Sample("drmq_uncommitted_bytes", table.uncommitted_bytes)
         yield Sample("drmq_elections_total", table.events.elections)
@@ -93,21 +98,29 @@ class Counters:
             yield Sample("drmq_coordinator_batches_total", batches, labels)
             yield Sample("drmq_coordinator_records_total", records, labels)
 
+    def _leases(self) -> Iterator[Sample]:
+        """Of the shards that this node leads; what was counted before a shard went elsewhere stays."""
+        shards = list(self._broker.leases.shards.values())
+        counts = total(shard.machine.counts for shard in shards)
+        yield Sample("drmq_leased_messages_total", counts.leased)
+        for outcome, count in counts.settled.items():
+            yield Sample("drmq_lease_outcomes_total", count, (("outcome", outcome.name.lower()),))
+        yield Sample("drmq_lease_outcomes_total", counts.expired, (("outcome", "expire"),))
+        led = [shard.machine for shard in shards if shard.leads]
+        queues = [queue for shard in led for queue in shard.queues.values() if queue.key.partition != WHOLE_TOPIC]
+        yield Sample("drmq_lease_messages", sum(each.held.count for each in queues), (("state", "held"),))
+        yield Sample("drmq_lease_messages", sum(each.returned.count for each in queues), (("state", "returned"),))
+        yield Sample("drmq_lease_messages", sum(each.parked.count for each in queues), (("state", "parked"),))
+        yield Sample("drmq_lease_messages", sum(each.dying.count for each in queues), (("state", "dying"),))
+        yield Sample("drmq_lease_queues", len(queues))
+        yield Sample("drmq_lease_paused_queues", sum(len(shard.paused) for shard in led))
+        yield Sample("drmq_dead_letters_total", self._broker.services.dead_letters.written_count)
+        yield Sample("drmq_dead_letters_redriven_total", self._broker.services.redrives.redriven_count)
+        yield Sample("drmq_dead_letters_purged_total", self._broker.services.redrives.purged_count)
+
     def _process(self) -> Iterator[Sample]:
         yield sample_of("drmq_loop_delay_us", self._broker.host.loop_delays_us)
         yield Sample("drmq_process_cpu_us_total", time.process_time_ns() // 1_000)
         yield Sample("drmq_process_uptime_us", (time.monotonic_ns() - self._began_ns) // 1_000)
-        yield Sample("drmq_process_resident_bytes", _resident_bytes())
-        yield Sample("drmq_process_descriptors", _descriptor_count())
-
-
-def _resident_bytes() -> int:
-    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def _descriptor_count() -> int:
-    with suppress(OSError):
-        return len(os.listdir("/proc/self/fd")) - 1
-    return 0
+        yield Sample("drmq_process_resident_bytes", resident_bytes())
+        yield Sample("drmq_process_descriptors", self._descriptor_count())

@@ -68,6 +68,8 @@ class DeadLetters:
         self._broker = broker
         self._tasks: dict[tuple[LeaseShardCoordinator, QueueKey], asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(_QUEUES_MAX)
+        self.written_count = 0
+        """Letters that were written, since the start."""
 
     def look_at(self, shard: LeaseShardCoordinator) -> None:
         """Write what the queues of a shard have given up, where that is not going on already."""
@@ -136,6 +138,7 @@ class DeadLetters:
             copies, end = await self._read(topic, run)
             if copies:
                 await self._append(topic, name, run, copies)
+                self.written_count += len(copies)
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         request = Bury(run.key, ((run.first, end - 1),))
         shard.submit(request, lambda answer: None if done.done() else done.set_result(answer))

@@ -41,6 +41,8 @@ class Events(logging.Handler):
         self.started_ms = started_ms
         self.http: str | None = None
         """Where the gateway of this node answers, `host:port`; None if it has none. Set by the process of the node."""
+        self.grpc: str | None = None
+        """Where it answers gRPC."""
         self._mutex = threading.Lock()
         self._ring: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._last_sequence = 0

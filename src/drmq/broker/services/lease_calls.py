@@ -67,61 +67,55 @@ class Part(NamedTuple):
 class PartResult:
     """What became of it."""
 
-    __slots__ = (
-        "deliveries",
-        "duration_ms",
-        "error",
-        "is_settled",
-        "place",
-        "records",
-        "refused",
-        "settle_error",
-        "token",
-    )
+    is_settled = False
+    """Whether there were settlements."""
+    settle_error: ApiError | None = None
+    """Why nothing was settled."""
+    refused: Sequence[Refused] = ()
+    error: ApiError | None = None
+    """Why nothing was taken."""
+    token = 0
+    duration_ms = 0
+    deliveries: Sequence[Delivery] = ()
+    records: Sequence[Buffer] = ()
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.is_settled = False
-        """Whether there were settlements."""
-        self.settle_error: ApiError | None = None
-        """Why nothing was settled."""
-        self.refused: Sequence[Refused] = ()
-        self.error: ApiError | None = None
-        """Why nothing was taken."""
-        self.token = 0
-        self.duration_ms = 0
-        self.deliveries: Sequence[Delivery] = ()
-        self.records: Sequence[Buffer] = ()
 
 
 class LeaseCall(Pending[R]):
     """One request. Used on the event loop. Its result is what `finish` makes of the results of its parts."""
 
+    _takings: list[Taking] = []  # replaced before it is filled
+    """The parts that lease records."""
+    _count_max = _bytes_left = _wait_ms = 0
+    _pause_s = 0.0
+    waits = False
+    """Whether it leases records."""
+    _is_waiting = False
+    """Whether the first answer ends the call."""
+    _read_count = 0
+    """The partitions that were read, or had nothing."""
+
     def __init__(self, service: LeaseService, group: str, member: str, finish: Callable[[list[PartResult]], R]) -> None:
-        super().__init__()
         self._service = service
         self.group = group
         self.member = member
         self._finish = finish
         self._results: list[PartResult] = []
-        self._takings: list[Taking] = []
-        self._open = 0
-        """Answers that are not there yet."""
-        self._count_max = self._bytes_left = self._wait_ms = 0
-        self._pause_s = 0.0
-        self._is_waiting = False
-        """Whether the first answer ends the call."""
-        self._read_count = 0
-        """The partitions that were read, or had nothing."""
+        self._open = 1
+        """Answers that are not there yet, and one while the call begins."""
 
     def start(self, parts: Sequence[Part], count_max: int, bytes_max: int, wait_ms: int) -> None:
         """Settle, then lease up to `count_max` records; waits for the first ones up to `wait_ms`."""
-        self._count_max, self._bytes_left, self._wait_ms = count_max, bytes_max, wait_ms
-        self._pause_s = min(wait_ms / 1000, _PAUSE_S)
-        self._open = 1
+        if count_max:
+            self._count_max, self._bytes_left, self._wait_ms = count_max, bytes_max, wait_ms
+            self._takings = []
         for part in parts:
             self._start_part(part, takes=part.takes and count_max > 0)
         takings = self._takings
+        if wait_ms:
+            self._pause_s = min(wait_ms / 1000, _PAUSE_S)
         if len(takings) == 1:
             self._open += 1
             takings[0].ask(count_max, wait_ms)
@@ -158,18 +152,16 @@ class LeaseCall(Pending[R]):
             except ApiError as error:
                 on_answer(error)
         if takes:
+            self.waits = True
             self._takings.append(Taking(self, self._service, key, partition, result))
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._takings)
 
     def cancel(self) -> None:
         """The client has disconnected. Settlements are carried out, and nothing is leased."""
         if self.is_done:
             return
-        self.is_done = True
-        for taking in self._takings:
+        super().cancel()
+        takings, self._takings = self._takings, []
+        for taking in takings:
             taking.withdraw()
             taking.give_back(taking.leased.deliveries)
 
@@ -206,6 +198,7 @@ class LeaseCall(Pending[R]):
     def fail(self, answer: object) -> None:
         """The shard has failed on a bug."""
         if not self.is_done:
+            self._takings = []
             self._reject(answer if isinstance(answer, Exception) else AssertionError(answer))
 
     def on_taken(self) -> None:
@@ -228,6 +221,9 @@ class LeaseCall(Pending[R]):
 
     def _go_on(self) -> None:
         """All shards have answered."""
+        if not self.waits:
+            self._read()
+            return
         found = any(taking.leased.deliveries for taking in self._takings)
         failed = any(result.error is not None for result in self._results)
         if failed and not found and self._pause_s:
@@ -262,7 +258,8 @@ class LeaseCall(Pending[R]):
                 found.add_done_callback(partial(self._on_read, taking))
                 return
             self._take(taking, found)
-        self._resolve(self._finish(self._results))
+        results, self._results, self._takings = self._results, [], []
+        self._resolve(self._finish(results))
 
     def _on_read(self, taking: Taking, reading: asyncio.Future[Found]) -> None:
         """The records came from the disk."""

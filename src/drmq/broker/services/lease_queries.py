@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 3.0
 """How long to wait for a shard, or for a node that leads data. The answer is for people and dashboards."""
 UNKNOWN = -1
+_LOOKS_PER_TURN = 50
+"""Offsets that are looked at before the event loop may do something else."""
 
 
 class OpenRecords(NamedTuple):
@@ -93,33 +95,32 @@ class LeaseQueries:
         for number, view in enumerate(views):
             views[number] = view._replace(leases=view.leases[:left])
             left -= len(views[number].leases)
-        records = await self._open_records(views)
+        records = await self.open_records([(view.key.topic_id, view.key.partition, view.start) for view in views])
         return [QueueReport(view, found) for view, found in zip(views, records, strict=True)], failures
 
     # ---- the data -------------------------------------------------------------------------------
 
-    async def _open_records(self, views: Sequence[QueueView]) -> list[OpenRecords]:
-        """Ask the leaders of the data, each node once."""
+    async def open_records(self, wanted: Sequence[tuple[TopicId, int, int]]) -> list[OpenRecords]:
+        """What lies behind each of these offsets. Asks the leaders of the data, each node once."""
         by_node: dict[NodeId, list[int]] = {}
-        for number, view in enumerate(views):
-            notice = self._broker.host.leaders.get(GroupId(view.key.topic_id, view.key.partition))
+        for number, (topic_id, partition, _) in enumerate(wanted):
+            notice = self._broker.host.leaders.get(GroupId(topic_id, partition))
             if notice is not None and self._broker.services.cluster.may_lead(notice):
                 by_node.setdefault(notice.leader, []).append(number)
-        found = [OpenRecords()] * len(views)
+        found = [OpenRecords()] * len(wanted)
 
         async def ask(node_id: NodeId, numbers: list[int]) -> None:
-            wanted = [
-                (views[number].key.topic_id, views[number].key.partition, views[number].start) for number in numbers
-            ]
-            for number, records in zip(numbers, await self._ask(node_id, wanted), strict=True):
+            answers = await self.ask_node(node_id, [wanted[number] for number in numbers])
+            for number, records in zip(numbers, answers, strict=True):
                 found[number] = records
 
         await asyncio.gather(*(ask(node_id, numbers) for node_id, numbers in by_node.items()))
         return found
 
-    async def _ask(self, node_id: NodeId, wanted: list[tuple[TopicId, int, int]]) -> list[OpenRecords]:
+    async def ask_node(self, node_id: NodeId, wanted: list[tuple[TopicId, int, int]]) -> list[OpenRecords]:
+        """Ask a leader about the records from an offset on of each partition. What it does not know is unknown."""
         if node_id == self._broker.node_id:
-            return [await self._look(*each) for each in wanted]
+            return await self._look_at_all(wanted)
         body = json.dumps([(topic_id.hex(), partition, offset) for topic_id, partition, offset in wanted]).encode()
         try:
             answer = await self._broker.membership.ask(
@@ -136,7 +137,15 @@ class LeaseQueries:
             wanted = [(TopicId(bytes.fromhex(id_)), int(index), int(offset)) for id_, index, offset in _rows(payload)]
         except (ValueError, TypeError) as error:
             raise DrmqError(f"a request about open records from another node is malformed: {error!r}") from error
-        return (json.dumps([await self._look(*each) for each in wanted]).encode(),)
+        return (json.dumps(await self._look_at_all(wanted)).encode(),)
+
+    async def _look_at_all(self, wanted: Sequence[tuple[TopicId, int, int]]) -> list[OpenRecords]:
+        found = []
+        for number, each in enumerate(wanted, 1):
+            found.append(await self._look(*each))
+            if not number % _LOOKS_PER_TURN:
+                await asyncio.sleep(0)
+        return found
 
     async def _look(self, topic_id: TopicId, index: int, offset: int) -> OpenRecords:
         try:

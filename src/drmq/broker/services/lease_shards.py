@@ -2,7 +2,7 @@
 
 A request is submitted with a callback, and can be withdrawn while it waits. A shard on another node is asked over the
 peer network: what is submitted to it within one turn of the event loop is sent together, so that requests of many
-members cost little more than one. There a request cannot be withdrawn: the caller gives back what it leased.
+members cost little more than one.
 
 `ask` retries while the shard has no leader. A request whose answer was lost may have been carried out. It is repeated
 only if that does no harm: settling is idempotent, because a shard remembers what each member settled.
@@ -11,13 +11,14 @@ only if that does no harm: settling is idempotent, because a shard remembers wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from drmq.broker.cluster.membership import Buffer, OutcomeOpen, Request
 from drmq.broker.services.router import RETRIED
 from drmq.catalog import SHARE_VERSION
-from drmq.leases import Acquire, LeaseRequest, LeaseResponse, QueueKey
+from drmq.leases import Acquire, LeaseRequest, LeaseResponse, QueueKey, Withdraw
 from drmq.leases.transfer import (
     Problem,
     requests_from_bytes,
@@ -57,14 +58,21 @@ class LeaseShards:
         self._broker = broker
         self._remote: dict[tuple[NodeId, int], _RemoteShard] = {}
         """By node and shard."""
+        self._numbers = itertools.count(int.from_bytes(broker.membership.boot_id[:6], "big"))
+        """Of requests that wait in shards on other nodes. A node that restarts must not use the same ones soon."""
+        self._is_enabled = False
+        """Whether share groups are known to be enabled: they never stop being so."""
 
     def check_enabled(self) -> None:
         """Raise `ApiError` while the cluster has nodes that do not know share groups."""
+        if self._is_enabled:
+            return
         if self._broker.metadata.committed_catalog.level(SHARE_VERSION) < 1:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "share groups are not enabled in this cluster: run `drmq cluster upgrade --finalize`",
             )
+        self._is_enabled = True
 
     @property
     def exist(self) -> bool:
@@ -94,7 +102,7 @@ class LeaseShards:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{SHARE_GROUP_STATE}-{index} has no leader; try again")
         found = self._remote.get((notice.leader, index))
         if found is None:
-            found = self._remote[notice.leader, index] = _RemoteShard(broker, notice.leader, index)
+            found = self._remote[notice.leader, index] = _RemoteShard(broker, notice.leader, index, self._numbers)
         return found
 
     async def ask(self, key: QueueKey, request: LeaseRequest, timeout_s: float = ASK_TIMEOUT_S) -> LeaseResponse:
@@ -175,26 +183,38 @@ class _Answers:
 class _RemoteShard:
     """A shard that another node leads."""
 
-    def __init__(self, broker: Broker, leader: NodeId, index: int) -> None:
+    def __init__(self, broker: Broker, leader: NodeId, index: int, numbers: Iterator[int]) -> None:
         self._broker = broker
         self._leader = leader
         self._index = index
         self._out: list[tuple[LeaseRequest, Respond]] = []
         """What was submitted in this turn of the event loop."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = numbers
+        self._waiting: dict[int, Acquire] = {}
+        """Requests that wait there, by their numbers."""
 
     def submit(self, request: LeaseRequest, respond: Respond) -> int:
         if isinstance(request, Acquire) and request.wait_ms:
+            number = next(self._numbers)
+            request = self._waiting[number] = request._replace(number=number)
+
+            def answered(answer: LeaseResponse | ApiError) -> None:
+                self._waiting.pop(number, None)
+                respond(answer)
+
             # It may be answered much later than the others.
-            self._send([(request, respond)])
-            return 0
+            self._send([(request, answered)])
+            return number
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out.append((request, respond))
         return 0
 
     def withdraw(self, ticket: int) -> None:
-        return
+        request = self._waiting.pop(ticket, None)
+        if request is not None:
+            self.submit(Withdraw(request.key, request.member, request.number), lambda _: None)
 
     def _flush(self) -> None:
         out, self._out = self._out, []

@@ -1,6 +1,7 @@
 """The state of all replicas of a node, in one pass over them, for those who watch the node.
 
-The pass takes about two microseconds for each replica. It runs when somebody reads the counters, and never by itself.
+The pass takes some microseconds for each replica. It runs when somebody reads the counters, and never by itself. Where
+it takes long, its result is used again for a while (`telemetry.sparingly`).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _look_at(partition: Partition, found: Survey) -> None:
         found.under_replicated += 1
     end = partition.next_offset
     entries = partition.replica.entries
-    for member, progress in node.progress().items():
-        reached = 0 if progress.match == NO_INDEX else max(0, entries.next_offset(progress.match))
+    for member, match in node.matches():
+        reached = 0 if match == NO_INDEX else max(0, entries.next_offset(match))
         if reached < end:
             found.lags[node_of(member)] += end - reached

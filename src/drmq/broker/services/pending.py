@@ -16,40 +16,42 @@ R = TypeVar("R")
 class Pending(Generic[R]):
     """A result, or the exception instead of it. Used on the event loop."""
 
-    def __init__(self) -> None:
-        self.is_done = False
-        """Whether the result is there, or not needed any more."""
-        self._result: R | None = None
-        self._error: BaseException | None = None
-        self._callback: Callable[[R | None, BaseException | None], None] | None = None
+    # Defaults of the class: most objects need few of them, and there is one for each request.
+    is_done = False
+    """Whether the result is there, or not needed any more."""
+    _result: R | None = None
+    _error: BaseException | None = None
+    _callback: Callable[[R | None, BaseException | None], None] | None = None
 
-    @property
-    def waits(self) -> bool:
-        """Whether it may take long, so that it must be cancelled when nothing waits for its result any more."""
-        return True
+    waits = True
+    """Whether it may take long, so that it must be cancelled when nothing waits for its result any more."""
 
     def then(self, callback: Callable[[R | None, BaseException | None], None]) -> None:
         """Call `callback` once with the result or the exception; now, if it is there. Not called if it is cancelled."""
-        assert self._callback is None, "a result is taken once"
-        self._callback = callback
         if self.is_done:
             callback(self._result, self._error)
+        else:
+            self._callback = callback
 
     def cancel(self) -> None:
         """The result is not needed any more."""
         self.is_done = True
+        self._callback = None
 
     def _resolve(self, result: R) -> None:
-        self.is_done = True
         self._result = result
-        if self._callback is not None:
-            self._callback(result, None)
+        self._end()
 
     def _reject(self, error: BaseException) -> None:
-        self.is_done = True
         self._error = error
-        if self._callback is not None:
-            self._callback(None, error)
+        self._end()
+
+    def _end(self) -> None:
+        self.is_done = True
+        # The callback may refer to this object. Cycles would leave the records of an answer to the collector.
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(self._result, self._error)
 
     def __await__(self) -> Generator[Any, None, R]:
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()

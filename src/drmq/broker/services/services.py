@@ -12,7 +12,9 @@ from drmq.broker.services.counters import Counters
 from drmq.broker.services.dead_letters import DeadLetters
 from drmq.broker.services.elections import Elections
 from drmq.broker.services.events import Events
+from drmq.broker.services.fault_lab import FaultLab
 from drmq.broker.services.gate import OPEN, Gate
+from drmq.broker.services.group_lag import GroupLag
 from drmq.broker.services.groups import GroupService
 from drmq.broker.services.lease_queries import LeaseQueries
 from drmq.broker.services.lease_sessions import LeaseSessions
@@ -50,11 +52,13 @@ class Services:
         self.producer_ids = ProducerIds(broker.metadata, broker.membership)
         self.counters = Counters(broker)
         self.events = Events(broker.clock.wall_ms())
+        self.fault_lab = FaultLab(broker)
         self.leases = LeaseService(broker)
         self.share_groups = ShareGroupService(broker, self.leases.shards, self.leases.starts)
         self.dead_letters = DeadLetters(broker)
         self.redrives = RedriveService(broker)
         self.lease_queries = LeaseQueries(broker, self.leases.shards)
+        self.group_lag = GroupLag(broker)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(

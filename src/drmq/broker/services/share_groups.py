@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from drmq.broker.coordination.consumer_groups import GroupShardCoordinator
 from drmq.broker.services.lease_shards import ASK_TIMEOUT_S, LeaseShards
 from drmq.broker.services.queue_starts import QueueStarts
-from drmq.leases import Failed, QueueKey, RemoveQueues, StartQueue
+from drmq.catalog.group_configs import PARKED_MAX
+from drmq.leases import ExpireMember, Failed, QueueKey, RemoveQueues, StartQueue
+from drmq.leases.queue import Queue
 from drmq.model import ApiError, ErrorCode, TopicId
 
 if TYPE_CHECKING:
@@ -55,6 +57,34 @@ class ShareGroupService:
         indexes = range(self._broker.leases.partition_count)
         request = RemoveQueues(group, topic_id)
         await asyncio.gather(*(self._shards.ask_shard(index, request, ASK_TIMEOUT_S) for index in indexes))
+
+    # ---- what happens to groups -----------------------------------------------------------------
+
+    def on_member_lost(self, group: str, member: str) -> None:
+        """The session of a member has expired: its leases end now, as if they had run out.
+
+        A shard that cannot be told ends them when they do.
+        """
+        for index in range(self._broker.leases.partition_count):
+            try:
+                self._shards.shard(index).submit(ExpireMember(group, member), lambda _: None)
+            except ApiError:
+                continue
+
+    def on_paused(self, queue: Queue) -> None:
+        """Nothing new is leased in a queue, because too many of its records have failed."""
+        key = queue.key
+        topic = self._broker.metadata.committed_catalog.topics_by_id.get(key.topic_id)
+        place = f"{key.topic_id.hex() if topic is None else topic.name}-{key.partition}"
+        options = self._broker.leases.options_of(key.group)
+        if queue.dying.count >= options.dying_max:
+            why = f"{queue.dying.count} records wait for their dead letters, and {options.dying_max} may"
+            hint = "see why they are not written in the log of this node"
+        else:
+            why = f"{queue.parked.count} records wait to be retried, and {options.parked_max} may ({PARKED_MAX})"
+            hint = "find out why members release so many, or set a higher limit with `drmq group alter`"
+        text = f"group {key.group} gets no new records of {place}"
+        log.warning("%s: %s; %s", text, why, hint, extra={"repeat_key": text})
 
     # ---- deletion -------------------------------------------------------------------------------
 

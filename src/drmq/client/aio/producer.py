@@ -59,7 +59,8 @@ class Producer(Generic[T]):
             self._opened = self._new_sender()
 
     @property
-    def _sender(self) -> Sender:
+    def sender(self) -> Sender:
+        """The part that both twins share."""
         if self._opened is None or self._is_closed:
             raise Closed("The producer is closed, or not open yet: use `async with`")
         return self._opened
@@ -80,12 +81,12 @@ class Producer(Generic[T]):
         After `DeadlineExceeded`, and if the task is cancelled, it is not known whether it was stored.
         """
         sending = await self.submit(topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp)
-        timeout_s = self._sender.timeout_s + 5.0 if timeout is None else timeout
+        timeout_s = self.sender.timeout_s + 5.0 if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout_s):
                 return await sending
         except TimeoutError:
-            raise self._sender.too_late(f"sending to topic `{topic}`", timeout_s) from None
+            raise self.sender.too_late(f"sending to topic `{topic}`", timeout_s) from None
 
     async def submit(
         self,
@@ -98,7 +99,7 @@ class Producer(Generic[T]):
         timestamp: int | None = None,
     ) -> asyncio.Future[SendResult]:
         """Send a message without waiting: its future has the result. Waits only while the producer has no room."""
-        sender = self._sender
+        sender = self.sender
         deadline_s = time.monotonic() + sender.timeout_s
         while True:
             sending = sender.offer(topic, value, key, headers, partition, timestamp)
@@ -110,7 +111,7 @@ class Producer(Generic[T]):
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until every message so far is stored or has failed; the futures say which. Raises `DeadlineExceeded`."""
-        sender = self._sender
+        sender = self.sender
         with ThreadPoolExecutor(1, "drmq-flush") as thread:
             timeout_s = sender.timeout_s if timeout is None else timeout
             await asyncio.get_running_loop().run_in_executor(thread, sender.flush, timeout_s)

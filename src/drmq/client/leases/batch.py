@@ -7,7 +7,7 @@ The records of an answer stay in the columns of the decoder, and what happened t
     H   held: the application works on it
     A R J G   the application (or the client) wants to accept, release, reject it, or give it back
     a r j g   the same, and a request with that is on its way
-    D   done: the broker has confirmed it
+    1 2 3 4   the broker has confirmed that it is accepted, released, rejected, given back
     L   lost: the lease has ended
     .   the record was in the same batch of the log, but was not leased
 
@@ -31,9 +31,13 @@ if TYPE_CHECKING:
 
 PREFETCHED, HELD = b"PH"
 ACCEPTED, RELEASED, REJECTED, GIVEN_BACK = b"ARJG"
-DONE, LOST, NOT_LEASED = b"DL."
+LOST, NOT_LEASED = b"L."
+DONE = b"1234"
+"""In the order of `WANTED`."""
 
 WANTED = b"ARJG"
+TO_WANTED = bytes.maketrans(b"arjg" + DONE, 2 * WANTED)
+"""From any letter of a message that is settled to that of its outcome."""
 
 ACCEPT, RELEASE, REJECT, RENEW, GIVE_BACK = 1, 2, 3, 4, 5
 """The outcomes of LeaseFetch."""
@@ -48,7 +52,7 @@ _PENDING = re.compile(rb"[ARJGarjg]")
 _LETTERS_NOT_SENT = b"PHARJG"
 _WANTED_TO_SENT = bytes.maketrans(b"ARJG", b"arjg")
 _SENT_TO_WANTED = bytes.maketrans(b"arjg", b"ARJG")
-_SENT_TO_DONE = bytes.maketrans(b"arjg", b"DDDD")
+_SENT_TO_DONE = bytes.maketrans(b"arjg", DONE)
 _PREFETCHED_TO_GIVE_BACK = bytes.maketrans(b"P", b"G")
 _PREFETCHED_AND_HELD_TO_GIVE_BACK = bytes.maketrans(b"PH", b"GG")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import TypeVar
 
@@ -54,15 +54,24 @@ class Brokers:
         self.was_reached = False
         """Whether any broker has ever answered."""
 
+    @property
+    def node_ids(self) -> list[int]:
+        """The brokers of the last metadata."""
+        return list(self._addresses)
+
     def knows(self, node_id: int) -> bool:
         return node_id in self._addresses
 
-    async def link_to(self, node_id: int, purpose: Purpose) -> Link:
-        """A connection to this broker. Raises `ClientError`."""
+    def address_of(self, node_id: int) -> Address:
+        """Where a broker answers. Raises `Unreachable` if the cluster does not name it."""
         address = self._addresses.get(node_id)
         if address is None:
             raise Unreachable(f"Broker {node_id} is not available")
-        return await self.link(address, purpose)
+        return address
+
+    async def link_to(self, node_id: int, purpose: Purpose) -> Link:
+        """A connection to this broker. Raises `ClientError`."""
+        return await self.link(self.address_of(node_id), purpose)
 
     async def link(self, address: Address, purpose: Purpose) -> Link:
         key = (address, purpose)
@@ -80,8 +89,15 @@ class Brokers:
 
     async def metadata(self, topics: Sequence[str], *, create: bool = False) -> MetadataResponse:
         """The brokers, and the leaders of these topics. Raises `ClientError`."""
-        wanted = [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        return await self._metadata([MetadataRequestTopic(name=name) for name in topics], create)
+
+    async def metadata_by_id(self, topic_ids: Iterable[bytes]) -> MetadataResponse:
+        """The same, for topics that are known by their ids."""
+        wanted = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids]
+        return await self._metadata(wanted, create=False)
+
+    async def _metadata(self, topics: list[MetadataRequestTopic], create: bool) -> MetadataResponse:
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
         answer = await self.ask_any(request, MetadataResponse)
         if answer.error_code:
             raise refusal(answer.error_code, "The cluster cannot be described")

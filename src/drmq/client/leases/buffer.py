@@ -16,12 +16,15 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from drmq.client.errors import ClientError, Closed, LeaseLost, LostRun
-from drmq.client.leases.batch import DONE, HELD, LeasedBatch, Span, Waiter
+from drmq.client.leases.batch import DONE, HELD, TO_WANTED, WANTED, LeasedBatch, Span, Waiter
 from drmq.client.leases.prefetch import Prefetch
 
 M = TypeVar("M")
 
-_PENDING_LETTERS = b"ARJGarjg"
+CHANGES_MAX = 250
+"""Messages that are settled before the broker is told at once."""
+_CHANGES_MAX_WAITING = 32
+"""The same, if the application waits for messages. Each request costs the group a sync."""
 
 
 class MessageBuffer:
@@ -39,6 +42,8 @@ class MessageBuffer:
         """Messages that callers wait for."""
         self._is_woken = False
         self._is_urgent = False
+        self._changed_count = 0
+        """Messages that were settled since the event loop was told that it is urgent, without a caller that waits."""
         self.is_closed = False
         self.failure: Callable[[], ClientError | None] = lambda: None
         """Why no message can come."""
@@ -111,6 +116,7 @@ class MessageBuffer:
                 self._refuse(batch, row, letter)
                 return
             batch.states[row] = letter
+            self._changed_count += 1
             if not self._is_woken:
                 self._wake()
 
@@ -133,7 +139,7 @@ class MessageBuffer:
                 if delay_ms is not None:
                     batch.delays[row] = delay_ms
                 batch.states[row] = letter
-            elif self._refuse(batch, row, letter) == DONE:
+            elif self._refuse(batch, row, letter) in DONE:
                 waiter.set_result(None)
                 return
             batch.waiters[row] = waiter
@@ -154,9 +160,10 @@ class MessageBuffer:
     def _refuse(self, batch: LeasedBatch, row: int, letter: int) -> int:
         """The state of a message that is not held, if it is settled in the same way. Otherwise raises."""
         state = batch.states[row]
-        if state == DONE or chr(state).upper() == chr(letter):
+        outcome = TO_WANTED[state]
+        if outcome == letter:
             return state
-        if state in _PENDING_LETTERS:
+        if outcome in WANTED:
             raise ClientError(f"{_place(batch, row)} is settled already, in another way")
         offset = batch.offsets[row]
         raise LeaseLost((LostRun(batch.topic, batch.partition, offset, offset, "its lease has run out"),))
@@ -170,10 +177,18 @@ class MessageBuffer:
     # ---- the event loop -------------------------------------------------------------------------
 
     def take_changes(self) -> bool:
-        """From now on, a change wakes the event loop again. Returns whether a caller waits for an answer."""
+        """From now on, a change wakes the event loop again. Returns whether the broker is to be told at once.
+
+        It is if a caller waits for an answer, and if many messages were settled: the group may lease only so many at a
+        time. An application that waits for messages settles nothing more to go with them, so then fewer are many.
+        """
         with self.lock:
             self._is_woken = False
-            is_urgent, self._is_urgent = self._is_urgent, False
+            many = CHANGES_MAX if self.count or not self.waited_for else _CHANGES_MAX_WAITING
+            is_urgent = self._is_urgent or self._changed_count >= many
+            if is_urgent:
+                self._is_urgent = False
+                self._changed_count = 0
         return is_urgent
 
     def put(self, spans: Iterable[Span]) -> None:

@@ -59,6 +59,8 @@ class Lane:
             if not sources or not count:
                 await _wait(self.may_take, paused_s)
                 continue
+            # A broker asks at most so many partitions as records are wanted, so new ones are asked by themselves.
+            sources = [source for source in sources if not source.was_asked][:count] or sources
             self.asked_count = count
             try:
                 is_done = await self._take(sources, count)
@@ -85,7 +87,10 @@ class Lane:
         # The first answer of a partition gives the group its position there, so it is not waited for.
         waits = not runs and all(source.was_asked for source in sources)
         request = self._request(runs, sources, WAIT_MS if waits else 0, count)
-        return await self._exchange(Purpose.TAKING, request, runs, count)
+        is_done = await self._exchange(Purpose.TAKING, request, runs, count)
+        if is_done:
+            self._session.note_asked(sources)
+        return is_done
 
     # ---- settling -------------------------------------------------------------------------------
 
@@ -147,7 +152,7 @@ class Lane:
         except BaseException:
             session.take_back(runs)
             raise
-        return session.on_answer(self, answer, runs, count)
+        return session.on_answer(answer, runs, count)
 
 
 async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:

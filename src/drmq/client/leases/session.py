@@ -326,6 +326,12 @@ class LeaseSession:
             return 1
         return max(share, 0 if all(source.was_asked for source in sources) else 1)
 
+    def note_asked(self, sources: Iterable[Source]) -> None:
+        """The group has a position in these partitions now."""
+        for source in sources:
+            source.was_asked = source.was_asked or source.is_assigned
+        self._notify()
+
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(min(_TICK_S_MAX, self._lease_s / _TICKS_PER_LEASE))
@@ -360,7 +366,7 @@ class LeaseSession:
         self._leaders.refresh()
         self._on_failed(error)
 
-    def on_answer(self, lane: Lane, answer: LeaseFetchResponse, runs: dict[Source, list[Run]], asked: int) -> bool:
+    def on_answer(self, answer: LeaseFetchResponse, runs: dict[Source, list[Run]], asked: int) -> bool:
         """Apply an answer. Returns whether the request was carried out."""
         if answer.error_code:
             error = refusal(answer.error_code, f"Group `{self.group}` refuses a request", answer.error_message)
@@ -388,8 +394,6 @@ class LeaseSession:
         if asked and is_done:
             self._failure = None
             self.buffer.prefetch.on_received(received, asked)
-            for source in self.sources_of(lane.node_id):
-                source.was_asked = source.was_asked or source.is_assigned
         if runs:
             self.take_back(runs)
         self._notify()

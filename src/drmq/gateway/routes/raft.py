@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from drmq.client import Admin, Quorum
+from drmq.client import Admin
+from drmq.client.leadership import check_can_move, find_partition, hand_over
 from drmq.gateway.endpoint import endpoint
 from drmq.gateway.gateway import Gateway
-from drmq.gateway.types import Index, Limit, Name, Page, RaftGroup, ReplicaView
+from drmq.gateway.raft_groups import group_view, list_groups
+from drmq.gateway.types import Index, Limit, Name, Page, RaftGroup, TransferAnswer, TransferRequest
 from drmq.model import TopicPartition
+
+_TRANSFER_S = 10.0
 
 
 class RaftParams(Struct, forbid_unknown_fields=True):
@@ -24,24 +28,7 @@ class RaftGroupParams(Struct, forbid_unknown_fields=True):
 
 @endpoint("GET", "/raft", "The Raft groups of all partitions, with the distance of each replica.")
 async def raft_groups(gateway: Gateway, params: RaftParams) -> Page[RaftGroup]:
-    def ask(admin: Admin) -> Page[RaftGroup]:
-        topics = [each for each in admin.topics.all() if params.topic in (None, each.name)]
-        places = [(topic.name, each) for topic in topics for each in topic.partitions]
-        shown = places[params.cursor : params.cursor + params.limit]
-        quorums = admin.replicas.quorums([TopicPartition(name, each.index) for name, each in shown])
-        rows = []
-        for name, each in shown:
-            quorum = quorums.get(TopicPartition(name, each.index))
-            in_sync = list(each.in_sync)
-            rows.append(
-                RaftGroup(name, each.index, each.leader, each.leader_epoch, -1, in_sync, [])
-                if quorum is None
-                else _group(name, each.index, quorum, in_sync)
-            )
-        following = params.cursor + params.limit
-        return Page(rows, str(following) if following < len(places) else None)
-
-    return await gateway.admins.run(ask)
+    return await gateway.admins.run(lambda admin: list_groups(admin, params.topic, params.cursor, params.limit))
 
 
 @endpoint("GET", "/raft/{topic}/{partition}", "The Raft group of one partition.")
@@ -50,16 +37,19 @@ async def raft_group(gateway: Gateway, params: RaftGroupParams) -> RaftGroup:
         place = TopicPartition(params.topic, params.partition)
         quorum = admin.replicas.quorum(place)
         found = [each for each in admin.topics.describe(params.topic).partitions if each.index == params.partition]
-        return _group(params.topic, params.partition, quorum, list(found[0].in_sync) if found else [])
+        return group_view(params.topic, params.partition, quorum, list(found[0].in_sync) if found else [])
 
     return await gateway.admins.run(ask)
 
 
-def _group(topic: str, partition: int, quorum: Quorum, in_sync: list[int]) -> RaftGroup:
-    replicas = []
-    for each in quorum.voters:
-        role = "leader" if each.node_id == quorum.leader_id else "voter"
-        replicas.append(ReplicaView(each.node_id, role, each.log_end_offset, each.lag, each.last_caught_up_ms))  # type: ignore[arg-type]
-    for each in quorum.observers:
-        replicas.append(ReplicaView(each.node_id, "observer", each.log_end_offset, each.lag, each.last_caught_up_ms))
-    return RaftGroup(topic, partition, quorum.leader_id, quorum.leader_epoch, quorum.high_watermark, in_sync, replicas)
+@endpoint("POST", "/raft/{topic}/{partition}/transfer", "Move the leadership of a partition to another replica.")
+async def transfer(gateway: Gateway, params: RaftGroupParams, body: TransferRequest) -> TransferAnswer:
+    def ask(admin: Admin) -> TransferAnswer:
+        place = TopicPartition(params.topic, params.partition)
+        check_can_move(place)
+        before = find_partition(admin, place)
+        to = before.replicas[0] if body.to is None else body.to
+        after = hand_over(admin, place, before, to, _TRANSFER_S)
+        return TransferAnswer(*place, to, after.leader_epoch, before.leader != to, before.leader)
+
+    return await gateway.admins.run(ask)

@@ -9,8 +9,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from drmq.client import Admin, Bounds
+from drmq.client import Admin, Bounds, ClientError
+from drmq.gateway.appending import Appending, RecordToSend
 from drmq.gateway.browse import Browser, Filter, decode_cursor
+from drmq.gateway.caller import Caller
 from drmq.gateway.endpoint import endpoint
 from drmq.gateway.gateway import Gateway
 from drmq.gateway.positions import resolve
@@ -67,23 +69,38 @@ def _begin(
     return {place.partition: offset for place, offset in resolve(admin, text, places, bounds).items()}
 
 
-@endpoint("POST", "/topics/{topic}/records", "Send records. The answer comes when all of them are committed.")
-async def produce(gateway: Gateway, params: ProduceParams, body: ProduceRequest) -> ProduceAnswer:
-    sent = []
-    producer = await gateway.producer()
-    pending = []
+@endpoint(
+    "POST",
+    "/topics/{topic}/records",
+    "Send records. The answer comes when all of them are committed.",
+    headers={"Idempotency-Key": "A repeat of the request with the same key gets the same answer, and sends nothing."},
+)
+async def produce(gateway: Gateway, params: ProduceParams, body: ProduceRequest, caller: Caller) -> ProduceAnswer:
+    async def send() -> bytes:
+        return msgspec.json.encode(await _send(gateway, params.topic, body))
+
+    key = caller.header("idempotency-key")
+    if key is None:
+        return await _send(gateway, params.topic, body)
+    asked = msgspec.json.encode(body)
+    answer = await gateway.idempotency.once(f"produce:{params.topic}", key, asked, send)
+    return msgspec.json.decode(answer, type=ProduceAnswer)
+
+
+async def _send(gateway: Gateway, topic: str, body: ProduceRequest) -> ProduceAnswer:
+    records = []
     for each in body.records:
         headers = [(header.name, None if header.value is None else header.value.encode()) for header in each.headers]
         key, value = _bytes(each.key, each.key_format, "key"), _bytes(each.value, each.value_format, "value")
-        pending.append((each, key, value, headers))
-    for each, key, value, headers in pending:
-        sent.append(
-            await producer.submit(
-                params.topic, value, key=key, headers=headers, partition=each.partition, timestamp=each.timestamp_ms
-            )
-        )
-    results = [await future for future in sent]
-    return ProduceAnswer([Sent(each.partition, each.offset, each.timestamp) for each in results])
+        records.append(RecordToSend(value, key, headers or None, each.partition, each.timestamp_ms))
+    appending = Appending((await gateway.producer()).sender, topic, len(records))
+    await appending.send(records)
+    sent = []
+    for result in await appending.results():
+        if isinstance(result, ClientError):
+            raise result
+        sent.append(Sent(result.partition, result.offset, result.timestamp))
+    return ProduceAnswer(sent)
 
 
 def _bytes(content: Any, form: str, what: str) -> bytes | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
-from drmq.client import Admin, Bounds, ClientError, NewTopic, Topic
+from drmq.client import Admin, NewTopic
 from drmq.gateway.endpoint import endpoint
 from drmq.gateway.gateway import Gateway
 from drmq.gateway.problems import ProblemError
 from drmq.gateway.routes.cluster import setting_view
+from drmq.gateway.topic_survey import bounds_of, sizes_of, view_of
 from drmq.gateway.types import (
     Done,
     Name,
@@ -41,8 +41,8 @@ class TopicParams(Struct, forbid_unknown_fields=True):
 async def topics(gateway: Gateway, params: TopicsParams) -> Page[TopicView]:
     def ask(admin: Admin) -> list[TopicView]:
         found = [topic for topic in admin.topics.all() if params.internal or not topic.is_internal]
-        bounds, sizes = _bounds(admin, found), _sizes(admin)
-        return [_view(topic, bounds, sizes) for topic in found]
+        bounds, sizes = bounds_of(admin, found), sizes_of(admin)
+        return [view_of(topic, bounds, sizes) for topic in found]
 
     return Page(await gateway.admins.run(ask))
 
@@ -80,7 +80,7 @@ async def delete_topic(gateway: Gateway, params: TopicParams) -> Done:
 async def partitions(gateway: Gateway, params: TopicParams) -> Page[PartitionView]:
     def ask(admin: Admin) -> list[PartitionView]:
         found = admin.topics.describe(params.topic)
-        bounds, sizes = _bounds(admin, [found]), _sizes(admin)
+        bounds, sizes = bounds_of(admin, [found]), sizes_of(admin)
         rows = []
         for each in found.partitions:
             place = TopicPartition(found.name, each.index)
@@ -122,43 +122,4 @@ async def change_topic_settings(gateway: Gateway, params: TopicParams, body: Set
 
 def _one(admin: Admin, name: str) -> TopicView:
     found = admin.topics.describe(name)
-    return _view(found, _bounds(admin, [found]), _sizes(admin))
-
-
-def _view(topic: Topic, bounds: dict[TopicPartition, Bounds], sizes: dict[TopicPartition, list[int]]) -> TopicView:
-    places = [TopicPartition(topic.name, each.index) for each in topic.partitions]
-    ranges = [bounds[place] for place in places if place in bounds]
-    return TopicView(
-        topic.name,
-        topic.topic_id.hex(),
-        topic.is_internal,
-        len(topic.partitions),
-        max((len(each.replicas) for each in topic.partitions), default=0),
-        sum(sum(sizes.get(place, ())) for place in places),
-        sum(each.end - each.start for each in ranges),
-        sum(each.leader is None for each in topic.partitions),
-        sum(len(each.in_sync) < len(each.replicas) for each in topic.partitions),
-    )
-
-
-def _bounds(admin: Admin, topics: Iterable[Topic]) -> dict[TopicPartition, Bounds]:
-    """The offsets of all partitions that have a leader. Others must not hide them."""
-    places = [
-        TopicPartition(topic.name, each.index)
-        for topic in topics
-        for each in topic.partitions
-        if each.leader is not None and not topic.is_internal
-    ]
-    try:
-        return admin.topics.bounds(places) if places else {}
-    except ClientError:
-        return {}
-
-
-def _sizes(admin: Admin) -> dict[TopicPartition, list[int]]:
-    """The sizes of all replicas of each partition."""
-    sizes: dict[TopicPartition, list[int]] = defaultdict(list)
-    for directory in admin.log_dirs():
-        for place, size in directory.sizes.items():
-            sizes[place].append(size)
-    return sizes
+    return view_of(found, bounds_of(admin, [found]), sizes_of(admin))

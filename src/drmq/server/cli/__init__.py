@@ -31,13 +31,16 @@ EXIT_INTERRUPTED = 130
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "server": ("drmq.server.cli.server", "Run one node in the foreground."),
+        "proxy": ("drmq.server.cli.proxy", "Serve HTTP, gRPC and the dashboard for a cluster, without a node."),
         "up": (
             "drmq.server.cli.local",
             "Start a local node or cluster in the background and wait until it is healthy.",
         ),
         "down": ("drmq.server.cli.local", "Stop what `drmq up` started."),
-        "node": ("drmq.server.cli.node", "Kill, pause, stop and start single nodes of a local cluster."),
+        "node": ("drmq.server.cli.node", "Kill, pause, cut, stop and start single nodes of a local cluster."),
         "status": ("drmq.server.cli.status", "Report in one sentence whether the cluster is healthy."),
+        "top": ("drmq.server.cli.top", "Show the cluster live in the terminal."),
+        "dashboard": ("drmq.server.cli.dashboard", "Open the dashboard in the browser."),
     },
     "Cluster": {
         "cluster": ("drmq.server.cli.cluster", "Show the nodes of a cluster, and add, remove and rebalance them."),

@@ -76,9 +76,21 @@ def show_note(cluster: LocalCluster) -> None:
     metavar="FILE",
     help="Configuration file of the nodes, as for `drmq server`.  [default: the previous file]",
 )
+@click.option(
+    "--lab/--no-lab",
+    default=None,
+    help="Whether the Fault lab of the dashboard may kill, pause and cut these nodes; on a loopback address only.  "
+    "[default: as before, or not]",
+)
 @output_option
 def up(
-    nodes: int | None, directory: Path, host: str | None, port: int | None, config: Path | None, output: Output
+    nodes: int | None,
+    directory: Path,
+    host: str | None,
+    port: int | None,
+    config: Path | None,
+    lab: bool | None,
+    output: Output,
 ) -> None:
     """Start a local node or cluster in the background and wait until it is healthy.
 
@@ -94,7 +106,8 @@ def up(
 
     cluster = LocalCluster(directory)
     with cluster.locked(), StatusLine() as line:
-        outcomes = cluster.up(nodes, host or DEFAULT_HOST, port, config.absolute() if config else None, line.show)
+        file = config.absolute() if config else None
+        outcomes = cluster.up(nodes, host or DEFAULT_HOST, port, file, line.show, lab=lab)
     show_note(cluster)
     facts = {
         "nodes": [
@@ -104,6 +117,8 @@ def up(
                 "kafka": str(node.kafka),
                 "peer_port": node.peer_port,
                 "http": None if node.http is None else str(node.http),
+                "grpc": None if node.grpc is None else str(node.grpc),
+                "lab": node.lab,
                 "data_dir": str(node.data_dir),
                 "log": str(node.log_path),
                 "started": outcome in _BEGAN,
@@ -119,6 +134,8 @@ def up(
         lines[-1] += " Existing nodes keep their addresses."
     if config and any(outcome not in _BEGAN for _, outcome in outcomes):
         lines[-1] += " --config applies when a node is started; restart the nodes that were running."
+    if any(lab not in (None, node.lab) for node, _ in outcomes):
+        lines[-1] += f" --{'lab' if lab else 'no-lab'} applies when a node is started; restart those that were running."
     if cluster.trouble is not None:
         lines.append(trouble_sentence("All serve", cluster.trouble, first))
     if output.is_human and any(outcome in _BEGAN for _, outcome in outcomes):
@@ -154,6 +171,8 @@ def _next_steps(outcomes: Sequence[tuple[LocalNode, str]], directory: Path) -> l
     steps.append(f"  drmq down --data-dir {shlex.quote(str(directory))}")
     if nodes[0].http is not None:
         steps.append(f"Dashboard: http://{nodes[0].http}")
+    if nodes[0].grpc is not None:
+        steps.append(f"gRPC: {nodes[0].grpc}")
     return steps
 
 

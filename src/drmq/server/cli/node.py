@@ -16,12 +16,13 @@ from drmq.server.cli.progress import StatusLine
 if TYPE_CHECKING:
     from drmq.server.local_nodes import LocalNode
 
+_ASK_S = 2.0
 _node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="ID")
 
 
 @click.group(cls=Noun)
 def node() -> None:
-    """Kill, pause, stop and start single nodes of a local cluster.
+    """Kill, pause, cut, stop and start single nodes of a local cluster.
 
     Works on clusters that `drmq up` created. Watch how the other nodes react with `drmq cluster health` and
     `drmq raft ls`.
@@ -36,7 +37,7 @@ def list_nodes(directory: Path, output: Output) -> None:
     rows = [
         {
             "id": found.node_id,
-            "state": found.state(),
+            "state": _state(found),
             "pid": found.pid if found.is_running() else None,
             "kafka": str(found.kafka),
             "peer_port": found.peer_port,
@@ -124,6 +125,57 @@ def resume(node_id: int, directory: Path, output: Output) -> None:
         found, changed = cluster.resume(node_id)
     text = f"Node {node_id} (pid {found.pid}) {'was resumed' if changed else 'was not paused'}."
     output.one(_facts(found, "running"), text)
+
+
+@node.command()
+@_node_argument
+@directory_option
+@output_option
+def cut(node_id: int, directory: Path, output: Output) -> None:
+    """Cut a node from the other nodes, as if its network cable were pulled.
+
+    Everything between this node and the others is lost. Clients still reach it: it serves what it has, but can commit
+    nothing. For clusters of `drmq up --lab`. `drmq node heal ID` ends it, and so does a restart of the node.
+    """
+    found = _set_cut(node_id, directory, True)
+    output.one(_facts(found, "cut"), f"Node {node_id} (pid {found.pid}) is cut from the other nodes.")
+
+
+@node.command()
+@_node_argument
+@directory_option
+@output_option
+def heal(node_id: int, directory: Path, output: Output) -> None:
+    """End what `drmq node cut` began."""
+    found = _set_cut(node_id, directory, False)
+    output.one(_facts(found, "running"), f"Node {node_id} (pid {found.pid}) reaches the other nodes again.")
+
+
+def _set_cut(node_id: int, directory: Path, is_cut: bool) -> LocalNode:
+    from drmq.client.fault_lab import ask_lab
+    from drmq.server.local_nodes import LocalError
+
+    cluster = existing_cluster(directory)
+    with cluster.locked():
+        found = cluster.node(node_id)
+        if found.state() != "running":
+            raise LocalError(f"Node {node_id} is {found.state()}, so its network cannot be changed.")
+        ask_lab(found.kafka, cut=is_cut)
+    return found
+
+
+def _state(found: LocalNode) -> str:
+    """`running`, `cut`, `paused` or `stopped`."""
+    from drmq.client import ClientError
+    from drmq.client.fault_lab import ask_lab
+
+    state = found.state()
+    if state != "running" or not found.lab:
+        return state
+    try:
+        return "cut" if ask_lab(found.kafka, timeout_s=_ASK_S) else state
+    except ClientError:
+        return state
 
 
 @node.command()

@@ -17,10 +17,8 @@ from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_opti
 from drmq.server.cli.output import Column, Output
 
 if TYPE_CHECKING:
-    from drmq.client import Admin, Partition, Quorum
+    from drmq.client import Partition, Quorum
     from drmq.model import TopicPartition
-
-_POLL_S = 0.05
 
 _partition_argument = click.argument("partition", type=click.IntRange(min=0), metavar="PARTITION")
 
@@ -112,6 +110,7 @@ def describe(topic: str, partition: int, cluster: ClusterChoice, output: Output)
 
     `drmq raft describe __cluster_metadata 0` shows the group of the metadata.
     """
+    from drmq.client.leadership import find_partition
     from drmq.model import TopicPartition
     from drmq.model.names import CLUSTER_METADATA
 
@@ -121,7 +120,7 @@ def describe(topic: str, partition: int, cluster: ClusterChoice, output: Output)
             _check_is_metadata(place)
             quorum, in_sync, preferred = admin.brokers.quorum(), None, None
         else:
-            found = _partition(admin, place)
+            found = find_partition(admin, place)
             quorum, in_sync, preferred = admin.replicas.quorum(place), found.in_sync, found.replicas[0]
     voters = {replica.node_id for replica in quorum.voters}
     now_ms = time.time() * 1000
@@ -196,23 +195,15 @@ def transfer(topic: str, partition: int, node_id: int, cluster: ClusterChoice, o
     \b
       drmq raft transfer orders 0 --to 2
     """
-    from drmq.client import ClientError
+    from drmq.client.leadership import check_can_move, find_partition, hand_over
     from drmq.model import TopicPartition
-    from drmq.model.names import CLUSTER_METADATA
 
     place = TopicPartition(topic, partition)
-    if topic == CLUSTER_METADATA:
-        raise ClientError(
-            "The leadership of the metadata cannot be moved to a chosen node: its voters elect the leader, and Kafka's "
-            "protocol has no request for it",
-            advice="A node that is stopped cleanly hands it over (`drmq node stop ID`, or SIGTERM); "
-            "`drmq raft describe __cluster_metadata 0` shows the new leader.",
-        )
+    check_can_move(place)
     started_at = time.monotonic()
     with cluster.admin() as admin:
-        before = _partition(admin, place)
-        _check_can_lead(place, before, node_id)
-        after = _hand_over(admin, place, before, node_id, started_at + cluster.timeout_s)
+        before = find_partition(admin, place)
+        after = hand_over(admin, place, before, node_id, cluster.timeout_s)
     moved = before.leader != node_id
     text = f"Node {node_id} {'now leads' if moved else 'already leads'} {place}, in term {after.leader_epoch}."
     facts = {
@@ -227,41 +218,6 @@ def transfer(topic: str, partition: int, node_id: int, cluster: ClusterChoice, o
     output.one(facts, text)
 
 
-def _check_can_lead(place: TopicPartition, partition: Partition, node_id: int) -> None:
-    from drmq.client import ClientError
-
-    replicas = ", ".join(map(str, partition.replicas))
-    if node_id not in partition.replicas:
-        raise ClientError(f"Node {node_id} has no replica of {place}; its replicas are on nodes {replicas}")
-    if node_id not in partition.in_sync:
-        raise ClientError(
-            f"Node {node_id} is not in sync with {place}, so records would be lost if it became the leader",
-            advice=f"`drmq raft describe {place.topic} {place.partition}` shows its progress.",
-        )
-
-
-def _hand_over(admin: Admin, place: TopicPartition, before: Partition, node_id: int, deadline: float) -> Partition:
-    """Make the replica the first one, then elect it. Returns the partition when it is the leader."""
-    from drmq.client import ClientError
-
-    wanted = [node_id, *(other for other in before.replicas if other != node_id)]
-    if tuple(wanted) != before.replicas:
-        for error in admin.replicas.reassign({place: wanted}, may_change_factor=False).values():
-            raise error
-    while True:
-        found = _partition(admin, place)
-        if found.leader == node_id:
-            return found
-        # Repeated, because the first request may arrive before all nodes know the new order.
-        refused = admin.replicas.elect([place]).refused.get(place)
-        if time.monotonic() > deadline:
-            raise refused or ClientError(
-                f"Node {node_id} has not become the leader of {place} yet",
-                advice=f"`drmq raft describe {place.topic} {place.partition}` shows the current leader.",
-            )
-        time.sleep(_POLL_S)
-
-
 def _check_is_metadata(place: TopicPartition) -> None:
     from drmq.client.topics import topic_refusal
     from drmq.model import ErrorCode
@@ -271,13 +227,3 @@ def _check_is_metadata(place: TopicPartition) -> None:
         error = topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place.topic, partition=place.partition)
         error.advice = advice
         raise error
-
-
-def _partition(admin: Admin, place: TopicPartition) -> Partition:
-    from drmq.client.topics import topic_refusal
-    from drmq.model import ErrorCode
-
-    for partition in admin.topics.describe(place.topic).partitions:
-        if partition.index == place.partition:
-            return partition
-    raise topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, place.topic, partition=place.partition)

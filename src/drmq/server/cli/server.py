@@ -31,7 +31,11 @@ class SettingOption(click.Option):
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         default = f"  [default: {setting.default_text}]" if setting.default_text else ""
-        super().__init__([setting.flag, setting.name], metavar=setting.metavar, help=setting.help + default)
+        # `--lab` alone means `--lab true`.
+        without_value: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if setting.kind == "bool" else {}
+        super().__init__(
+            [setting.flag, setting.name], metavar=setting.metavar, help=setting.help + default, **without_value
+        )
 
 
 class ServerCommand(click.Command):
@@ -61,7 +65,7 @@ class ServerCommand(click.Command):
     metavar="FILE",
     help="TOML file with tables [server], [cluster], [broker] and [listener].  [DRMQ_CONFIG]",
 )
-@click.option("--no-gateway", is_flag=True, help="Do not start the gateway: no HTTP and no dashboard.")
+@click.option("--no-gateway", is_flag=True, help="Do not start the gateway: no HTTP, no gRPC and no dashboard.")
 @click.option("--print-config", is_flag=True, help="Print every value and where it was set, then exit.")
 @output_option
 def server(file: Path | None, no_gateway: bool, print_config: bool, output: Output, **flags: str | None) -> int:
@@ -95,10 +99,11 @@ def server(file: Path | None, no_gateway: bool, print_config: bool, output: Outp
     if print_config:
         _print(loaded, output)
         return 0
-    from drmq.server import logs
     from drmq.server.node import run
+    from drmq.telemetry import logs
 
-    repeats = logs.configure(loaded.config.log_level, loaded.config.log_format)
+    fields = {"process": "node", "node_id": loaded.config.node_id}
+    repeats = logs.configure(loaded.config.log_level, loaded.config.log_format, fields=fields)
     code = run(loaded.config)
     logs.report_counts(repeats)
     return code

@@ -172,7 +172,7 @@ class _LeaseWorker(Worker):
             await self._repeat()
         elif not is_calm and notes.recent and random.random() < habits.foreign:
             await self._meddle()
-        elif self._free() and (habits is TIMELY or random.random() < 0.7):
+        elif self._free() and (not habits.late or random.random() < 0.7):
             await self._settle_some()
         else:
             await self._take()
@@ -225,7 +225,7 @@ class _LeaseWorker(Worker):
         random, habits = self.random, self.notes.habits
         place = _place_of(random.choice(self._free()))
         here = self._held_in(place)
-        takes_all = habits is TIMELY or random.random() < 0.3 or self.healed_us is not None
+        takes_all = not habits.late or random.random() < 0.3 or self.healed_us is not None
         chosen = here if takes_all else random.sample(here, random.randint(1, min(3, len(here))))
         chosen.sort(key=lambda one: one.job.offset)
         if self.healed_us is None and random.random() < habits.late:

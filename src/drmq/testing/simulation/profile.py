@@ -295,9 +295,9 @@ def _poison(profile: Profile) -> Profile:
         _quiet(profile),
         has_others=False,
         lease_members=6,
-        habits=Habits(release=0.0, renew=0.0, reject=0.0, give_back=0.0, foreign=0.0, poison=0.4),
+        habits=TIMELY._replace(poison=0.4),
         lease_options=replace(_LEASES, leased_max=12, parked_max=10_000, backoff_ms=500, backoff_max_ms=2_000),
-        lease_patience_ms=8_000,
+        lease_patience_ms=3_000,
     )
 
 

@@ -136,6 +136,20 @@ class PeerNetwork:
         for link_or_inbound in everyone:
             link_or_inbound.tick(now)
 
+    @property
+    def is_cut(self) -> bool:
+        return self.streams.is_cut
+
+    def set_cut(self, is_cut: bool) -> None:
+        """Lose everything that is sent to peers and received from them, or end that. For experiments only.
+
+        A peer notices nothing but silence. At the end all connections are renewed: parts of frames are missing in them.
+        """
+        self.streams.is_cut = is_cut
+        if not is_cut:
+            for stream in list(self.streams.open):
+                stream.abort("the cut of the network has ended")
+
     # ---- peers ----------------------------------------------------------------------------------
 
     def set_peer(self, node_id: NodeId, host: str, port: int) -> None:

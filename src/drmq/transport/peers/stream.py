@@ -47,6 +47,8 @@ class Streams:
         self.open: set[Stream] = set()
         self.unflushed: set[Stream] = set()
         """Connections with data to write at the end of the turn."""
+        self.is_cut = False
+        """Whether everything that is sent or received is lost, as by a cut network. For experiments only."""
 
     async def wait_closed(self, timeout_s: float) -> bool:
         """Wait until all connections are closed; False if some are not closed in time."""
@@ -153,7 +155,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received_bytes += nbytes
-        if self.is_closed:
+        if self.is_closed or self._streams.is_cut:
             return
         try:
             for frame in self._receiver.take_frames(nbytes):
@@ -223,6 +225,8 @@ class Stream(asyncio.BufferedProtocol):
         if not size:
             return
         buffers = self._outbox.take()
+        if self._streams.is_cut:
+            return
         self._handed_bytes += size
         if size <= _JOINED_SIZE_MAX:
             buffers = [b"".join(buffers)]

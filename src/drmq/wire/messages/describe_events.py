@@ -9,7 +9,7 @@ from drmq.wire.api_key import ApiKey
 from drmq.wire.fields import array, int16, int32, int64, message, string
 
 
-@message(ApiKey.DESCRIBE_EVENTS, versions=(0, 0), flexible=0)
+@message(ApiKey.DESCRIBE_EVENTS, versions=(0, 1), flexible=0)
 @dataclass(slots=True)
 class DescribeEventsRequest:
     after_sequence: int = int64()
@@ -26,7 +26,7 @@ class DescribeEventsResponseEvent:
     text: str = string()
 
 
-@message(ApiKey.DESCRIBE_EVENTS, versions=(0, 0), flexible=0)
+@message(ApiKey.DESCRIBE_EVENTS, versions=(0, 1), flexible=0)
 @dataclass(slots=True)
 class DescribeEventsResponse:
     throttle_time_ms: int = int32()
@@ -37,4 +37,6 @@ class DescribeEventsResponse:
     """When the node started. A reader that finds another time than before begins again with sequence 0."""
     http: str | None = string(nullable="0+", default=None)
     """Where the gateway of the node answers, `host:port`; null if it has none."""
+    grpc: str | None = string("1+", nullable="1+", default=None)
+    """Where it answers gRPC."""
     events: list[DescribeEventsResponseEvent] = array(DescribeEventsResponseEvent)

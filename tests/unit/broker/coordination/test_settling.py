@@ -8,6 +8,7 @@ from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.leases import (
     Acquire,
     Acquired,
+    Advance,
     LeaseResponse,
     Outcome,
     QueueKey,
@@ -135,3 +136,19 @@ def test_everything_is_refused_with_the_shard(harness: Harness, shard: Shard) ->
         answers = shard.ask(settle(0), settle(1))
     assert all(isinstance(answer, ApiError) for answer in answers)
     assert shard.ask(settle(0), settle(1)) == [SettleResult(())] * 2
+
+
+def test_all_that_wait_are_served_in_one_batch(harness: Harness, shard: Shard) -> None:
+    """Not one member with each sync."""
+    shard.take(100)
+    answers: list[LeaseResponse | ApiError] = []
+    for number in range(20):
+        acquire = Acquire(KEY, f"w{number}", 1, 0, 100, 60_000)
+        harness.call(lambda acquire=acquire: shard.coordinator.submit(acquire, answers.append))  # type: ignore[misc]
+    assert not answers
+    before = shard.coordinator.log.batch_count
+    shard.ask(Advance(KEY, 0, 120))
+    assert sorted(answer.deliveries[0].first for answer in answers if isinstance(answer, Acquired)) == [
+        *range(100, 120)
+    ]
+    assert shard.coordinator.log.batch_count == before + 1

@@ -176,7 +176,7 @@ def test_what_was_sent_is_done_when_the_broker_says_so(queue: Queue) -> None:
     assert queue.source.is_pending
     assert queue.source.on_settled(queue.sent, []) == []
     assert batch is not None
-    assert batch.states == b"DH"
+    assert batch.states == b"1H"
     settle(batch, ACCEPTED, 1)
     queue.runs()
     queue.source.on_settled(queue.sent, [])
@@ -200,7 +200,7 @@ def test_a_refusal_concerns_its_offsets_alone(queue: Queue) -> None:
     settle(batch, ACCEPTED, 0, 1, 2, 3, 4, 5)
     queue.runs()
     lost = queue.source.on_settled(queue.sent, [(2, 3, 4)])
-    assert batch.states == b"DDLLDD"
+    assert batch.states == b"11LL11"
     assert [(run.first_offset, run.last_offset) for run in lost] == [(2, 3)]
     with pytest.raises(LeaseLost, match="delivered again since"):
         waiter.result(0)
@@ -232,7 +232,7 @@ def test_only_what_is_held_is_renewed(queue: Queue) -> None:
     batch.renews = True
     assert queue.runs() == [(0, 0, RENEW, -1), (1, 1, ACCEPT, -1), (2, 4, RENEW, -1)]
     queue.source.on_settled(queue.sent, [])
-    assert batch.states == b"HDHHH"
+    assert batch.states == b"H1HHH"
     assert queue.runs() == []
 
 

@@ -11,7 +11,7 @@ MINUTES = 0.15
 
 @pytest.mark.parametrize(
     ("kind", "seed", "nodes"),
-    [("leases", 1, 3), ("leases", 2, 5), ("leases", 3, 1), ("leases", 4, 3), ("letters", 1, 3), ("letters", 2, 3)],
+    [("leases", 1, 3), ("leases", 2, 5), ("leases", 3, 1), ("letters", 1, 3)],
 )
 def test_no_rule_is_broken(kind: str, seed: int, nodes: int) -> None:
     result = simulate(seed, nodes, MINUTES, kind=kind)

@@ -106,6 +106,9 @@ class RedriveService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._tasks: dict[tuple[LeaseShardCoordinator, TopicId], asyncio.Task[None]] = {}
+        self.redriven_count = 0
+        """Letters that this node moved back, since the start."""
+        self.purged_count = 0
 
     # ---- driving --------------------------------------------------------------------------------
 
@@ -215,7 +218,9 @@ class RedriveService:
         """Mark letters as done: all of them, or those that match. Raises `ApiError`."""
         topic = self._topic(name)
         if not letter_filter.text:
-            return Found((), await self._purge_all(caller, topic), None)
+            count = await self._purge_all(caller, topic)
+            self.purged_count += count
+            return Found((), count, None)
         view = await self._view(topic)
         count = 0
         async for page, after in self._pages(caller, topic, cursor):
@@ -224,6 +229,7 @@ class RedriveService:
                 answer = await self._ask(topic, PurgeLetters(topic.topic_id, cursor.partition, runs))
                 assert isinstance(answer, Purged), answer
                 count += answer.letter_count
+                self.purged_count += answer.letter_count
             cursor = after
         return Found((), count, cursor if cursor.partition < topic.partition_count else None)
 

@@ -100,9 +100,12 @@ class BrokerWorld:
     async def append(self, batch: SavedBatch, producer_id: int, letters: Sequence[Letter]) -> int:
         data = await self._broker.blocking(lambda: redriven_batch(batch, producer_id, letters))
         name = self._name(batch.origin.topic_id)
-        return await self._broker.services.router.append(
+        services = self._broker.services
+        base_offset = await services.router.append(
             self._caller, name, batch.origin.partition, data, timeout_s=_APPEND_TIMEOUT_S
         )
+        services.redrives.redriven_count += len(letters)
+        return base_offset
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drmq.server.logs import JsonFormatter, RepeatFilter, TextFormatter, configure, report_counts
+from drmq.telemetry import request_ids
+from drmq.telemetry.logs import JsonFormatter, RepeatFilter, TextFormatter, configure, report_counts
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -94,3 +95,58 @@ def test_counts_are_told_at_the_end() -> None:
     assert len(lines) == 2
     assert lines[0].endswith("WARNING drmq.test: closed peer")
     assert lines[1].endswith("drmq.log: 4 more times: closed peer")
+
+
+BAD_NAMES = ["two\nlines", "carriage\r\nreturn", "\x1b[31mred", "half \udc80 of a pair", "\u2028", "\x00", "\x85", '"{']
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_line_is_one_line_whatever_a_client_calls_itself(name: str) -> None:
+    """Names of clients and topics are in messages and in fields. Both forms can be written to any stream."""
+    made = record(f"closed {name}", client_id=name)
+    for formatter in (TextFormatter(), JsonFormatter()):
+        line = formatter.format(made)
+        assert len(line.splitlines()) == 1
+        assert not any(ord(character) < 32 or 0xD800 <= ord(character) < 0xE000 for character in line)
+        line.encode()
+    content = json.loads(JsonFormatter().format(made))
+    assert content["client_id"] == name, "nothing is lost"
+
+
+def test_a_message_whose_values_do_not_fit_is_logged_as_it_is() -> None:
+    """A bug in a log line must not cost the line, and in JSON not print a traceback between lines."""
+    made = record("%d of %s")
+    made.args = ("many",)
+    assert "%d of %s ('many',)" in TextFormatter().format(made)
+    assert json.loads(JsonFormatter().format(made))["message"] == "%d of %s ('many',)"
+
+
+def test_values_of_any_type_make_valid_json() -> None:
+    line = JsonFormatter().format(record("x", a=float("nan"), b=1.5, c={"set"}, d=None, e=True))
+    content = json.loads(line, parse_constant=lambda text: pytest.fail(text))
+    assert (content["a"], content["b"], content["c"], content["d"], content["e"]) == ("nan", 1.5, "{'set'}", None, True)
+
+
+def test_each_json_line_names_its_process() -> None:
+    content = json.loads(JsonFormatter({"process": "node", "node_id": 3}).format(record("x", node_id=9)))
+    assert (content["process"], content["node_id"]) == ("node", 3)
+
+
+def test_lines_of_a_request_have_its_id() -> None:
+    token = request_ids.current.set("order-17")
+    try:
+        assert json.loads(JsonFormatter().format(record("x")))["request_id"] == "order-17"
+        assert TextFormatter().format(record("x")).endswith(" request_id=order-17")
+        assert request_ids.with_id("gateway") == "gateway/order-17"
+    finally:
+        request_ids.current.reset(token)
+    assert "request_id" not in json.loads(JsonFormatter().format(record("x")))
+    assert request_ids.with_id("gateway") == "gateway"
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a\nb", "a" * 65, "é", '"', None])
+def test_an_id_that_is_not_plain_is_replaced(text: str | None) -> None:
+    assert request_ids.accepted("order-17:3") == "order-17:3"
+    made = request_ids.accepted(text)
+    assert made != text
+    assert len(made) == 16

@@ -1,0 +1,304 @@
+"""Reading partitions by offset, on the event loop: a few records for one call, or all of a topic for a stream.
+
+A broker answers the requests of a connection in their order, and a request for records may wait. So each call has a
+connection for itself while it lasts; those that are free again are kept for the next calls.
+
+A stream has one task for each broker that leads any of its partitions. When a leader moves, cannot be reached, or some
+time has passed, all tasks end and begin again with the leaders of that moment, which also finds partitions that were
+added. What has arrived waits in a short queue: a reader that is slow makes the tasks wait, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from drmq.client import ClientError, Unreachable
+from drmq.client.errors import WRONG_NODE
+from drmq.client.leases.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
+from drmq.client.leases.link import Link
+from drmq.client.topics import topic_refusal
+from drmq.columnar import Columns, iter_columns
+from drmq.gateway.problems import ProblemError
+from drmq.model import ErrorCode
+from drmq.model.address import Address
+from drmq.records import InvalidBatch
+from drmq.wire.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+
+DECOMPRESSED_BYTES_MAX: Final = 64 * 1_048_576
+PATIENCE_S: Final = 15.0
+"""How long a partition may have no leader before its readers are told."""
+_CLIENT_ID: Final = "drmq-gateway"
+_IDLE_LINKS_MAX: Final = 8
+_KNOWN_S: Final = 10.0
+"""How long leaders are believed in, if no broker says otherwise."""
+_STREAM_WAIT_MS: Final = 500
+_QUEUED_MAX: Final = 4
+_BACKOFF_S: Final = 0.2
+UNKNOWN_GRACE_S: Final = 2.0
+"""How long a topic that a node does not know may be known to another one: it has just been created, perhaps."""
+_READ_COMMITTED: Final = 1
+_INT64_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLeaders:
+    """A topic as the metadata has it: its id, and the leader of each partition, -1 for none."""
+
+    name: str
+    topic_id: bytes
+    leaders: Mapping[int, int]
+
+
+class Chunk(NamedTuple):
+    """Consecutive records of a partition, and the offset after them."""
+
+    partition: int
+    columns: Columns
+    next_offset: int
+
+
+class Fetched(NamedTuple):
+    """The answer to one call: records, where to go on, and the end of the partition."""
+
+    columns: Columns | None
+    next_offset: int
+    end_offset: int
+
+
+class Fetcher:
+    """Connections for reading, and what is known of topics. Owned by the gateway."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._brokers = Brokers(bootstrap, _CLIENT_ID)
+        self._idle: dict[Address, list[Link]] = defaultdict(list)
+        self._topics: dict[str, tuple[float, TopicLeaders]] = {}
+
+    def close(self) -> None:
+        for links in self._idle.values():
+            for link in links:
+                link.close()
+        self._idle.clear()
+        self._brokers.close()
+
+    async def topic(self, name: str, *, fresh: bool = False) -> TopicLeaders:
+        """The leaders of a topic. Raises `ClientError`."""
+        now_s = time.monotonic()
+        known_s, known = self._topics.get(name, (0.0, None))
+        if known is not None and not fresh and now_s - known_s < _KNOWN_S:
+            return known
+        self._topics = {key: each for key, each in self._topics.items() if now_s - each[0] < _KNOWN_S}
+        for topic in (await self._brokers.metadata([name])).topics:
+            if topic.error_code:
+                raise topic_refusal(topic.error_code, name)
+            leaders = {part.partition_index: part.leader_id for part in topic.partitions}
+            found = TopicLeaders(name, topic.topic_id, leaders)
+            self._topics[name] = now_s, found
+            return found
+        raise topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+
+    @asynccontextmanager
+    async def link(self, node_id: int) -> AsyncIterator[Link]:
+        """A connection to a broker, for the caller alone. Raises `ClientError`."""
+        address = self._brokers.address_of(node_id)
+        idle = self._idle[address]
+        link = idle.pop() if idle else None
+        if link is None or not link.is_open:
+            link = await Link.open(address, _CLIENT_ID, CONNECT_TIMEOUT_S)
+        is_quiet = False
+        try:
+            yield link
+            is_quiet = True
+        finally:
+            # After an exception an answer may still be on its way, for which the next user would wait.
+            if is_quiet and link.is_open and len(idle) < _IDLE_LINKS_MAX:
+                idle.append(link)
+            else:
+                link.close()
+
+    async def fetch(
+        self, name: str, partition: int, offset: int, *, records_max: int, bytes_max: int, wait_ms: int
+    ) -> Fetched:
+        """Some records of a partition. Follows its leader. Raises `ClientError`."""
+        started_s = time.monotonic()
+        is_again = False
+        while True:
+            try:
+                topic = await self.topic(name, fresh=is_again)
+                leader = topic.leaders.get(partition)
+                if leader is None:
+                    raise topic_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, partition=partition)
+                if leader < 0:
+                    raise topic_refusal(ErrorCode.LEADER_NOT_AVAILABLE, name, partition=partition)
+                async with self.link(leader) as link:
+                    [part] = await ask(link, topic, {partition: offset}, bytes_max, wait_ms)
+                raise_refusal(part, name)
+                break
+            except ClientError as error:
+                if time.monotonic() - started_s > patience_s(error):
+                    raise
+            is_again = True
+            await asyncio.sleep(_BACKOFF_S)
+        first = next(pieces(part, offset, records_max, bytes_max), None)
+        end_offset = max(end_of(part), offset)
+        return Fetched(first, offset if first is None else first.next_offset, end_offset)
+
+
+async def ask(
+    link: Link, topic: TopicLeaders, positions: Mapping[int, int], bytes_max: int, wait_ms: int
+) -> list[FetchResponsePartition]:
+    """One request for records of some partitions that a broker leads. Errors of partitions are in their parts."""
+    wanted = [
+        FetchRequestPartition(partition=index, fetch_offset=offset, partition_max_bytes=bytes_max)
+        for index, offset in positions.items()
+    ]
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=bytes_max,
+        isolation_level=_READ_COMMITTED,
+        topics=[FetchRequestTopic(topic=topic.name, topic_id=topic.topic_id, partitions=wanted)],
+    )
+    answer = await link.call(request, FetchResponse, wait_ms / 1000 + REQUEST_TIMEOUT_S)
+    if answer.error_code:
+        raise topic_refusal(answer.error_code, topic.name, doing="be read")
+    return [part for each in answer.responses for part in each.partitions]
+
+
+def raise_refusal(part: FetchResponsePartition, topic: str) -> None:
+    if part.error_code:
+        raise topic_refusal(part.error_code, topic, partition=part.partition_index, doing="be read")
+
+
+def end_of(part: FetchResponsePartition) -> int:
+    """The offset after the last record that a reader may see."""
+    return part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
+
+
+def pieces(part: FetchResponsePartition, offset: int, records_max: int, bytes_max: int) -> Iterator[Columns]:
+    """The records of an answer from `offset` on, in pieces of a limited size."""
+    if not part.records:
+        return
+    aborted = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
+    try:
+        yield from iter_columns(
+            part.records,
+            start_offset=offset,
+            end_offset=_INT64_MAX,
+            decompressed_size_max=DECOMPRESSED_BYTES_MAX,
+            include_headers=True,
+            aborted=aborted,
+            rows_max=records_max,
+            bytes_max=bytes_max,
+        )
+    except InvalidBatch as error:
+        raise ProblemError(422, f"a batch of partition {part.partition_index} cannot be decoded: {error}") from None
+
+
+def patience_s(error: ClientError) -> float:
+    """How long to try again after an error: a leader that moves and a broker that is gone need some time."""
+    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UNKNOWN_GRACE_S
+    return PATIENCE_S if isinstance(error, Unreachable) or error.code in WRONG_NODE or error.retriable else -1.0
+
+
+class TopicReader:
+    """Reads partitions of a topic for one stream. Owned by its caller, which runs `run` and takes from `chunks`."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        topic: str,
+        positions: Mapping[int, int],
+        *,
+        ends: Mapping[int, int] | None,
+        finds_new: bool,
+        records_max: int,
+        bytes_max: int,
+    ) -> None:
+        self._fetcher = fetcher
+        self._topic = topic
+        self._positions = dict(positions)
+        self._ends = ends
+        """Where to stop; None to go on for ever."""
+        self._finds_new = finds_new
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._is_stale = False
+        self._failed_since_s: float | None = None
+        self.chunks: asyncio.Queue[Chunk | None] = asyncio.Queue(_QUEUED_MAX)
+        """None is the end."""
+
+    async def run(self) -> None:
+        """Read until everything is read, if there is an end. Raises `ClientError`."""
+        while open_partitions := self._open():
+            try:
+                topic = await self._fetcher.topic(self._topic, fresh=True)
+            except ClientError as error:
+                await self._on_failed(error)
+                continue
+            if self._finds_new:
+                self._positions = dict.fromkeys(topic.leaders, 0) | self._positions
+                open_partitions = self._open()
+            shares: dict[int, list[int]] = defaultdict(list)
+            for partition in open_partitions:
+                shares[topic.leaders.get(partition, -1)].append(partition)
+            self._is_stale = False
+            leaderless = shares.pop(-1, None)
+            async with asyncio.TaskGroup() as tasks:
+                for node_id, partitions in shares.items():
+                    tasks.create_task(self._read(node_id, topic, partitions))
+                if leaderless:
+                    place = leaderless[0]
+                    await self._on_failed(topic_refusal(ErrorCode.LEADER_NOT_AVAILABLE, self._topic, partition=place))
+        await self.chunks.put(None)
+
+    def _open(self) -> list[int]:
+        """The partitions that are not read to their end."""
+        if self._ends is None:
+            return list(self._positions)
+        return [index for index, offset in self._positions.items() if offset < self._ends.get(index, 0)]
+
+    async def _on_failed(self, error: ClientError) -> None:
+        """Begin again after a moment, unless this goes on for too long."""
+        self._is_stale = True
+        now_s = time.monotonic()
+        self._failed_since_s = self._failed_since_s or now_s
+        if now_s - self._failed_since_s > patience_s(error):
+            raise error
+        await asyncio.sleep(_BACKOFF_S)
+
+    async def _read(self, node_id: int, topic: TopicLeaders, partitions: list[int]) -> None:
+        """Read partitions from their leader for a while."""
+        until_s = time.monotonic() + _KNOWN_S
+        try:
+            async with self._fetcher.link(node_id) as link:
+                while not self._is_stale and time.monotonic() < until_s:
+                    still_open = set(self._open())
+                    wanted = {index: self._positions[index] for index in partitions if index in still_open}
+                    if not wanted:
+                        return
+                    for part in await ask(link, topic, wanted, self._bytes_max, _STREAM_WAIT_MS):
+                        raise_refusal(part, self._topic)
+                        await self._put(part)
+                    self._failed_since_s = None
+        except ClientError as error:
+            await self._on_failed(error)
+
+    async def _put(self, part: FetchResponsePartition) -> None:
+        index = part.partition_index
+        for columns in pieces(part, self._positions[index], self._records_max, self._bytes_max):
+            if columns.row_count:
+                await self.chunks.put(Chunk(index, columns, columns.next_offset))
+            self._positions[index] = columns.next_offset
