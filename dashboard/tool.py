@@ -1,8 +1,9 @@
 """Builds and tests the dashboard with Node: that of the system if it is new enough, otherwise one from PyPI.
 
-    python dashboard/tool.py build | test | node
+    python dashboard/tool.py build | test | types | node
 
 `build` writes to `src/drmq/gateway/static`. Without any Node it says so and ends well: a gateway works without pages.
+`test` checks the types, also against those of the HTTP API (`api_types.py`), and runs the unit tests.
 `node` prints the path of the Node that is used.
 """
 
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+
+import api_types
 
 HERE = Path(__file__).resolve().parent
 OLDEST = (20, 19)
@@ -83,8 +86,14 @@ def build(node: Path) -> bool:
     )
 
 
+def types(node: Path) -> bool:
+    api_types.write()
+    return True
+
+
 def test(node: Path) -> bool:
-    return install(node) and tool(node, "tsc", "--noEmit") and tool(node, "vitest", "run", "--reporter", "dot")
+    checks = [("tsc", "--noEmit"), ("vitest", "run", "--reporter", "dot")]
+    return types(node) and install(node) and all(tool(node, *each) for each in checks)
 
 
 def main() -> int:
@@ -97,7 +106,7 @@ def main() -> int:
     if command == "node":
         print(node)
         return 0
-    return 0 if {"build": build, "test": test}[command](node) else 1
+    return 0 if {"build": build, "test": test, "types": types}[command](node) else 1
 
 
 if __name__ == "__main__":

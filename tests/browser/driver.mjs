@@ -1,6 +1,7 @@
 // Opens Debian's Chromium for the journeys. Each journey prints what it does, and ends with status 1 where it fails.
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 
 const require = createRequire(new URL("../../dashboard/package.json", import.meta.url));
@@ -10,17 +11,19 @@ const FLAGS = [
   "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync",
 ];
+const STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 export const PATIENCE_MS = 60_000;
 
 export async function journey(run) {
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: FLAGS });
   let step = "start";
+  let last = null;
   const problems = [];
   try {
     const open = async (options = {}) => {
       const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
       context.setDefaultTimeout(PATIENCE_MS);
-      const page = await context.newPage();
+      const page = (last = await context.newPage());
       page.on("pageerror", (error) => problems.push(`error on the page: ${error.message}`));
       page.on("dialog", (dialog) => {
         problems.push(`a message opened a dialog: ${dialog.message()}`);
@@ -32,28 +35,65 @@ export async function journey(run) {
     if (problems.length) throw new Error(problems.join("\n"));
     console.log("done");
   } catch (error) {
-    console.error(`failed after: ${step}\n${error.stack}\n${problems.join("\n")}`);
+    if (last) console.error(`the page at ${last.url()} says:\n${(await last.locator("#main").innerText().catch(() => "")).slice(0, 2000)}\n`);
+    console.error(`failed after: ${step}\n${error.stack.slice(0, 3000)}\n${problems.join("\n")}`);
     process.exitCode = 1;
   } finally {
     await browser.close();
+    lines.close();
   }
+}
+
+const lines = createInterface({ input: process.stdin });
+const answers = lines[Symbol.asyncIterator]();
+
+/** Lets the test do something outside the browser, and waits until it is done. Returns what the test answers. */
+export async function ask(name) {
+  console.log(`@${name}`);
+  const { value, done } = await answers.next();
+  if (done) throw new Error("the test has ended");
+  return value;
+}
+
+/** To another page of the dashboard as a link goes there, until its data is there. */
+export async function go(page, path) {
+  await page.evaluate((to) => {
+    history.pushState({}, "", to);
+    dispatchEvent(new PopStateEvent("popstate"));
+  }, path);
+  await page.waitForTimeout(200);
+  await page.getByRole("heading", { level: 1 }).waitFor();
+  await page.getByLabel(/is loading/).waitFor({ state: "detached" });
 }
 
 /** The serious violations of WCAG 2.2 AA on a page. Its policy forbids foreign scripts, so axe is evaluated. */
-export async function check(page, name) {
+export async function check(page, name, { onlyColours = false } = {}) {
   if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(`${readFileSync(AXE, "utf8")};undefined`);
-  const found = await page.evaluate(() =>
-    window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
-  );
+  const options = onlyColours ? { runOnly: { type: "rule", values: ["color-contrast"] } } : { runOnly: STANDARDS };
+  const found = await page.evaluate((wanted) => window.axe.run(document, { ...wanted, resultTypes: ["violations"] }), options);
   const serious = found.violations.filter((each) => ["serious", "critical"].includes(each.impact));
   if (serious.length) {
-    const lines = serious.map((each) => `${each.id}: ${each.help}\n${each.nodes.slice(0, 4).map((node) => `    ${node.html.slice(0, 200)} ${node.any[0]?.message ?? ""}`).join("\n")}`);
-    throw new Error(`${name} is not accessible:\n${lines.join("\n")}`);
+    const told = serious.map((each) => `${each.id}: ${each.help}\n${each.nodes.slice(0, 4).map((node) => `    ${node.html.slice(0, 200)} ${node.any[0]?.message ?? ""}`).join("\n")}`);
+    throw new Error(`${name} is not accessible:\n${told.join("\n")}`);
   }
 }
 
-/** The next line that the test writes. */
-export async function heard() {
-  for await (const line of createInterface({ input: process.stdin })) return line;
-  throw new Error("the test has ended");
+/** axe in both themes. Only the colours differ between them. */
+export async function checkThemes(page, name) {
+  await page.emulateMedia({ colorScheme: "light" });
+  await check(page, `${name} (light)`);
+  await page.emulateMedia({ colorScheme: "dark" });
+  await check(page, `${name} (dark)`, { onlyColours: true });
+}
+
+/** Keeps a picture, if a directory is given in SCREENSHOTS. */
+export async function shoot(page, name) {
+  if (!process.env.SCREENSHOTS) return;
+  mkdirSync(process.env.SCREENSHOTS, { recursive: true });
+  await page.screenshot({ path: join(process.env.SCREENSHOTS, `${name}.png`) });
+}
+
+export async function isNotTooWide(page, name) {
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  if (over > 0) throw new Error(`${name} is ${over} pixels too wide`);
 }

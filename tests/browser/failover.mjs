@@ -1,5 +1,5 @@
-// The node that serves the page is killed: the page goes on with another one, and says so.
-import { heard, journey } from "./driver.mjs";
+// A leader is killed while it is watched; then the node that serves the page. Nothing stops, and the page says what happens.
+import { ask, journey } from "./driver.mjs";
 
 const base = process.argv[2];
 
@@ -9,13 +9,40 @@ await journey(async ({ open, say }) => {
   await page.getByText("Healthy:").waitFor();
   await page.locator(".tile-value", { hasText: "3 of 3" }).waitFor();
   await page.waitForTimeout(4000); // until the other pages are loaded
-  say("ready");
-  await heard();
+
+  say("the leader of a partition is killed while it is watched");
+  await page.getByRole("link", { name: "Consensus", exact: true }).first().click();
+  const row = page.getByRole("row", { name: /watched-0/ });
+  await row.waitFor();
+  const killed = await ask("kill-leader");
+  await row.getByRole("link", { name: new RegExp(`^Node (?!${killed}$)`) }).waitFor();
+  await page.getByText("Elections", { exact: true }).click();
+  await page.locator(".timeline li", { hasText: /watched-0/ }).first().waitFor();
+  await page.getByRole("link", { name: "Overview", exact: true }).first().click();
+  await page.getByText("Degraded:").waitFor();
+
+  say("it comes back, and leadership is moved by a button");
+  await ask("start-killed");
+  await page.getByText("Healthy:").waitFor();
+  await page.getByRole("link", { name: "Consensus", exact: true }).first().click();
+  await page.getByRole("button", { name: "Move the leadership of watched-0" }).click();
+  await page.getByRole("radio", { name: new RegExp(`Node ${killed}`) }).check();
+  await page.getByRole("button", { name: `Move to node ${killed}` }).click();
+  await page.getByText(/Moved:|Nothing to do:/).waitFor();
+  await page.getByRole("button", { name: "Close" }).last().click();
+
+  say("the node that serves the page is killed");
+  await page.getByRole("link", { name: "Overview", exact: true }).first().click();
+  await ask("kill-own");
   await page.getByText("Moved on.").waitFor();
   await page.getByText("Degraded:").waitFor();
   await page.locator(".tile-value", { hasText: "2 of 3" }).waitFor();
-  say("moved");
   await page.getByRole("link", { name: "Brokers", exact: true }).first().click();
   await page.getByRole("link", { name: "Node 2" }).waitFor();
   await page.getByText("up to date").waitFor();
+
+  say("it comes back: the page notices, and its charts go on");
+  await ask("start-own");
+  await page.getByRole("link", { name: "Overview", exact: true }).first().click();
+  await page.getByText("Healthy:").waitFor();
 });

@@ -1,18 +1,17 @@
-// The first ten minutes: is it healthy, create a topic, send a message, see it decoded; hostile messages; every page for axe.
-import { check, journey } from "./driver.mjs";
+// The first ten minutes: is it healthy, create a topic, send a message, see it decoded; a group that reads, stops, and is moved.
+import { ask, check, journey } from "./driver.mjs";
 
 const base = process.argv[2];
 const HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>';
+const DEEP = "[".repeat(3000) + "]".repeat(3000);
+const HUGE = `{"text":"${"x".repeat(200_000)}"}`;
 
-/** To another page of the dashboard as a link goes there, until its data is there. */
-async function go(page, path) {
-  await page.evaluate((to) => {
-    history.pushState({}, "", to);
-    dispatchEvent(new PopStateEvent("popstate"));
-  }, path);
-  await page.waitForTimeout(300);
-  await page.getByRole("heading", { level: 1 }).waitFor();
-  await page.getByLabel(/is loading/).waitFor({ state: "detached" });
+async function send(page, records) {
+  const status = await page.evaluate(async (body) => {
+    const answer = await fetch("/api/v1/topics/journey/records", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    return answer.status;
+  }, JSON.stringify({ records }));
+  if (status !== 200) throw new Error(`HTTP ${status}`);
 }
 
 await journey(async ({ open, say }) => {
@@ -37,67 +36,116 @@ await journey(async ({ open, say }) => {
   await page.getByRole("textbox", { name: "Headers" }).fill("source=journey");
   await page.getByRole("button", { name: "Send to journey" }).click();
   await page.getByText("Committed").waitFor();
-  await page.getByRole("textbox", { name: "Key" }).fill("<b>mallory</b>");
-  await page.getByRole("textbox", { name: "Value" }).fill(HOSTILE);
-  await page.getByRole("button", { name: "Send to journey" }).click();
-  await page.getByText("offset", { exact: false }).first().waitFor();
 
   say("it is seen, decoded, with its command");
   await page.getByRole("tab", { name: "Messages" }).click();
-  const rows = page.locator("button.message-row");
-  await rows.nth(1).waitFor();
   await page.getByRole("button", { name: /Message \d+:\d+/ }).filter({ hasText: "alice" }).click();
   const drawer = page.getByRole("dialog");
   await drawer.getByText('"total": 10,').waitFor();
   await drawer.getByText("journey", { exact: true }).waitFor();
   const command = await drawer.locator("code").innerText();
   if (!/drmq consume journey --from \d+:0 -p \d+ -n 1/.test(command)) throw new Error(command);
+  await drawer.getByText("Tree", { exact: true }).click();
+  await drawer.getByRole("button", { name: /deep/ }).click();
+  await drawer.getByText("list:").waitFor();
   await page.keyboard.press("Escape");
 
-  say("a hostile message is text");
-  await page.getByRole("button", { name: /Message/ }).filter({ hasText: "mallory" }).click();
-  const text = await page.getByRole("dialog").getByLabel("Value", { exact: true }).innerText();
-  if (text !== HOSTILE) throw new Error(text);
-  await page.keyboard.press("Escape");
+  say("hostile messages are text");
+  await send(page, [
+    { key: "<b>mallory</b>", value: HOSTILE },
+    { key: "deep", value: DEEP },
+    { key: "huge", value: HUGE },
+    { key: "binary", value: "/wD+gICA", value_format: "base64" },
+    { key: "utf8", value: "wyg=", value_format: "base64" },
+    { key: "none", value: null },
+  ]);
+  await page.getByRole("button", { name: "Look again" }).click();
+  await page.getByText("7 messages found").waitFor();
+  for (const [key, wanted] of [["mallory", HOSTILE], ["binary", "/wD+gICA"], ["utf8", "wyg="]]) {
+    await page.getByRole("button", { name: /Message/ }).filter({ hasText: key }).click();
+    const text = await page.getByRole("dialog").getByLabel("Value", { exact: true }).innerText();
+    if (text !== wanted) throw new Error(`${key}: ${text}`);
+    await page.keyboard.press("Escape");
+  }
+  for (const key of ["deep", "huge"]) {
+    await page.getByRole("button", { name: /Message/ }).filter({ hasText: key }).first().click();
+    const size = (await page.getByRole("dialog").getByLabel("Value", { exact: true }).innerText()).length;
+    if (size < 3000) throw new Error(`${key} is shown with ${size} characters`);
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+  }
 
   say("a search lives in the address");
   await page.getByRole("textbox", { name: "Text" }).fill("total");
   await page.getByRole("button", { name: "Search", exact: true }).click();
   await page.waitForURL(/text=total/);
-  await page.getByText("1 message found, 2 scanned, all of them").waitFor();
+  await page.getByText("1 message found, 7 scanned, all of them").waitFor();
   await page.reload();
   await page.getByText("1 message found").waitFor();
 
-  say("the palette goes to a page by keyboard only");
+  say("a group appears, and reads to the end");
+  await ask("consume");
+  await page.getByRole("link", { name: "Groups", exact: true }).first().click();
+  await page.getByRole("link", { name: "billing" }).click();
+  await page.getByText("Classic group").waitFor();
+  await page.locator(".tile", { hasText: "Caught up in" }).getByText("now").waitFor();
+  await page.getByRole("tab", { name: "Members" }).click();
+  await page.getByRole("cell", { name: /journey-0/ }).waitFor();
+
+  say("it is stopped: lag grows, and the page says that it is stuck");
+  await ask("stop");
+  await page.goto(`${base}/topics/journey/produce`);
+  await page.getByRole("textbox", { name: "Key" }).fill("alice"); // to a partition that the group has read
+  await page.getByRole("textbox", { name: "Value" }).fill("order {n}");
+  await page.getByRole("textbox", { name: "Repeat" }).fill("40");
+  await page.getByRole("button", { name: "Send 40 to journey" }).click();
+  await page.getByText("Committed 40 messages").waitFor();
+  await page.getByRole("link", { name: "Groups", exact: true }).first().click();
+  await page.getByRole("link", { name: "billing" }).click();
+  await page.locator(".tile", { hasText: "Lag in records" }).getByText("40", { exact: true }).waitFor();
+  await page.waitForTimeout(3000);
+  await send(page, [{ key: "alice", value: "one more" }]);
+  await page.getByText("The group has no members").waitFor();
+
+  say("it is moved: a preview first, then the change");
+  await page.getByRole("button", { name: "Move", exact: true }).click();
+  await page.getByRole("button", { name: "Preview" }).click();
+  await page.getByRole("region", { name: "What would change" }).waitFor();
+  await check(page, "the reset wizard");
+  await page.getByRole("button", { name: /Move 3 positions/ }).click();
+  await page.locator(".tile", { hasText: "Lag in records" }).getByText("48", { exact: true }).waitFor();
+
+  say("keys only: the skip link, the palette, a tab, a message");
+  await page.goto(base);
+  await page.getByText("Healthy:").waitFor();
+  await page.keyboard.press("Tab");
+  await page.getByRole("link", { name: "Skip to the content" }).and(page.locator(":focus")).waitFor();
   await page.keyboard.press("Control+k");
-  await page.getByRole("combobox", { name: /Go to/ }).fill("consen");
+  await page.getByRole("combobox", { name: /Go to/ }).waitFor();
+  await page.keyboard.type("journey topic");
+  await page.getByRole("option", { name: /journey/ }).waitFor();
   await page.keyboard.press("Enter");
-  await page.getByRole("heading", { name: "Consensus" }).waitFor();
+  await page.getByRole("tab", { name: "Messages" }).focus();
+  await page.keyboard.press("ArrowRight");
+  await page.getByRole("button", { name: "Add partitions" }).waitFor();
+  await page.keyboard.press("ArrowLeft");
+  await page.getByRole("region", { name: "Messages found" }).focus();
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").getByText("Partition").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await page.keyboard.press("?");
+  await page.getByRole("dialog", { name: "Keys" }).waitFor();
+  await page.keyboard.press("Escape");
 
   say("a topic is deleted only by its name");
   await page.goto(`${base}/topics/journey`);
   await page.getByRole("button", { name: "Delete" }).click();
   const confirm = page.getByRole("button", { name: "Delete the topic" });
   if (await confirm.isEnabled()) throw new Error("it did not ask for the name");
-  await check(page, "the question");
-  await page.getByRole("button", { name: "Cancel" }).click();
-
-  const pages = ["/", "/topics", "/topics?create=1", "/topics/journey", "/topics/journey/partitions", "/topics/journey/settings",
-    "/topics/journey/produce", "/groups", "/raft", "/raft?view=placement", "/brokers", "/brokers/1", "/events", "/settings", "/nothing"];
-  await page.emulateMedia({ reducedMotion: "reduce" });
-  for (const each of pages) {
-    say(`axe: ${each}`);
-    await go(page, each);
-    for (const colorScheme of ["light", "dark"]) {
-      await page.emulateMedia({ colorScheme });
-      await check(page, `${each} (${colorScheme})`);
-    }
-  }
-  say("a narrow page does not scroll to the side");
-  await page.setViewportSize({ width: 400, height: 800 });
-  for (const each of ["/", "/topics/journey", "/raft", "/brokers/1"]) {
-    await go(page, each);
-    const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-    if (over > 0) throw new Error(`${each} is ${over} pixels too wide`);
-  }
+  await page.getByRole("textbox", { name: /Type journey/ }).fill("journey");
+  await confirm.click();
+  await page.getByRole("heading", { name: "Topics" }).waitFor();
+  await page.getByText("No topic yet").waitFor();
 });

@@ -9,9 +9,7 @@ import { gateways } from "../lib/api";
 import { duration } from "../lib/format";
 import { live, useLive } from "../lib/live";
 import { usePrefs } from "../lib/prefs";
-import {
-  BrokerPage, BrokersPage, EventsPage, GroupPage, GroupsPage, loadAllPages, NAVIGATION, OverviewPage, RaftPage, SettingsPage, TopicPage, TopicsPage,
-} from "./pages";
+import { loadAllPages, ROUTES, SECTIONS } from "./pages";
 
 const Palette = lazy(() => import("./Palette"));
 const KeyHelp = lazy(() => import("./KeyHelp"));
@@ -76,12 +74,17 @@ export function Shell() {
         </div>
       </AppShell.Header>
       <AppShell.Navbar className="shell-nav" p="sm">
-        <nav aria-label="Pages" style={{ display: "flex", flexDirection: "column", gap: 2 }}>
-          {NAVIGATION.map(({ to, label, icon: Found }) => (
-            <NavLink key={to} to={to} end={to === "/"} className={({ isActive }) => `nav-link ${isActive ? "active" : ""}`}>
-              <Found size={16} aria-hidden />
-              {label}
-            </NavLink>
+        <nav aria-label="Pages" className="nav">
+          {SECTIONS.map((section, index) => (
+            <div key={index} className="nav-section" role="group" aria-label={section.name || undefined}>
+              {section.name && <div className="nav-head" aria-hidden>{section.name}</div>}
+              {section.items.map(({ to, label, icon: Found }) => (
+                <NavLink key={to} to={to} end={to === "/"} className={({ isActive }) => `nav-link ${isActive ? "active" : ""}`}>
+                  <Found size={16} aria-hidden />
+                  {label}
+                </NavLink>
+              ))}
+            </div>
           ))}
         </nav>
         <ServedBy />
@@ -92,16 +95,7 @@ export function Shell() {
         <LoadBoundary key={place.pathname.split("/")[1]}>
           <Suspense fallback={<Loader size="sm" aria-label="The page is loading" />}>
             <Routes>
-              <Route path="/" element={<OverviewPage />} />
-              <Route path="/topics" element={<TopicsPage />} />
-              <Route path="/topics/:topic/:tab?" element={<TopicPage />} />
-              <Route path="/groups" element={<GroupsPage />} />
-              <Route path="/groups/:group" element={<GroupPage />} />
-              <Route path="/raft" element={<RaftPage />} />
-              <Route path="/brokers" element={<BrokersPage />} />
-              <Route path="/brokers/:node" element={<BrokerPage />} />
-              <Route path="/events" element={<EventsPage />} />
-              <Route path="/settings" element={<SettingsPage />} />
+              {ROUTES.map(({ path, Page }) => <Route key={path} path={path} element={<Page />} />)}
               <Route path="*" element={<NotFound />} />
             </Routes>
           </Suspense>

@@ -34,10 +34,10 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
   );
 }
 
-/** The command that prints what the page shows, with the address of this cluster. */
-export function CommandLine({ command }: { command: string }) {
+/** The command that prints what the page shows, with the address of this cluster; a local command has no address. */
+export function CommandLine({ command, isLocal = false }: { command: string; isLocal?: boolean }) {
   const { overview } = useLive();
-  const text = command + bootstrapOption(overview);
+  const text = command + (isLocal ? "" : bootstrapOption(overview));
   return (
     <div className="command mono">
       <code tabIndex={0} aria-label={`Command: ${text}`} role="group">

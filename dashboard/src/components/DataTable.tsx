@@ -12,6 +12,7 @@ export interface Column<T> {
 }
 
 const VIRTUAL_FROM = 120;
+const COLLATOR = new Intl.Collator("en", { numeric: true });
 
 /** A table that sorts by its heads. A long one only draws the rows that are seen. */
 export function DataTable<T>(props: {
@@ -36,8 +37,8 @@ export function DataTable<T>(props: {
     count: rows.length,
     enabled: isLong,
     getScrollElement: () => box.current,
-    estimateSize: () => (density === "compact" ? 34 : 44),
-    overscan: 12,
+    estimateSize: () => (density === "compact" ? 37 : 47),
+    overscan: 8,
   });
   const shown = isLong ? virtual.getVirtualItems() : [];
   const above = shown[0]?.start ?? 0;
@@ -86,9 +87,9 @@ export function DataTable<T>(props: {
           </tr>
         </thead>
         <tbody>
-          {above > 0 && <tr aria-hidden style={{ height: above }}><td colSpan={props.columns.length} /></tr>}
+          {above > 0 && <tr aria-hidden style={{ height: above }}><td className="spacer" colSpan={props.columns.length} /></tr>}
           {isLong ? shown.map((item) => render(rows[item.index]!)) : rows.map(render)}
-          {below > 0 && <tr aria-hidden style={{ height: below }}><td colSpan={props.columns.length} /></tr>}
+          {below > 0 && <tr aria-hidden style={{ height: below }}><td className="spacer" colSpan={props.columns.length} /></tr>}
         </tbody>
       </table>
     </div>
@@ -99,6 +100,6 @@ function compare(left: string | number | null, right: string | number | null): n
   if (left === right) return 0;
   if (left === null) return -1;
   if (right === null) return 1;
-  if (typeof left === "string" && typeof right === "string") return left.localeCompare(right, "en", { numeric: true });
+  if (typeof left === "string" && typeof right === "string") return COLLATOR.compare(left, right);
   return left < right ? -1 : 1;
 }

@@ -12,8 +12,12 @@ export function Page(props: {
   title: ReactNode;
   name: string;
   command?: string;
+  /** The command is about this machine, so it needs no address. */
+  isLocal?: boolean;
   query?: UseQueryResult<unknown>;
   actions?: ReactNode;
+  /** A link to the list that this is one of. */
+  up?: ReactNode;
   children: ReactNode;
 }) {
   useEffect(() => {
@@ -22,8 +26,9 @@ export function Page(props: {
   return (
     <div className="page">
       <div className="row between" style={{ rowGap: 12 }}>
-        <div className="row" style={{ gap: 12 }}>
-          <Title order={1}>{props.title}</Title>
+        <div className="row" style={{ gap: 12, minWidth: 0 }}>
+          {props.up && <span className="up">{props.up}<span aria-hidden> /</span></span>}
+          <Title order={1} className="page-title">{props.title}</Title>
           {props.query && <Age query={props.query} />}
         </div>
         {props.actions && <div className="row">{props.actions}</div>}
@@ -32,7 +37,7 @@ export function Page(props: {
       {props.children}
       {props.command && (
         <section aria-label="The same in a terminal">
-          <CommandLine command={props.command} />
+          <CommandLine command={props.command} isLocal={props.isLocal} />
         </section>
       )}
     </div>
@@ -82,7 +87,7 @@ export function ProblemBox({ error }: { error: unknown }) {
   );
 }
 
-export function Empty(props: { icon: Icon; title: string; children?: ReactNode; command?: string; action?: ReactNode }) {
+export function Empty(props: { icon: Icon; title: string; children?: ReactNode; command?: string; isLocal?: boolean; action?: ReactNode }) {
   const Found = props.icon;
   return (
     <div className="empty">
@@ -90,7 +95,7 @@ export function Empty(props: { icon: Icon; title: string; children?: ReactNode; 
       <strong>{props.title}</strong>
       {props.children && <p>{props.children}</p>}
       {props.action}
-      {props.command && <CommandLine command={props.command} />}
+      {props.command && <CommandLine command={props.command} isLocal={props.isLocal} />}
     </div>
   );
 }

@@ -5,10 +5,12 @@ import type { TimeStyle } from "./format";
 export interface Prefs {
   density: "comfortable" | "compact";
   time: TimeStyle;
+  /** Topics that are listed first. */
+  pins: string[];
 }
 
 const KEY = "drmq-prefs";
-const DEFAULTS: Prefs = { density: "comfortable", time: "local" };
+const DEFAULTS: Prefs = { density: "comfortable", time: "local", pins: [] };
 const listeners = new Set<() => void>();
 let present: Prefs = read();
 

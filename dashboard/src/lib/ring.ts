@@ -18,6 +18,11 @@ export class SeriesRing {
     return this.count === 0 ? 0 : this.times[(this.start + this.count - 1) % this.capacity]!;
   }
 
+  /** The time of the first sample, or 0. */
+  get firstTime(): number {
+    return this.count === 0 ? 0 : this.times[this.start]!;
+  }
+
   /** Adds a sample. One that is not newer than the last is ignored: history and live data overlap. */
   push(timeMs: number, sample: Record<string, number | null | undefined>): boolean {
     if (timeMs <= this.lastTime) return false;

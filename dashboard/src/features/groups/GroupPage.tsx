@@ -1,45 +1,48 @@
-import { Button } from "@mantine/core";
-import { HistoryIcon, PeopleIcon, TrashIcon } from "@primer/octicons-react";
-import { useEffect, useRef, useState } from "react";
-import { Link, useNavigate, useParams } from "react-router";
-import { Bar } from "../../components/Bar";
+import { Button, Tabs } from "@mantine/core";
+import { HistoryIcon, TrashIcon } from "@primer/octicons-react";
+import { useState } from "react";
+import { Link, useNavigate, useParams, useSearchParams } from "react-router";
 import { Confirm } from "../../components/Confirm";
-import { DataTable, type Column } from "../../components/DataTable";
-import { Card, Empty, Page } from "../../components/Page";
-import { Pill, toneOfGroup } from "../../components/Status";
+import { Letters } from "../../components/letters/Letters";
+import { readLetters, writeLetters } from "../../components/letters/search";
+import { Page } from "../../components/Page";
+import { Banner, Pill, toneOfGroup } from "../../components/Status";
+import { Tile } from "../../components/Tile";
 import { call, path } from "../../lib/api";
-import { count, duration, plural, quoted, short } from "../../lib/format";
-import { forecast, type LagPoint } from "../../lib/lag";
+import { count, duration, plural, quoted, rate, short } from "../../lib/format";
 import { useApi } from "../../lib/query";
-import type { GroupDetail, GroupPartition, Member } from "../../lib/types";
+import type { GroupDetail } from "../../lib/types";
+import { GroupSettings } from "./GroupSettings";
+import { isLeaseGroup, kindOf } from "./kinds";
+import { LeasesPanel } from "./LeasesPanel";
+import { MembersPanel } from "./MembersPanel";
+import { ProgressPanel } from "./ProgressPanel";
 import { ResetWizard } from "./ResetWizard";
+import { useTrend, type Trend } from "./trend";
+
+const COMMANDS: Record<string, (group: string) => string> = {
+  progress: (group) => `drmq group lag ${group}`,
+  members: (group) => `drmq group members ${group}`,
+  leases: (group) => `drmq group leases ${group}`,
+  letters: (group) => `drmq dlq show ${group}`,
+  settings: (group) => `drmq group describe ${group} --all`,
+};
 
 export default function GroupPage() {
-  const { group = "" } = useParams();
+  const { group = "", tab = "progress" } = useParams();
   const query = useApi<GroupDetail>(path`/groups/${group}`, 2);
   const navigate = useNavigate();
+  const [params, setParams] = useSearchParams();
   const [asked, setAsked] = useState<"" | "delete" | "reset">("");
-  const found = query.data;
-  const trend = useTrend(found);
+  const found = query.data?.group.group_id === group ? query.data : undefined;
+  const trend = useTrend(group, found, query.dataUpdatedAt);
   const isActive = (found?.members.length ?? 0) > 0;
-  const most = Math.max(1, ...(found?.partitions ?? []).map((each) => each.lag ?? 0));
-  const partitions: Column<GroupPartition>[] = [
-    { name: "Topic", sort: (each) => each.topic, cell: (each) => <Link to={path`/topics/${each.topic}`}>{each.topic}</Link> },
-    { name: "Partition", right: true, sort: (each) => each.partition, cell: (each) => each.partition },
-    { name: "Position", right: true, sort: (each) => each.committed, cell: (each) => count(each.committed) },
-    { name: "End", right: true, sort: (each) => each.end_offset, cell: (each) => count(each.end_offset) },
-    { name: "Lag", sort: (each) => each.lag, cell: (each) => (each.lag === null ? "–" : <Bar share={each.lag / most} text={count(each.lag)} />) },
-    { name: "Member", cell: (each) => <span className="mono muted">{each.member === null ? "nobody" : short12(each.member)}</span> },
-  ];
-  const members: Column<Member>[] = [
-    { name: "Member", sort: (each) => each.member_id, cell: (each) => <span className="mono">{each.member_id}</span> },
-    { name: "Client", cell: (each) => each.client_id },
-    { name: "Address", cell: (each) => <span className="mono">{each.host}</span> },
-    { name: "Partitions", right: true, sort: (each) => each.assignments.length, cell: (each) => <span title={each.assignments.map(([topic, index]) => `${topic}-${index}`).join(", ")}>{each.assignments.length}</span> },
-  ];
+  const isLease = found !== undefined && isLeaseGroup(found.group);
+  const letters = found?.group.dead_letter_topic ?? null;
+  const go = (next: string | null) => void navigate(next === "progress" ? path`/groups/${group}` : path`/groups/${group}/${next ?? ""}`);
   return (
     <Page
-      title={group} name={group} command={`drmq group describe ${quoted(group)}`} query={query}
+      title={group} name={group} command={COMMANDS[tab]?.(quoted(group))} query={query} up={<Link to="/groups">Groups</Link>}
       actions={
         <>
           <Button variant="default" leftSection={<HistoryIcon size={16} />} onClick={() => setAsked("reset")}>Move</Button>
@@ -49,32 +52,37 @@ export default function GroupPage() {
       }
     >
       {found && (
-        <div className="tiles">
-          <div className="tile"><div className="tile-label">State</div><div style={{ marginTop: 6 }}><Pill tone={toneOfGroup(found.group.state)}>{found.group.state}</Pill></div></div>
-          <div className="tile"><div className="tile-label">Members</div><div className="tile-value">{found.members.length}</div></div>
-          <div className="tile"><div className="tile-label">Lag in records</div><div className="tile-value">{short(found.group.lag)}</div></div>
-          <div className="tile"><div className="tile-label">Caught up in</div><div className="tile-value">{trend}</div></div>
-        </div>
-      )}
-      {found && (
-        <Card title="Positions" flush>
-          {found.partitions.length === 0 ? (
-            <Empty icon={PeopleIcon} title="No positions yet">The group has not committed an offset, and has no partitions.</Empty>
-          ) : (
-            <DataTable label="Positions" columns={partitions} rows={found.partitions} rowKey={(each) => `${each.topic}-${each.partition}`} />
-          )}
-        </Card>
-      )}
-      {found && (
-        <Card title="Members" flush>
-          {found.members.length === 0 ? (
-            <Empty icon={PeopleIcon} title="Nobody reads now" command={`drmq consume ${quoted(found.partitions[0]?.topic ?? "orders")} --follow --group ${quoted(group)}`}>
-              Lag grows until a consumer of this group runs again.
-            </Empty>
-          ) : (
-            <DataTable label="Members" columns={members} rows={found.members} rowKey={(each) => each.member_id} />
-          )}
-        </Card>
+        <>
+          <div className="row" style={{ marginTop: -8 }}>
+            <Pill tone="none">{kindOf(found.group)}</Pill>
+            <Pill tone={toneOfGroup(found.group.state)}>{found.group.state}</Pill>
+          </div>
+          <StuckBanner detail={found} trend={trend} />
+          <GroupTiles detail={found} trend={trend} />
+          <Tabs value={tab} onChange={go} keepMounted={false}>
+            <Tabs.List>
+              <Tabs.Tab value="progress">Progress</Tabs.Tab>
+              <Tabs.Tab value="members">Members</Tabs.Tab>
+              {isLease && <Tabs.Tab value="leases">Leases</Tabs.Tab>}
+              {isLease && <Tabs.Tab value="letters">Dead letters</Tabs.Tab>}
+              {isLease && <Tabs.Tab value="settings">Settings</Tabs.Tab>}
+            </Tabs.List>
+            <Tabs.Panel value="progress" pt="md"><ProgressPanel detail={found} trend={trend} /></Tabs.Panel>
+            <Tabs.Panel value="members" pt="md"><MembersPanel detail={found} /></Tabs.Panel>
+            <Tabs.Panel value="leases" pt="md"><LeasesPanel group={group} detail={found} /></Tabs.Panel>
+            <Tabs.Panel value="letters" pt="md">
+              {letters === null ? (
+                <Banner tone="warn">
+                  <strong>This group keeps no dead letters.</strong> Records that it gives up are dropped: see{" "}
+                  <Link to={path`/groups/${group}/settings`}>its settings</Link>.
+                </Banner>
+              ) : (
+                <Letters topic={letters} group={group} search={{ ...readLetters(params), group }} onSearch={(next) => setParams(writeLetters({ ...next, group: "" }))} />
+              )}
+            </Tabs.Panel>
+            <Tabs.Panel value="settings" pt="md"><GroupSettings group={group} /></Tabs.Panel>
+          </Tabs>
+        </>
       )}
       <ResetWizard group={group} detail={found} opened={asked === "reset"} onClose={() => setAsked("")} />
       <Confirm
@@ -90,20 +98,45 @@ export default function GroupPage() {
   );
 }
 
-function short12(text: string): string {
-  return text.length > 24 ? `${text.slice(0, 23)}…` : text;
+function GroupTiles({ detail, trend }: { detail: GroupDetail; trend: Trend }) {
+  const { group, members } = detail;
+  const { forecast } = trend;
+  const isStuck = forecast.kind === "stuck";
+  const next =
+    forecast.kind === "done" ? "now" : forecast.kind === "in" ? duration(forecast.ms) : isStuck ? "Stuck" : forecast.kind === "pace" ? "keeps pace" : forecast.kind === "never" ? "never" : "–";
+  const why =
+    forecast.kind === "unknown" ? "still watching" : trend.rates === null ? undefined : forecast.kind === "never" ? `${rate(trend.rates.arrived)} arrive` : `${rate(trend.rates.done)} done`;
+  return (
+    <div className="tiles">
+      <Tile label="Lag in records" value={short(group.lag)} hint={group.lag === 0 ? "caught up" : "not done yet"} />
+      <Tile label="Lag in time" value={group.lag === 0 ? "0 s" : duration(group.lag_ms)} hint="of the oldest" />
+      <Tile label="Caught up in" value={next} hint={why} loud={isStuck} />
+      <Tile label="Members" value={count(members.length)} hint={members.length === 0 ? "nobody reads" : "alive"} />
+      {isLeaseGroup(group) && (
+        <>
+          <Tile label="Leased now" value={count(group.held)} hint="with workers" to={path`/groups/${group.group_id}/leases`} />
+          <Tile label="Wait for a retry" value={count(group.parked)} hint="after a failure" />
+          <Tile label="Dead letters" value={count(group.dead_letters)} hint={(group.dead_letters ?? 0) > 0 ? "need a look" : "none wait"} to={path`/groups/${group.group_id}/letters`} />
+        </>
+      )}
+    </div>
+  );
 }
 
-/** How long it takes to catch up, from the change of lag while the page is open. */
-function useTrend(found: GroupDetail | undefined): string {
-  const points = useRef<LagPoint[]>([]);
-  const [text, setText] = useState("–");
-  useEffect(() => {
-    if (!found || found.group.lag === null) return;
-    const done = found.partitions.reduce((sum, each) => sum + (each.committed ?? 0), 0);
-    points.current = [...points.current.slice(-59), { atMs: Date.now(), lag: found.group.lag, done }];
-    const result = forecast(points.current);
-    setText(result.kind === "done" ? "now" : result.kind === "in" ? duration(result.ms) : result.kind === "stuck" ? "stuck" : result.kind === "never" ? "not at this rate" : "–");
-  }, [found]);
-  return text;
+/** A group whose lag does not shrink although nothing moves: what it means, and what to do next. */
+function StuckBanner({ detail, trend }: { detail: GroupDetail; trend: Trend }) {
+  if (trend.forecast.kind !== "stuck") return null;
+  const { members, group } = detail;
+  return (
+    <div role="status">
+      <Banner tone="bad">
+        <strong>Stuck:</strong> no position has moved for {duration(trend.forecast.forMs)}, and {plural(group.lag ?? 0, "record")} wait.{" "}
+        {members.length === 0
+          ? "The group has no members: start a consumer of this group."
+          : isLeaseGroup(group) && (group.held ?? 0) > 0
+            ? `Workers hold ${plural(group.held ?? 0, "record")} and acknowledge none: look at the leases.`
+            : `${plural(members.length, "member")} ${members.length === 1 ? "is" : "are"} alive but commit nothing: look at what they do.`}
+      </Banner>
+    </div>
+  );
 }

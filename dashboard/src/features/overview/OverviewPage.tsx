@@ -1,17 +1,18 @@
 import { Loader } from "@mantine/core";
-import { AlertFillIcon, PeopleIcon, StackIcon } from "@primer/octicons-react";
+import { PeopleIcon, StackIcon } from "@primer/octicons-react";
 import { Link } from "react-router";
-import { Bar } from "../../components/Bar";
 import { BrokerTable } from "../../components/BrokerTable";
 import { Chart } from "../../components/Chart";
 import { EventList, isMark } from "../../components/Events";
+import { byTimeLag, recordsLag, TimeLag } from "../../components/Lag";
 import { Card, Empty, Page } from "../../components/Page";
 import { Banner, Pill, toneOfGroup, type Tone } from "../../components/Status";
+import { Tile } from "../../components/Tile";
 import { path } from "../../lib/api";
-import { bytes, count, milliseconds, rate, short } from "../../lib/format";
+import { bytes, count, milliseconds, plural, rate } from "../../lib/format";
 import { useLive } from "../../lib/live";
 import { useApi } from "../../lib/query";
-import type { Cluster, Group, Page as Listed } from "../../lib/types";
+import type { Cluster, Group, LetterTopic, Page as Listed } from "../../lib/types";
 
 const TONES: Record<Cluster["status"], Tone> = { healthy: "good", degraded: "warn", down: "bad" };
 const GROUPS_SHOWN = 5;
@@ -27,6 +28,8 @@ const bytesPerSecond = (value: number | null | undefined) => (value === null || 
 
 export default function OverviewPage() {
   const { overview } = useLive();
+  const groups = useApi<Listed<Group>>("/groups", 5);
+  const letters = useApi<Listed<LetterTopic>>("/dead-letters", 5);
   if (overview === null) {
     return (
       <Page title="Overview" name="Overview">
@@ -36,19 +39,21 @@ export default function OverviewPage() {
   }
   const { cluster, brokers, series, events } = overview;
   const marks = events.filter(isMark);
+  const waiting = letters.data?.items.reduce((sum, each) => sum + each.waiting, 0);
+  const rows = groups.data?.items;
   return (
     <Page title="Overview" name="Overview" command="drmq status">
       <Banner tone={TONES[cluster.status]}>
         <strong>{cluster.status.replace(/^./, (each) => each.toUpperCase())}:</strong> {cluster.reason}.
       </Banner>
       <div className="tiles">
-        <Tile label="Brokers up" value={`${cluster.brokers_up} of ${cluster.brokers_total}`} loud={cluster.brokers_up < cluster.brokers_total} />
-        <Tile label="Topics" value={count(cluster.topic_count)} />
-        <Tile label="Partitions" value={count(cluster.partition_count)} />
-        <Tile label="Without leader" value={count(cluster.leaderless)} loud={cluster.leaderless > 0} />
-        <Tile label="Under-replicated" value={count(cluster.under_replicated)} loud={cluster.under_replicated > 0} />
-        <Tile label="Produced" value={rate(series.produce_rate)} />
-        <Tile label="Consumed" value={rate(series.consume_rate)} />
+        <Tile label="Brokers up" value={`${cluster.brokers_up} of ${cluster.brokers_total}`} loud={cluster.brokers_up < cluster.brokers_total} to="/brokers" />
+        <Tile label="Without leader" value={count(cluster.leaderless)} loud={cluster.leaderless > 0} hint={`of ${plural(cluster.partition_count, "partition")}`} to="/raft" />
+        <Tile label="Under-replicated" value={count(cluster.under_replicated)} loud={cluster.under_replicated > 0} hint={`in ${plural(cluster.topic_count, "topic")}`} to="/raft" />
+        <Tile label="Produced" value={rate(series.produce_rate)} hint={bytesPerSecond(series.produce_bytes)} to="/topics" />
+        <Tile label="Consumed" value={rate(series.consume_rate)} hint={bytesPerSecond(series.consume_bytes)} to="/groups" />
+        <Tile label="Leases out" value={count(series.leases_held)} hint={(series.leases_parked ?? 0) > 0 ? `${count(series.leases_parked)} to retry` : "with workers"} to="/groups?kind=lease" />
+        <Tile label="Dead letters" value={count(waiting)} hint={waiting ? "wait for a look" : "none waits"} to="/dead-letters" />
       </div>
       {cluster.topic_count === 0 && (
         <div className="card">
@@ -67,7 +72,7 @@ export default function OverviewPage() {
         <BrokerTable brokers={brokers} isShort />
       </Card>
       <div className="grid-2" style={{ alignItems: "start" }}>
-        <WorstGroups />
+        <WorstGroups groups={rows} />
         <Card title="Last events" flush extra={<Link to="/events">All events</Link>}>
           <EventList events={events.slice(0, EVENTS_SHOWN)} />
         </Card>
@@ -76,36 +81,24 @@ export default function OverviewPage() {
   );
 }
 
-function Tile({ label, value, loud = false }: { label: string; value: string; loud?: boolean }) {
-  return (
-    <div className={`tile ${loud ? "loud" : ""}`}>
-      <div className="tile-label">{loud && <AlertFillIcon size={12} className="tone-bad" />} {label}</div>
-      <div className="tile-value">
-        {value}
-        {loud && <span className="visually-hidden"> (needs attention)</span>}
-      </div>
-    </div>
-  );
-}
-
-function WorstGroups() {
-  const groups = useApi<Listed<Group>>("/groups", 5);
-  const rows = [...(groups.data?.items ?? [])].sort((left, right) => (right.lag ?? 0) - (left.lag ?? 0)).slice(0, GROUPS_SHOWN);
-  const most = Math.max(1, ...rows.map((each) => each.lag ?? 0));
+function WorstGroups({ groups }: { groups: Group[] | undefined }) {
+  const rows = [...(groups ?? [])].sort(byTimeLag).slice(0, GROUPS_SHOWN);
+  const most = Math.max(1, ...rows.map((each) => each.lag_ms ?? 0));
   return (
     <Card title="Groups with most lag" flush extra={<Link to="/groups">All groups</Link>}>
-      {groups.data && rows.length === 0 ? (
+      {groups && rows.length === 0 ? (
         <Empty icon={PeopleIcon} title="No group reads yet" command="drmq consume orders --follow --group billing">
           A group appears when its first consumer joins.
         </Empty>
       ) : (
-        <div className="table-scroll">
+        <div className="table-scroll" tabIndex={0} role="region" aria-label="Groups with most lag">
           <table className="table">
             <thead>
               <tr>
                 <th scope="col">Group</th>
                 <th scope="col">State</th>
-                <th scope="col">Lag in records</th>
+                <th scope="col">Lag in time</th>
+                <th scope="col" className="num">In records</th>
               </tr>
             </thead>
             <tbody>
@@ -113,7 +106,8 @@ function WorstGroups() {
                 <tr key={each.group_id}>
                   <td><Link to={path`/groups/${each.group_id}`}>{each.group_id}</Link></td>
                   <td><Pill tone={toneOfGroup(each.state)}>{each.state}</Pill></td>
-                  <td><Bar share={(each.lag ?? 0) / most} text={each.lag === null ? "–" : short(each.lag)} /></td>
+                  <td><TimeLag group={each} most={most} /></td>
+                  <td className="num">{recordsLag(each)}</td>
                 </tr>
               ))}
             </tbody>

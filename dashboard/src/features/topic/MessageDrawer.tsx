@@ -1,8 +1,10 @@
-import { ActionIcon, Button, Drawer } from "@mantine/core";
+import { ActionIcon, Button, Drawer, SegmentedControl } from "@mantine/core";
 import { ChevronDownIcon, ChevronUpIcon, CopyIcon } from "@primer/octicons-react";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { Link } from "react-router";
-import { CommandLine, CopyButton, copyText } from "../../components/CommandLine";
+import { CommandLine, copyText } from "../../components/CommandLine";
+import { ContentPart, HeaderTable } from "../../components/Content";
+import { JsonTree, readTree } from "../../components/JsonTree";
 import { Pill } from "../../components/Status";
 import { path } from "../../lib/api";
 import { shown, type Form } from "../../lib/decode";
@@ -11,23 +13,26 @@ import { usePrefs } from "../../lib/prefs";
 import type { MessageRecord } from "../../lib/types";
 import { recordCommand } from "./search";
 
-export function MessageDrawer(props: { topic: string; record: MessageRecord | null; form: Form; onClose: () => void; onMove: (step: number) => void }) {
+export function MessageDrawer(props: { topic: string; record: MessageRecord | null; form: Form; keyForm: Form; onClose: () => void; onMove: (step: number) => void }) {
   const { record, topic } = props;
   return (
     <Drawer
       opened={record !== null} onClose={props.onClose} position="right" size="lg" closeButtonProps={{ "aria-label": "Close" }}
       title={record && <strong>Message {record.partition}:{record.offset}</strong>}
     >
-      {record && <Message topic={topic} record={record} form={props.form} onMove={props.onMove} />}
+      {record && <Message topic={topic} record={record} form={props.form} keyForm={props.keyForm} onMove={props.onMove} />}
     </Drawer>
   );
 }
 
-function Message({ topic, record, form, onMove }: { topic: string; record: MessageRecord; form: Form; onMove: (step: number) => void }) {
+function Message(props: { topic: string; record: MessageRecord; form: Form; keyForm: Form; onMove: (step: number) => void }) {
+  const { topic, record, form, keyForm, onMove } = props;
   const { time: style } = usePrefs();
   const [isCopied, setIsCopied] = useState(false);
   const value = shown({ text: record.value, format: record.value_format }, form);
-  const key = shown({ text: record.key, format: record.key_format }, form);
+  const key = shown({ text: record.key, format: record.key_format }, keyForm);
+  const [isTree, setIsTree] = useState(false);
+  const tree = useMemo(() => (record.value !== null && record.value_format === "json" && (form === "auto" || form === "json") ? readTree(record.value) : undefined), [record, form]);
   const copy = () => {
     void copyText(JSON.stringify(asJson(topic, record), null, 2)).then(() => {
       setIsCopied(true);
@@ -56,44 +61,24 @@ function Message({ topic, record, form, onMove }: { topic: string; record: Messa
         <div><dt>Size</dt><dd>{bytes(record.size_bytes)}</dd></div>
       </dl>
       {record.is_truncated && <div><Pill tone="warn">Only the first 64 KiB are shown</Pill></div>}
-      <Part name="Key" text={key} isNull={record.key === null} format={form === "auto" ? record.key_format : form} />
-      <Part name="Value" text={value} isNull={record.value === null} format={form === "auto" ? record.value_format : form} />
-      <div>
-        <h2 style={{ fontSize: "1rem" }}>Headers</h2>
-        {record.headers.length === 0 ? <p className="muted" style={{ margin: "4px 0 0" }}>None.</p> : (
-          <table className="table">
-            <tbody>
-              {record.headers.map((header, index) => (
-                <tr key={index}>
-                  <th scope="row" className="mono">{header.name}</th>
-                  <td className="mono">{header.value ?? <em className="muted">null</em>}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        )}
-      </div>
+      <ContentPart name="Key" text={key} isNull={record.key === null} format={keyForm === "auto" ? record.key_format : keyForm} />
+      {tree !== undefined && (
+        <SegmentedControl size="xs" aria-label="How the value is shown" value={isTree ? "tree" : "text"} onChange={(chosen) => setIsTree(chosen === "tree")}
+          data={[{ value: "text", label: "Text" }, { value: "tree", label: "Tree" }]} style={{ alignSelf: "flex-start" }} />
+      )}
+      {isTree && tree !== undefined ? (
+        <JsonTree key={`${record.partition}-${record.offset}`} value={tree} />
+      ) : (
+        <ContentPart name="Value" text={value} isNull={record.value === null} format={form === "auto" ? record.value_format : form} />
+      )}
+      <HeaderTable headers={record.headers} />
       <CommandLine command={recordCommand(topic, record.partition, record.offset)} />
     </div>
   );
 }
 
-function Part({ name, text, isNull, format }: { name: string; text: string; isNull: boolean; format: string }) {
-  return (
-    <div>
-      <div className="row between">
-        <span className="row tight">
-          <h2 style={{ fontSize: "1rem" }}>{name}</h2>
-          <span className="pill">{format}</span>
-        </span>
-        {!isNull && <CopyButton text={text} label={`Copy the ${name.toLowerCase()}`} />}
-      </div>
-      {isNull ? <p className="muted" style={{ margin: "4px 0 0" }}>There is none.</p> : <pre className="content mono" tabIndex={0} aria-label={name}>{text}</pre>}
-    </div>
-  );
-}
-
-function asJson(topic: string, record: MessageRecord): unknown {
+/** A record for programs: JSON stays JSON, everything else is text. */
+export function asJson(topic: string, record: MessageRecord): unknown {
   const content = (text: string | null, format: string): unknown => {
     if (text === null || format !== "json") return text;
     try {

@@ -1,7 +1,7 @@
 import { Button, Tabs } from "@mantine/core";
-import { TrashIcon } from "@primer/octicons-react";
+import { BroadcastIcon, TrashIcon } from "@primer/octicons-react";
 import { useState } from "react";
-import { useNavigate, useParams } from "react-router";
+import { Link, useNavigate, useParams } from "react-router";
 import { Confirm } from "../../components/Confirm";
 import { Page } from "../../components/Page";
 import { Pill } from "../../components/Status";
@@ -9,15 +9,19 @@ import { call, path } from "../../lib/api";
 import { bytes, count, plural, quoted } from "../../lib/format";
 import { useApi } from "../../lib/query";
 import type { Topic } from "../../lib/types";
+import { Consumers } from "./Consumers";
 import { Messages } from "./Messages";
 import { Partitions } from "./Partitions";
 import { Produce } from "./Produce";
+import { Throughput } from "./Throughput";
 import { TopicSettings } from "./TopicSettings";
 
 const COMMANDS: Record<string, (name: string) => string> = {
   messages: (name) => `drmq consume ${name} --from -10`,
   partitions: (name) => `drmq topic describe ${name}`,
-  settings: (name) => `drmq topic describe ${name}`,
+  consumers: () => "drmq group ls --lag",
+  throughput: (name) => `drmq offsets ${name}`,
+  config: (name) => `drmq topic describe ${name}`,
 };
 
 export default function TopicPage() {
@@ -25,13 +29,16 @@ export default function TopicPage() {
   const navigate = useNavigate();
   const query = useApi<Topic>(path`/topics/${topic}`, 3);
   const [isDeleting, setIsDeleting] = useState(false);
-  const found = query.data;
+  const found = query.data?.name === topic ? query.data : undefined;
   const go = (next: string | null) => void navigate(next === "messages" ? path`/topics/${topic}` : path`/topics/${topic}/${next ?? ""}`);
   return (
     <Page
-      title={topic} name={topic} query={query} command={COMMANDS[tab]?.(quoted(topic))}
+      title={topic} name={topic} query={query} command={COMMANDS[tab]?.(quoted(topic))} up={<Link to="/topics">Topics</Link>}
       actions={found && !found.is_internal && (
-        <Button variant="default" leftSection={<TrashIcon size={16} />} onClick={() => setIsDeleting(true)}>Delete</Button>
+        <>
+          <Button variant="default" leftSection={<BroadcastIcon size={16} />} component={Link} to={`/tail?topics=${encodeURIComponent(topic)}`}>Live tail</Button>
+          <Button variant="default" leftSection={<TrashIcon size={16} />} onClick={() => setIsDeleting(true)}>Delete</Button>
+        </>
       )}
     >
       {found && (
@@ -48,12 +55,16 @@ export default function TopicPage() {
         <Tabs.List>
           <Tabs.Tab value="messages">Messages</Tabs.Tab>
           <Tabs.Tab value="partitions">Partitions</Tabs.Tab>
-          <Tabs.Tab value="settings">Settings</Tabs.Tab>
+          <Tabs.Tab value="consumers">Consumers</Tabs.Tab>
+          <Tabs.Tab value="throughput">Throughput</Tabs.Tab>
+          <Tabs.Tab value="config">Config</Tabs.Tab>
           <Tabs.Tab value="produce">Produce</Tabs.Tab>
         </Tabs.List>
         <Tabs.Panel value="messages" pt="md"><Messages topic={topic} partitions={found?.partitions ?? 0} /></Tabs.Panel>
         <Tabs.Panel value="partitions" pt="md"><Partitions topic={topic} /></Tabs.Panel>
-        <Tabs.Panel value="settings" pt="md"><TopicSettings topic={topic} /></Tabs.Panel>
+        <Tabs.Panel value="consumers" pt="md"><Consumers topic={topic} /></Tabs.Panel>
+        <Tabs.Panel value="throughput" pt="md"><Throughput topic={topic} /></Tabs.Panel>
+        <Tabs.Panel value="config" pt="md"><TopicSettings topic={topic} /></Tabs.Panel>
         <Tabs.Panel value="produce" pt="md"><Produce topic={topic} partitions={found?.partitions ?? 0} /></Tabs.Panel>
       </Tabs>
       <Confirm
