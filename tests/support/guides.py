@@ -57,8 +57,9 @@ _VARYING: Sequence[tuple[re.Pattern[str], str]] = [
         (r"\b\d+(\.\d+)? s\b", "N s"),
         (r"\bhash [0-9a-f]{16}\b", "hash H"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME"),
-        (r'"(\w+_ms|lease_token)":\d+', r'"\1":N'),
+        (r'"(\w+_ms|lease_token|scanned)":\d+', r'"\1":N'),
         (r'"ack_id":"[\w-]{76}"', '"ack_id":"A"'),
+        (r'"request_id":"[0-9a-f]{16}"', '"request_id":"R"'),
         (r"\b(formed cluster) [\w-]{22}$", r"\1 C"),
         # What a simulation does changes with the code, and with it how much of everything there is.
         (r"\b\d+ (events|records acknowledged|read|offsets committed)\b", r"N \1"),

@@ -39,11 +39,18 @@ def check_can_move(place: TopicPartition) -> None:
 
 
 def hand_over(admin: Admin, place: TopicPartition, before: Partition, node_id: int, timeout_s: float) -> Partition:
-    """Make a replica the first one, then elect it. Returns the partition when it leads. Raises `ClientError`."""
+    """Make a replica the first one, then elect it. Returns the partition when it leads. Raises `ClientError`.
+
+    A replica on a node that is up is waited for: those of a new topic, or of one whose leader has just changed, are
+    in sync a moment later.
+    """
     deadline_s = time.monotonic() + timeout_s
-    _check_can_lead(place, before, node_id)
-    wanted = [node_id, *(other for other in before.replicas if other != node_id)]
-    if tuple(wanted) != before.replicas:
+    found = before
+    while not _can_lead(place, found, node_id, may_wait=time.monotonic() < deadline_s):
+        time.sleep(_POLL_S)
+        found = find_partition(admin, place)
+    wanted = [node_id, *(other for other in found.replicas if other != node_id)]
+    if tuple(wanted) != found.replicas:
         for error in admin.replicas.reassign({place: wanted}, may_change_factor=False).values():
             raise error
     while True:
@@ -61,12 +68,17 @@ def hand_over(admin: Admin, place: TopicPartition, before: Partition, node_id: i
         time.sleep(_POLL_S)
 
 
-def _check_can_lead(place: TopicPartition, partition: Partition, node_id: int) -> None:
-    replicas = ", ".join(map(str, partition.replicas))
+def _can_lead(place: TopicPartition, partition: Partition, node_id: int, *, may_wait: bool) -> bool:
+    """Whether a replica is in sync. Raises `ClientError` if it will not be soon, or must not be waited for."""
     if node_id not in partition.replicas:
+        replicas = ", ".join(map(str, partition.replicas))
         raise ClientError(f"Node {node_id} has no replica of {place}; its replicas are on nodes {replicas}")
-    if node_id not in partition.in_sync:
-        raise ClientError(
-            f"Node {node_id} is not in sync with {place}, so records would be lost if it became the leader",
-            advice=f"`drmq raft describe {place.topic} {place.partition}` shows its progress.",
-        )
+    if node_id in partition.in_sync:
+        return True
+    if may_wait and node_id not in partition.offline:
+        return False
+    raise ClientError(
+        f"Node {node_id} is not in sync with {place}, so records would be lost if it became the leader",
+        retriable=True,
+        advice=f"`drmq raft describe {place.topic} {place.partition}` shows its progress.",
+    )

@@ -1,6 +1,7 @@
 """`drmq raft` against a scripted cluster."""
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,9 +125,18 @@ def test_transfer_that_cannot_be(three: ScriptedCluster, capsys: Capture) -> Non
     assert main(["raft", "transfer", "orders", "1", "--to", "1", "-b", three.bootstrap]) == 1
     assert "Node 1 has no replica of orders-1; its replicas are on nodes 2, 3" in capsys.readouterr().err
     three.places[ORDERS_0].in_sync = [1, 2]
-    assert main(["raft", "transfer", "orders", "0", "--to", "3", "-b", three.bootstrap]) == 1
+    assert main(["raft", "transfer", "orders", "0", "--to", "3", "-b", three.bootstrap, "--timeout", "0.3"]) == 1
     assert "Node 3 is not in sync with orders-0" in capsys.readouterr().err
     assert three.changes == []
+
+
+def test_transfer_waits_for_a_replica_that_is_nearly_in_sync(three: ScriptedCluster, capsys: Capture) -> None:
+    """As those of a topic that was created a moment ago."""
+    three.places[ORDERS_0].in_sync = [1, 2]
+    later = threading.Timer(0.3, three.places[ORDERS_0].in_sync.append, [3])
+    later.start()
+    assert data(capsys, three, "raft", "transfer", "orders", "0", "--to", "3")["leader"] == 3
+    later.join()
 
 
 def test_transfer_that_takes_too_long(three: ScriptedCluster, capsys: Capture) -> None:
