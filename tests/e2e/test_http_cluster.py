@@ -163,7 +163,7 @@ def test_leadership_moves_to_a_chosen_node(cluster: HttpCluster, topic: str) -> 
     moved = cluster.ok(f"/raft/{topic}/0/transfer", {"to": to}, node=2)
     assert (moved["leader"], moved["moved"], moved["before"]) == (to, True, before["leader"])
     assert moved["term"] > before["term"]
-    eventually(lambda: cluster.ok(f"/topics/{topic}/partitions")["items"][0]["replicas"][0] == to, what="node 1 knows it")
+    eventually(lambda: cluster.ok(f"/topics/{topic}/partitions")["items"][0]["replicas"][0] == to, what="known to 1")
     assert not cluster.ok(f"/raft/{topic}/0/transfer", {})["moved"], "it is the preferred one now"
     assert cluster.ask(f"/raft/{topic}/0/transfer", {"to": 99})[0] == 400
     assert cluster.ask(f"/raft/{topic}/9/transfer", {"to": to})[0] == 404
