@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -157,13 +158,26 @@ def test_dead_letters_from_their_birth_to_their_end(cluster: HttpCluster, topic:
 # ---- leaders, the graph -----------------------------------------------------------------------------
 
 
+def test_a_change_is_seen_at_once(cluster: HttpCluster, topic: str) -> None:
+    """Whichever client of the gateway answers, and whichever node it had asked before."""
+
+    def preferred() -> int:
+        return int(cluster.ok(f"/topics/{topic}/partitions")["items"][0]["replicas"][0])
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda _: preferred(), range(64)))
+        for number in range(15):
+            to = number % 3 + 1
+            cluster.ok(f"/raft/{topic}/0/transfer", {"to": to})
+            assert list(threads.map(lambda _: preferred(), range(8))) == [to] * 8
+
+
 def test_leadership_moves_to_a_chosen_node(cluster: HttpCluster, topic: str) -> None:
     before = cluster.ok(f"/raft/{topic}/0")
     to = next(each["node_id"] for each in before["replicas"] if each["node_id"] != before["leader"])
-    moved = cluster.ok(f"/raft/{topic}/0/transfer", {"to": to}, node=2)
+    moved = cluster.ok(f"/raft/{topic}/0/transfer", {"to": to})
     assert (moved["leader"], moved["moved"], moved["before"]) == (to, True, before["leader"])
     assert moved["term"] > before["term"]
-    eventually(lambda: cluster.ok(f"/topics/{topic}/partitions")["items"][0]["replicas"][0] == to, what="known to 1")
     assert not cluster.ok(f"/raft/{topic}/0/transfer", {})["moved"], "it is the preferred one now"
     assert cluster.ask(f"/raft/{topic}/0/transfer", {"to": 99})[0] == 400
     assert cluster.ask(f"/raft/{topic}/9/transfer", {"to": to})[0] == 404

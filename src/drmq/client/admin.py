@@ -95,6 +95,14 @@ class Admin:
     def close(self) -> None:
         self._cluster.close()
 
+    def take_changed_at(self) -> Address | None:
+        """The broker that received a change since the last call, if any did. It is the first to show it."""
+        return self._cluster.take_changed_at()
+
+    def ask_first(self, address: Address) -> None:
+        """Ask this broker first from now on: another client has changed something there."""
+        self._cluster.ask_first(address)
+
     def describe_cluster(self) -> ClusterInfo:
         """The brokers that serve. `brokers.all` also includes fenced brokers."""
 

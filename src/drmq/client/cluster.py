@@ -52,6 +52,8 @@ class Cluster:
         self._was_reached = False
         self._source: Address | None = None
         """The broker that answered the last lookup. It is asked first the next time."""
+        self._changed_at: Address | None = None
+        """The controller that received the last change, until it is taken."""
         self._failures: dict[Address, int] = {}
         """Brokers that failed, with the number of their last failure: the later, the further back in the list."""
         self._failure_count = 0
@@ -107,8 +109,17 @@ class Cluster:
         connection = self.node(self._controller_id, deadline)
         # The controller is the first broker to know its own changes. On another broker, the next request might not see
         # them yet: a topic that was just created would not exist.
-        self._source = connection.address
+        self._source = self._changed_at = connection.address
         return connection
+
+    def take_changed_at(self) -> Address | None:
+        """The broker that received a change since the last call, if any did."""
+        changed_at, self._changed_at = self._changed_at, None
+        return changed_at
+
+    def ask_first(self, address: Address) -> None:
+        """Ask this broker first from now on, as long as it answers."""
+        self._source = address
 
     def coordinator(self, group: str, deadline: Deadline) -> Connection:
         """A connection to the coordinator of this group."""

@@ -6,6 +6,9 @@ to a limit.
 A client finds the other nodes by those that it was given. Threads, and with them clients, begin when they are needed,
 perhaps long after the nodes that the gateway was given are gone. So the pool knows all nodes that the cluster has
 named, and a client begins with all of them.
+
+A change is known first to the controller that carried it out. After a change, all clients therefore ask that node
+first: who creates a topic and asks for it through the same gateway finds it.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ class AdminPool:
         self._local = threading.local()
         self._admins: dict[int, Admin] = {}
         """By thread."""
+        self._changes: tuple[int, Address | None] = (0, None)
+        """The number of changes, and the node that carried out the last one."""
         self._executor = ThreadPoolExecutor(THREADS, "admin")
         self._waiting = 0
 
@@ -53,7 +58,7 @@ class AdminPool:
             # The thread gets the id of the request, which is part of what it sends to nodes.
             context = copy_context()
             return await asyncio.get_running_loop().run_in_executor(
-                self._executor, lambda: context.run(lambda: action(self._admin()))
+                self._executor, lambda: context.run(lambda: self._call(action))
             )
         finally:
             self._waiting -= 1
@@ -63,6 +68,19 @@ class AdminPool:
         """Calls that run or wait."""
         return self._waiting
 
+    def _call(self, action: Callable[[Admin], T]) -> T:
+        admin = self._admin()
+        count, changed_at = self._changes
+        if changed_at is not None and self._local.changes != count:
+            self._local.changes = count
+            admin.ask_first(changed_at)
+        try:
+            return action(admin)
+        finally:
+            changed_at = admin.take_changed_at()
+            if changed_at is not None:
+                self._changes = self._changes[0] + 1, changed_at
+
     def _admin(self) -> Admin:
         admin: Admin | None = getattr(self._local, "admin", None)
         bootstrap = self.bootstrap
@@ -70,7 +88,7 @@ class AdminPool:
             if admin is not None:
                 admin.close()
             admin = Admin(bootstrap, client_id="drmq-gateway", timeout_s=self._timeout_s)
-            self._local.admin, self._local.bootstrap = admin, bootstrap
+            self._local.admin, self._local.bootstrap, self._local.changes = admin, bootstrap, 0
             self._admins[threading.get_ident()] = admin
         return admin
 

@@ -76,7 +76,7 @@ class Gateway:
         self.lab = FaultLab(options.lab, options.node_id)
         self.socket_count = 0
         """Web sockets that are open."""
-        self.leasing = Leasing(options.bootstrap)
+        self.leasing = Leasing(lambda: self.bootstrap)
         self.idempotency = Idempotency()
         self.group_survey, self.topic_survey = GroupSurvey(), TopicSurvey()
         self.groups: Shared[GroupsNow] = Shared(lambda: self.admins.run(self.group_survey.look), LOOK_S)

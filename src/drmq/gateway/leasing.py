@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal
 
 from drmq.client import ClientError
@@ -84,15 +85,21 @@ class Settled:
 class Leasing:
     """All members of this gateway. Lives on the event loop."""
 
-    def __init__(self, bootstrap: str, client_id: str = "drmq-gateway", *, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self, bootstrap: Callable[[], str], client_id: str = "drmq-gateway", *, idle_s: float = IDLE_S
+    ) -> None:
         self._bootstrap = bootstrap
+        """All nodes that are known when a client begins: those that the gateway was given may be gone by then."""
         self._client_id = client_id
         self._idle_s = idle_s
         self._members: dict[tuple[str, frozenset[str]], LeaseMember] = {}
-        self._settler = Settler(bootstrap, client_id)
         self._sweeper: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
+
+    @cached_property
+    def _settler(self) -> Settler:
+        return Settler(self._bootstrap(), self._client_id)
 
     # ---- taking ---------------------------------------------------------------------------------
 
@@ -117,7 +124,7 @@ class Leasing:
         if member is not None:
             self._remove(key)
         self._make_room()
-        member = self._members[key] = LeaseMember(self._bootstrap, self._client_id, group, topics, self._settler)
+        member = self._members[key] = LeaseMember(self._bootstrap(), self._client_id, group, topics, self._settler)
         member.start()
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="lease-members")
