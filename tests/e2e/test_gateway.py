@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import signal
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -241,15 +243,150 @@ def test_bad_requests_get_a_problem(broker: BrokerProcess, path: str, body: Any,
     assert "Traceback" not in broker.log_text()
 
 
+def exchange(broker: BrokerProcess, request: bytes) -> tuple[int, bytes]:
+    """Send bytes as they are. The status, and the whole answer with its headers."""
+    with socket.create_connection(("127.0.0.1", port_of(broker)), timeout=PATIENCE_S) as connection:
+        connection.sendall(request)
+        answer = b""
+        while part := connection.recv(65_536):
+            answer += part
+    return int(answer.split(b" ", 2)[1]), answer
+
+
+def get(broker: BrokerProcess, path: str, *headers: str) -> tuple[int, bytes]:
+    lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers]
+    return exchange(broker, "\r\n".join([*lines, "", ""]).encode())
+
+
 def test_files_outside_the_dashboard_are_not_served(broker: BrokerProcess) -> None:
     for path in ("/../__main__.py", "/%2e%2e/app.py", "/..%2fapp.py", "/assets/../../app.py"):
-        with socket.create_connection(("127.0.0.1", port_of(broker)), timeout=PATIENCE_S) as connection:
-            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-            answer = b""
-            while part := connection.recv(65_536):
-                answer += part
+        _, answer = get(broker, path)
         assert b"import" not in answer, path
         assert b"content-security-policy" in answer
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/a%00b", 404),
+        ("/assets/%00", 404),
+        ("/assets/" + "a" * 5_000, 404),
+        ("/" + "a/" * 5_000, 404),
+        ("/api/v1/../../metrics/x", 404),
+        ("/api/v1/%2e%2e/%2e%2e/x", 404),
+        ("/api/v1%2Ftopics", 404),
+        ("/api/v1//topics", 404),
+        ("/api/v1/topics/", 404),
+        ("/api/v1/topics/%00", 404),
+        ("/api/v1/topics/%ff%fe", 404),
+        ("/api/v1/topics/..", 404),
+        ("/api/v1/topics/a%2Fb", 404),
+        ("/api/v1/topics/a%5Cb", 404),
+        ("/api/v1/topics/" + "a" * 250, 400),
+        ("/api/v1/groups/" + "a" * 1_001, 400),
+        ("/api/v1/topics/x%2Frecords", 404),
+        ("/api/v1/groups/x/ack", 405),
+    ],
+)
+def test_path_tricks_get_a_problem(broker: BrokerProcess, path: str, status: int) -> None:
+    found, answer = get(broker, path)
+    assert found == status, answer
+    assert b"content-type: application/problem+json" in answer
+    assert b"Traceback" not in broker.log_text().encode()
+
+
+def test_a_name_with_an_encoded_slash_is_one_name(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "slashes"})
+    path = "/api/v1/groups/north%2Fleases"
+    assert ask(broker, "/api/v1/groups/north/leases")[0] == 404
+    assert ask(broker, f"{path}/reset", {"to": "earliest", "topics": ["slashes"]})[0] == 200
+    assert ask(broker, path)[1]["group"]["group_id"] == "north/leases"
+    assert ask(broker, path, method="DELETE") == (200, {"done": True})
+    assert ask(broker, path)[1]["detail"] == "Group `north/leases` does not exist"
+
+
+def test_a_method_that_a_path_does_not_have_is_answered_with_all_that_it_has(broker: BrokerProcess) -> None:
+    status, answer = exchange(broker, b"PUT /api/v1/topics/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert status == 405
+    [allowed] = re.findall(rb"\r\nallow: ([^\r]+)", answer)
+    assert set(allowed.split(b", ")) == {b"DELETE", b"GET", b"HEAD", b"PATCH"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "part", "count", "status"),
+    [
+        ((b"Transfer-Encoding: chunked",), b"100000\r\n" + b"a" * 0x100000 + b"\r\n", 30, 413),
+        ((b"Content-Length: 30000000",), b"a" * 1_000_000, 30, 413),
+        ((b"Content-Length: 30000000", b"Content-Type: text/plain"), b"a" * 1_000_000, 30, 415),
+        ((b"Content-Length: 30000000", b"Origin: http://evil.example"), b"a" * 1_000_000, 30, 403),
+        ((b"Content-Length: 30000000", b"Expect: 100-continue"), b"", 1, 413),
+    ],
+    ids=["no length", "length", "media type", "origin", "expect"],
+)
+def test_the_refusal_of_a_large_body_reaches_the_client(
+    broker: BrokerProcess, lines: tuple[bytes, ...], part: bytes, count: int, status: int
+) -> None:
+    """It is not lost in the reset of a connection on which the client still sends."""
+    head = b"\r\n".join([b"POST /api/v1/topics HTTP/1.1", b"Host: x", b"Connection: close", *lines, b"", b""])
+    end = b"0\r\n\r\n" if b"chunked" in head else b""
+    found, answer = exchange(broker, head + part * count + end)
+    assert found == status
+    assert b"content-type: application/problem+json" in answer
+
+
+def test_pages_of_other_origins_change_nothing(broker: BrokerProcess) -> None:
+    own = f"127.0.0.1:{port_of(broker)}"
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://[",
+        "http://[::1",
+        "file://",
+        f"ftp://{own}",
+        f"http://{own}.x",
+    ):
+        for method in ("POST", "PATCH", "DELETE"):
+            lines = (f"{method} /api/v1/topics/none HTTP/1.1", f"Host: {own}", f"Origin: {origin}", "Connection: close")
+            status, answer = exchange(broker, "\r\n".join([*lines, "", ""]).encode())
+            assert status == 403, (origin, method)
+            assert b"may not change anything here" in answer
+        status, answer = get(broker, "/api/v1/cluster", f"Origin: {origin}")
+        assert status == 200
+        assert b"access-control-allow-origin" not in answer, "the browser does not show it to the page"
+        if origin != "null":
+            with pytest.raises(InvalidStatus):
+                connect(f"ws://{own}/api/v1/live", origin=Origin(origin))
+
+
+def test_values_at_the_edges_get_a_problem(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "edges"})
+    path = "/api/v1/topics/edges/records"
+    assert ask(broker, path, {"records": [{"value": "x"}]})[0] == 200
+    for pattern in ("(", "a{99999999999999}", "(" * 3_000 + ")" * 3_000):
+        status, problem = ask(broker, f"{path}?pattern={pattern}")
+        assert (status, "regular expression" in problem["detail"]) == (400, True), problem
+    for at in ({"0": 2**63}, {"0": 2**70}, {"0": -1}, {"-1": 0}, {"0": "x"}, "[" * 20_000):
+        cursor = base64.urlsafe_b64encode(json.dumps({"order": "oldest", "at": at}).encode()).decode()
+        assert ask(broker, f"{path}?cursor={cursor}")[0] == 400, at
+    for position in ("1_0", "%D9%A3", "+5", "@-1", "--1", "9" * 19, "9" * 5_000, "%201"):
+        assert ask(broker, f"{path}?from={position}")[0] == 400, position
+    for timestamp_ms in (2**63, 2**64, 10**30, -1):
+        assert ask(broker, path, {"records": [{"value": "x", "timestamp_ms": timestamp_ms}]})[0] == 400, timestamp_ms
+
+
+def test_a_pattern_that_takes_for_ever_ends_only_its_own_request(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "patterns"})
+    path = "/api/v1/topics/patterns/records"
+    ask(broker, path, {"records": [{"value": "a" * 50 + "!"}]})
+    answers: list[tuple[int, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(ask(broker, f"{path}?pattern=(a%2B)%2B$")))
+    thread.start()
+    searching = eventually(lambda: child_of(broker).children())
+    assert ask(broker, f"{path}?pattern=a%2B!")[1]["found"] == 1, "others are answered meanwhile"
+    thread.join(PATIENCE_S)
+    [(status, problem)] = answers
+    assert (status, "too long" in problem["detail"]) == (400, True)
+    assert not any(each.is_running() for each in searching)
 
 
 def test_live_data(broker: BrokerProcess) -> None:

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         from drmq.gateway.app import application
         from drmq.gateway.gateway import Gateway
+        from drmq.gateway.http_connection import HttpConnection
     except ImportError as error:
         print(f"the gateway needs a package that is not installed: {error.name}. Install drmq again.", file=sys.stderr)
         return _MISSING_PACKAGES
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log_level="warning",
         access_log=False,
         server_header=False,
+        http=HttpConnection,
         ws="websockets-sansio",
         ws_max_size=65_536,
         limit_concurrency=1_000,

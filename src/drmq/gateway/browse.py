@@ -11,18 +11,20 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from drmq.client import Admin, Bounds
+from drmq.gateway.pattern_search import PatternSearch
 from drmq.gateway.problems import ProblemError
 from drmq.gateway.record_text import describe
-from drmq.gateway.types import RecordPage, RecordView
+from drmq.gateway.types import Index, RecordPage, RecordView
 from drmq.model import TopicPartition
 from drmq.records import InvalidBatch, Record, iter_batches, iter_records
 
@@ -42,7 +44,7 @@ class Cursor(msgspec.Struct, forbid_unknown_fields=True):
     """Where to go on: by partition, the next offset (oldest first) or the end of what is left (newest first)."""
 
     order: Order
-    at: dict[int, int]
+    at: dict[Index, Annotated[int, Meta(ge=0, le=2**63 - 1)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,9 @@ class Filter:
     pattern: str | None = None
     header: str | None = None
 
-    def compile(self) -> Matches:
-        """A function that tests a record. Raises `ProblemError` for a bad pattern."""
+    @contextmanager
+    def open(self) -> Iterator[Matches]:
+        """A function that tests a record. It raises `ProblemError` for a bad pattern, and so may the function."""
         checks: list[Matches] = []
         if self.key is not None:
             key = self.key.encode()
@@ -63,23 +66,22 @@ class Filter:
         if self.text is not None:
             text = self.text.encode()
             checks.append(lambda record: text in (record.value or b"") or text in (record.key or b""))
-        if self.pattern is not None:
-            try:
-                found = re.compile(self.pattern.encode())
-            except re.error as error:
-                raise ProblemError(400, f"the pattern is not a regular expression: {error}") from None
-            checks.append(lambda record: found.search(record.value or b"") is not None)
         if self.header is not None:
             name, _, value = self.header.partition("=")
             wanted = value.encode()
             checks.append(lambda record: any(n == name and (not value or v == wanted) for n, v in record.headers))
-        return lambda record: all(check(record) for check in checks)
+        if self.pattern is None:
+            yield lambda record: all(check(record) for check in checks)
+            return
+        # The last check, because it costs the most.
+        with PatternSearch(self.pattern.encode()) as search:
+            yield lambda record: all(check(record) for check in checks) and search.is_in(record.value or b"")
 
 
 def decode_cursor(text: str) -> Cursor:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text.encode()), type=Cursor)
-    except (msgspec.DecodeError, binascii.Error, UnicodeError, ValueError):
+    except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError):
         raise ProblemError(400, "this is not a cursor of a page of records") from None
 
 

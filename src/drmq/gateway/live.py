@@ -77,7 +77,10 @@ def origin_is_allowed(origin: str | None, host: str | None, others: list[str]) -
     """Whether a page of this origin may open a socket. Programs that are no browsers send no origin."""
     if origin is None:
         return True
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     if parts.scheme not in ("http", "https") or not parts.netloc:
         return False
     return parts.netloc == host or parts.netloc in others

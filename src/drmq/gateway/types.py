@@ -12,6 +12,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=249)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
+Milliseconds = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Page(Struct, Generic[T]):
@@ -299,7 +300,7 @@ class NewRecord(Struct, forbid_unknown_fields=True):
     value: Any = None
     headers: list[NewHeader] = []
     partition: Index | None = None
-    timestamp_ms: Annotated[int, Meta(ge=0)] | None = None
+    timestamp_ms: Milliseconds | None = None
     key_format: Format = "text"
     value_format: Format = "text"
 
