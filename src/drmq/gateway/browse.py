@@ -30,7 +30,7 @@ SCANNED_MAX: Final = 50_000
 """Records that one call decodes."""
 SCAN_SECONDS_MAX: Final = 5.0
 WINDOW: Final = 500
-"""Offsets of one window, when the newest come first."""
+"""Offsets of one window at most, when the newest come first. The first window is as large as the page."""
 FETCH_BYTES: Final = 1_048_576
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1_048_576
 
@@ -134,11 +134,13 @@ class Browser:
         buffers: dict[int, list[Record]] = {partition: [] for partition in ends}
         """The records of the present window of each partition, the newest at the end."""
         lows = dict(below)
+        sizes = dict.fromkeys(ends, min(WINDOW, self._limit))
         found: list[RecordView] = []
         while len(found) < self._limit and not self._is_tired:
             for partition in ends:
                 while not buffers[partition] and lows[partition] > starts[partition] and not self._is_tired:
-                    high, lows[partition] = lows[partition], max(starts[partition], lows[partition] - WINDOW)
+                    high, lows[partition] = lows[partition], max(starts[partition], lows[partition] - sizes[partition])
+                    sizes[partition] = min(WINDOW, 2 * sizes[partition])
                     buffers[partition] = self._window(partition, lows[partition], high)
             heads = [(buffer[-1].timestamp, partition) for partition, buffer in buffers.items() if buffer]
             if not heads:
