@@ -92,6 +92,15 @@ await journey(async ({ open, say }) => {
   await page.getByRole("tab", { name: "Members" }).click();
   await page.getByRole("cell", { name: /journey-0/ }).waitFor();
 
+  say("it cannot be moved while it has members; a preview is possible");
+  await page.getByRole("button", { name: "Move", exact: true }).click();
+  await page.getByText("The group has 1 member.").waitFor();
+  await page.getByRole("button", { name: "Preview" }).click();
+  await page.getByRole("region", { name: "What would change" }).waitFor();
+  if (await page.getByRole("button", { name: /Move \d+ position/ }).isEnabled()) throw new Error("an active group can be moved");
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+
   say("it is stopped: lag grows, and the page says that it is stuck");
   await ask("stop");
   await page.goto(`${base}/topics/journey/produce`);
