@@ -29,7 +29,7 @@ export default function BrokerPage() {
   const broker = query.data?.broker;
   const directories = query.data?.settings.find((each) => each.name === "log.dirs" || each.name === "log.dir")?.value;
   return (
-    <Page title={`Node ${node}`} name={`Node ${node}`} command={COMMANDS[tab]?.(node)} query={query} up={<Link to="/brokers">Brokers</Link>}>
+    <Page title={`Node ${node}`} name={`Node ${node}`} command={query.error && !broker ? "drmq cluster members" : COMMANDS[tab]?.(node)} query={query} up={<Link to="/brokers">Brokers</Link>}>
       {broker && (
         <section className="card" aria-label={`Node ${node}`}>
           <dl className="facts">

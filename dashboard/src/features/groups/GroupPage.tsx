@@ -43,14 +43,14 @@ export default function GroupPage() {
   const go = (next: string | null) => void navigate(next === "progress" ? path`/groups/${group}` : path`/groups/${group}/${next ?? ""}`);
   return (
     <Page
-      title={group} name={group} command={COMMANDS[tab]?.(quoted(group))} query={query} up={<Link to="/groups">Groups</Link>}
-      actions={
+      title={group} name={group} command={query.error && !found ? "drmq group ls" : COMMANDS[tab]?.(quoted(group))} query={query} up={<Link to="/groups">Groups</Link>}
+      actions={found && (
         <>
           <Button variant="default" leftSection={<HistoryIcon size={16} />} onClick={() => setAsked("reset")}>Move</Button>
           <Button variant="default" leftSection={<TrashIcon size={16} />} onClick={() => setAsked("delete")} disabled={isActive}
             title={isActive ? "A group with members cannot be deleted" : undefined}>Delete</Button>
         </>
-      }
+      )}
     >
       {found && (
         <>
@@ -106,7 +106,7 @@ function GroupTiles({ detail, trend }: { detail: GroupDetail; trend: Trend }) {
   const next =
     forecast.kind === "done" || forecast.kind === "pace" ? "now" : forecast.kind === "in" ? duration(forecast.ms) : isStuck ? "Stuck" : forecast.kind === "never" ? "never" : "–";
   const why =
-    forecast.kind === "unknown" ? "measuring …" : trend.rates === null ? undefined : `${forecast.kind === "pace" ? "keeps pace, " : ""}${rate(trend.rates.done)}${forecast.kind === "never" ? ` of ${rate(trend.rates.arrived)}` : " done"}`;
+    forecast.kind === "unknown" ? "measuring …" : trend.rates === null ? undefined : forecast.kind === "pace" ? "it keeps pace" : `${rate(trend.rates.done)}${forecast.kind === "never" ? ` of ${rate(trend.rates.arrived)}` : " done"}`;
   return (
     <div className="tiles">
       <Tile label="Lag in records" value={short(group.lag)} hint={group.lag === 0 ? "caught up" : "not done yet"} />

@@ -113,7 +113,7 @@ function Followers({ group, most }: { group: RaftGroup; most: number }) {
   if (group.replicas.length === 0) return <Pill tone="warn">No answer from its leader</Pill>;
   if (followers.length === 0) return <span className="muted">no followers</span>;
   return (
-    <div className="row" style={{ gap: 20 }}>
+    <div className="followers">
       {followers.map((each) => (
         <Follower key={each.node_id} replica={each} inSync={group.in_sync.includes(each.node_id)} most={most} />
       ))}
