@@ -42,7 +42,7 @@ await journey(async ({ open, say }) => {
   await page.getByRole("button", { name: /Message \d+:\d+/ }).filter({ hasText: "alice" }).click();
   const drawer = page.getByRole("dialog");
   await drawer.getByText('"total": 10,').waitFor();
-  await drawer.getByText("journey", { exact: true }).waitFor();
+  await drawer.getByRole("cell", { name: "journey" }).waitFor();
   const command = await drawer.locator("code").innerText();
   if (!/drmq consume journey --from \d+:0 -p \d+ -n 1/.test(command)) throw new Error(command);
   await drawer.getByText("Tree", { exact: true }).click();
@@ -82,6 +82,13 @@ await journey(async ({ open, say }) => {
   await page.getByText("1 message found, 7 scanned, all of them").waitFor();
   await page.reload();
   await page.getByText("1 message found").waitFor();
+
+  say("a search by fields of JSON; what is no condition is refused");
+  await page.goto(`${base}/topics/journey?json=total+%3E%3D+10`);
+  await page.getByText("1 message found, 7 scanned, all of them").waitFor();
+  await page.getByRole("textbox", { name: "JSON fields" }).fill("total >=");
+  await page.getByRole("button", { name: "Search", exact: true }).click();
+  await page.getByRole("alert").getByText(/not a condition about JSON|joined by/).waitFor();
 
   say("a group appears, and reads to the end");
   await ask("consume");

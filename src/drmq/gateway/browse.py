@@ -20,6 +20,7 @@ from typing import Final, Literal
 import msgspec
 
 from drmq.client import Admin, Bounds
+from drmq.gateway.json_filter import compile_conditions
 from drmq.gateway.problems import ProblemError
 from drmq.gateway.record_text import describe
 from drmq.gateway.types import RecordPage, RecordView
@@ -53,9 +54,10 @@ class Filter:
     text: str | None = None
     pattern: str | None = None
     header: str | None = None
+    json: str | None = None
 
     def compile(self) -> Matches:
-        """A function that tests a record. Raises `ProblemError` for a bad pattern."""
+        """A function that tests a record. Raises `ProblemError` for a bad pattern or condition."""
         checks: list[Matches] = []
         if self.key is not None:
             key = self.key.encode()
@@ -73,6 +75,9 @@ class Filter:
             name, _, value = self.header.partition("=")
             wanted = value.encode()
             checks.append(lambda record: any(n == name and (not value or v == wanted) for n, v in record.headers))
+        if self.json is not None:
+            has_fields = compile_conditions(self.json)
+            checks.append(lambda record: has_fields(record.value))
         return lambda record: all(check(record) for check in checks)
 
 

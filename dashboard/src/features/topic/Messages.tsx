@@ -113,7 +113,7 @@ function download(topic: string, rows: MessageRecord[]): void {
 function Filters(props: { search: Search; form: Form; keyForm: Form; partitions: number; apply: (search: Search, form?: Form, keyForm?: Form) => void }) {
   const { search, apply, partitions } = props;
   const [draft, setDraft] = useState(search);
-  const [isMore, setIsMore] = useState(search.key !== "" || search.pattern !== "" || search.header !== "" || props.keyForm !== "auto");
+  const [isMore, setIsMore] = useState(search.key !== "" || search.pattern !== "" || search.header !== "" || search.json !== "" || props.keyForm !== "auto");
   const change = (part: Partial<Search>) => setDraft({ ...draft, ...part });
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -145,6 +145,7 @@ function Filters(props: { search: Search; form: Form; keyForm: Form; partitions:
           <TextInput label="Key" description="Exactly" value={draft.key} onChange={(event) => change({ key: event.currentTarget.value })} />
           <TextInput label="Pattern" description="Regular expression in the value" value={draft.pattern} onChange={(event) => change({ pattern: event.currentTarget.value })} />
           <TextInput label="Header" description="name or name=value" value={draft.header} onChange={(event) => change({ header: event.currentTarget.value })} />
+          <TextInput label="JSON fields" description="total >= 10 and user.country = DE" value={draft.json} onChange={(event) => change({ json: event.currentTarget.value })} style={{ flex: "2 1 240px" }} />
           <Select label="Keys as" description="How keys are shown" allowDeselect={false} value={props.keyForm} data={FORMS.map((each) => ({ value: each, label: each }))}
             onChange={(value) => apply(draft, props.form, value as Form)} />
         </div>
