@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from drmq.client import Admin, Bounds
+from drmq.gateway.json_filter import compile_conditions
 from drmq.gateway.pattern_search import PatternSearch
 from drmq.gateway.problems import ProblemError
 from drmq.gateway.record_text import describe
@@ -32,7 +33,7 @@ SCANNED_MAX: Final = 50_000
 """Records that one call decodes."""
 SCAN_SECONDS_MAX: Final = 5.0
 WINDOW: Final = 500
-"""Offsets of one window, when the newest come first."""
+"""Offsets of one window at most, when the newest come first. The first window is as large as the page."""
 FETCH_BYTES: Final = 1_048_576
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1_048_576
 
@@ -55,10 +56,11 @@ class Filter:
     text: str | None = None
     pattern: str | None = None
     header: str | None = None
+    json: str | None = None
 
     @contextmanager
     def open(self) -> Iterator[Matches]:
-        """A function that tests a record. It raises `ProblemError` for a bad pattern, and so may the function."""
+        """A function that tests a record. It raises `ProblemError` for a bad filter, and so may the function."""
         checks: list[Matches] = []
         if self.key is not None:
             key = self.key.encode()
@@ -70,6 +72,9 @@ class Filter:
             name, _, value = self.header.partition("=")
             wanted = value.encode()
             checks.append(lambda record: any(n == name and (not value or v == wanted) for n, v in record.headers))
+        if self.json is not None:
+            has_fields = compile_conditions(self.json)
+            checks.append(lambda record: has_fields(record.value))
         if self.pattern is None:
             yield lambda record: all(check(record) for check in checks)
             return
@@ -136,11 +141,13 @@ class Browser:
         buffers: dict[int, list[Record]] = {partition: [] for partition in ends}
         """The records of the present window of each partition, the newest at the end."""
         lows = dict(below)
+        sizes = dict.fromkeys(ends, min(WINDOW, self._limit))
         found: list[RecordView] = []
         while len(found) < self._limit and not self._is_tired:
             for partition in ends:
                 while not buffers[partition] and lows[partition] > starts[partition] and not self._is_tired:
-                    high, lows[partition] = lows[partition], max(starts[partition], lows[partition] - WINDOW)
+                    high, lows[partition] = lows[partition], max(starts[partition], lows[partition] - sizes[partition])
+                    sizes[partition] = min(WINDOW, 2 * sizes[partition])
                     buffers[partition] = self._window(partition, lows[partition], high)
             heads = [(buffer[-1].timestamp, partition) for partition, buffer in buffers.items() if buffer]
             if not heads:

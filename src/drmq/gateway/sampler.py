@@ -175,6 +175,8 @@ class Sampler:
             ]
             if rates:
                 series[name] = sum(rates)
+        if "cpu_cores" in series:
+            series["cpu_cores"] /= 1e6  # the counter is in microseconds
         for name, (counter, labels) in _LABELLED_RATES.items():
             rates = [
                 (now.value(counter, *labels) - before.value(counter, *labels)) / max(0.001, now.at_s - before.at_s)

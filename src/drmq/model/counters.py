@@ -40,12 +40,13 @@ class Histogram:
 
 
 def quantile(buckets: list[int], share: float) -> int:
-    """The bound of the first bucket below which at least `share` of all values are; 0 if there are no values."""
+    """The value below which `share` of all values are, as if those of a bucket were spread evenly; 0 without values."""
     left = sum(buckets) * share
     for bucket, count in enumerate(buckets):
+        if count and left <= count:
+            low, high = (1 << bucket) >> 1, (1 << bucket) - 1
+            return low + round((high - low) * left / count)
         left -= count
-        if count and left <= 0:
-            return (1 << bucket) - 1
     return 0
 
 

@@ -33,6 +33,7 @@ class RecordsParams(Struct, forbid_unknown_fields=True, rename={"start": "from"}
     text: str | None = None
     pattern: str | None = None
     header: str | None = None
+    json: str | None = None
 
 
 class ProduceParams(Struct, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ class ProduceParams(Struct, forbid_unknown_fields=True):
 
 @endpoint("GET", "/topics/{topic}/records", "Records of a topic, the newest or the oldest first, with a filter.")
 async def records(gateway: Gateway, params: RecordsParams) -> RecordPage:
-    wanted = Filter(params.key, params.text, params.pattern, params.header)
+    wanted = Filter(params.key, params.text, params.pattern, params.header, params.json)
 
     def ask(admin: Admin) -> RecordPage:
         found = admin.topics.describe(params.topic)
