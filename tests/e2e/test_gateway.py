@@ -182,6 +182,7 @@ def test_the_past_for_charts(broker: BrokerProcess) -> None:
 
     eventually(lambda: "produce_rate" in history()["series"])
     found = history()
+    assert all(0 <= cores <= 64 for cores in found["series"]["cpu_cores"] if cores is not None)
     assert all(len(values) == len(found["times_ms"]) for values in found["series"].values())
     assert found["times_ms"] == sorted(found["times_ms"])
 
@@ -205,6 +206,40 @@ def test_only_pages_of_the_clusters_gateways_may_read_answers(broker: BrokerProc
         assert permission("null", method) == ""
 
 
+def test_a_name_that_leads_to_this_machine_is_no_permission(broker: BrokerProcess) -> None:
+    """A web site that gives its own name the address 127.0.0.1 is the same origin to a browser."""
+    port = port_of(broker)
+
+    def status(host: str, path: str = "/api/v1/cluster", **headers: str) -> int | str:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host, **headers})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(json.loads(error.read())["code"])
+
+    for own in (f"127.0.0.1:{port}", f"localhost:{port}", "LOCALHOST", f"[::1]:{port}", socket.gethostname()):
+        assert status(own) == 200, own
+    for other in (f"evil.example:{port}", "evil.example", "localhost.evil.example", "", "a b"):
+        for path in ("/", "/metrics", "/api/v1/topics"):
+            assert status(other, path) == "UNKNOWN_HOST_NAME", (other, path)
+    assert status("evil.example", Origin="http://evil.example") == "UNKNOWN_HOST_NAME"
+    name = f"evil.example:{port}"
+    with pytest.raises(InvalidStatus), socket.create_connection(("127.0.0.1", port)) as connection:
+        connect(f"ws://{name}/api/v1/live", sock=connection, origin=Origin(f"http://{name}"))
+
+
+def test_the_name_of_a_reverse_proxy(tmp_path: Path) -> None:
+    environment = {**_ENVIRONMENT, "DRMQ_HTTP_NAMES": "drmq.example, queue.example"}
+    with BrokerProcess(tmp_path / "data", env=environment) as running:
+        eventually(lambda: bool(_HTTP.search(running.log_text())))
+        address = f"http://127.0.0.1:{port_of(running)}/healthz"
+        request = urllib.request.Request(address, headers={"Host": "QUEUE.example"})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
+
+
 def test_the_document_describes_what_is_served(broker: BrokerProcess) -> None:
     _, document = ask(broker, "/api/v1/openapi.json")
     assert document["openapi"] == "3.1.0"
@@ -224,6 +259,9 @@ def test_the_document_describes_what_is_served(broker: BrokerProcess) -> None:
         ("/api/v1/events?limit=0", None, 400),
         ("/api/v1/events?limit=1&limit=2", None, 400),
         ("/api/v1/topics/..%2f..%2fetc", None, 404),
+        ("/api/v1/topics/%00", None, 404),
+        ("/assets/%00", None, 404),
+        ("/assets/" + "a" * 5000, None, 404),
         ("/api/v1/topics", b"{", 400),
         ("/api/v1/topics", b"\xff\xfe", 400),
         ("/api/v1/topics", b"[" * 100_000, 400),
@@ -244,7 +282,7 @@ def test_bad_requests_get_a_problem(broker: BrokerProcess, path: str, body: Any,
 def test_files_outside_the_dashboard_are_not_served(broker: BrokerProcess) -> None:
     for path in ("/../__main__.py", "/%2e%2e/app.py", "/..%2fapp.py", "/assets/../../app.py"):
         with socket.create_connection(("127.0.0.1", port_of(broker)), timeout=PATIENCE_S) as connection:
-            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             answer = b""
             while part := connection.recv(65_536):
                 answer += part
@@ -260,7 +298,10 @@ def test_live_data(broker: BrokerProcess) -> None:
         socket_.send(json.dumps({"type": "subscribe", "stream": "nothing"}))
         assert "overview" in json.loads(socket_.recv(PATIENCE_S))["detail"]
         socket_.send(json.dumps({"type": "subscribe", "stream": "overview"}))
-        first, second = (json.loads(socket_.recv(PATIENCE_S)) for _ in range(2))
+        # Events of the node come between the snapshots.
+        received = (json.loads(socket_.recv(PATIENCE_S)) for _ in range(100))
+        snapshots = (each for each in received if each["type"] != "event")
+        first, second = next(snapshots), next(snapshots)
         assert first["type"] == second["type"] == "snapshot"
         assert second["sequence"] > first["sequence"]
         assert second["data"]["cluster"]["status"] == "healthy"
@@ -271,8 +312,9 @@ def test_live_data(broker: BrokerProcess) -> None:
         socket_.send("x" * 100_000)
         with pytest.raises(ConnectionClosed):
             list(socket_)
-    with pytest.raises(InvalidStatus):
+    with pytest.raises(InvalidStatus) as refused:
         connect(address, origin=Origin("http://evil.example"))
+    assert json.loads(refused.value.response.body)["status"] == 403, "a problem, as for any other request"
     with connect(address, origin=Origin(f"http://127.0.0.1:{port_of(broker)}")):
         pass
 

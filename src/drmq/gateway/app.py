@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from drmq import __version__
 from drmq.gateway.endpoint import PREFIX, Endpoint, serve
 from drmq.gateway.gateway import Gateway
+from drmq.gateway.host_names import HostNames
 from drmq.gateway.live import live, origin_is_allowed
 from drmq.gateway.observed import Observed
 from drmq.gateway.openapi import document
@@ -125,6 +126,11 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return answer
 
 
+async def _on_bug(request: Request, error: Exception) -> Response:
+    # The server logs the error itself.
+    return respond(problem(500, "the gateway failed on a bug; its log has the details"))
+
+
 def application(gateway: Gateway) -> ASGIApp:
     """Everything that a gateway serves over HTTP."""
     openapi = msgspec.json.encode(document(ENDPOINTS, __version__))
@@ -149,7 +155,7 @@ def application(gateway: Gateway) -> ASGIApp:
             Route("/readyz", partial(_ready, gateway)),
             Route("/{path:path}", page),
         ],
-        exception_handlers={HTTPException: _on_http_error},
+        exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},
         lifespan=lifespan,
     )
-    return Observed(SecurityHeaders(NeighbourOrigins(app, gateway)), gateway.http_counters)
+    return Observed(SecurityHeaders(HostNames(NeighbourOrigins(app, gateway), gateway)), gateway.http_counters)

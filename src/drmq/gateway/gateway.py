@@ -60,6 +60,8 @@ class GatewayOptions:
     """For one call to the cluster."""
     lab: Path | None = None
     """The directory of the local cluster that the fault lab works on; None without the lab."""
+    http_names: tuple[str, ...] = ()
+    """Names by which requests that arrive at a loopback address may call the gateway: see `host_names`."""
     log_level: str = "info"
     log_format: str = "text"
     tracing: bool = False

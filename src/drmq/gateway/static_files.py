@@ -16,6 +16,7 @@ from drmq.gateway.problems import problem, respond
 
 DIRECTORY: Final = Path(__file__).parent / "static"
 _ASSETS = "assets/"
+_PATH_MAX = 200
 _FOR_EVER = "public, max-age=31536000, immutable"
 _MISSING = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>DRMQ</title></head><body>
@@ -32,8 +33,8 @@ async def page(request: Request) -> Response:
     path: str = request.path_params["path"]
     if path.startswith("api/"):
         return respond(problem(404, f"there is nothing at /{path}", advice="GET /api/v1/openapi.json lists the API."))
-    found = (DIRECTORY / path).resolve()
-    if path and found.is_relative_to(DIRECTORY.resolve()) and found.is_file():
+    found = _file(path)
+    if found is not None:
         headers = {"Cache-Control": _FOR_EVER if path.startswith(_ASSETS) else "no-cache"}
         return FileResponse(found, headers=headers, media_type=mimetypes.guess_type(found.name)[0])
     if path.startswith(_ASSETS):
@@ -42,3 +43,11 @@ async def page(request: Request) -> Response:
     if not index.is_file():
         return HTMLResponse(_MISSING, headers={"X-Drmq-Dashboard": "missing"})  # for `drmq dashboard`
     return FileResponse(index, headers={"Cache-Control": "no-cache"}, media_type="text/html")
+
+
+def _file(path: str) -> Path | None:
+    """The file of the bundle with this path; None if there is none."""
+    if not path or "\0" in path or len(path) > _PATH_MAX:
+        return None  # no file has such a name, and the system refuses to look for it
+    found = (DIRECTORY / path).resolve()
+    return found if found.is_relative_to(DIRECTORY.resolve()) and found.is_file() else None
