@@ -37,6 +37,7 @@ from pathlib import Path
 from drmq.model.address import Address
 from drmq.server.local_file import ClusterFile, Origin
 from drmq.server.local_nodes import (
+    FirstPorts,
     LocalError,
     LocalNode,
     missing_at,
@@ -168,6 +169,7 @@ class LocalCluster:
         report: Report = _silence,
         *,
         lab: bool | None = None,
+        ports: FirstPorts | None = None,
     ) -> list[tuple[LocalNode, str]]:
         """Start nodes 1 to `count`, or all known nodes. When this returns, they serve and the cluster is healthy as far
         as these nodes can make it so; if that takes too long, `trouble` says why.
@@ -175,7 +177,7 @@ class LocalCluster:
         The outcome for each node: `started`; `joined` if the cluster existed without it; `running` if it ran before; or
         `paused`, in which case it stays paused. `port` is that of the first node: None for the previous one (or 9092),
         0 for free ones. Known nodes keep theirs. `lab`: whether the fault lab may work on the nodes that are started;
-        None for what they had.
+        None for what they had. `ports`: other ports of the nodes that are started.
         """
         known = self._at_home({node.node_id: node for node in self.read()}, port)
         wanted = range(1, count + 1) if count is not None else (sorted(known) or [1])
@@ -184,7 +186,7 @@ class LocalCluster:
         before |= self._open_to_peers(known, nodes, report)
         starting = [
             replace(
-                nodes[node_id],
+                (ports or FirstPorts()).give(nodes[node_id]),
                 config=config or nodes[node_id].config,
                 lab=nodes[node_id].lab if lab is None else lab,
                 pid=None,
