@@ -20,7 +20,7 @@ from drmq.gateway.idempotency import Idempotency
 from drmq.gateway.leasing import Leasing
 from drmq.gateway.letters import list_topics
 from drmq.gateway.node_metrics import NodeMetrics
-from drmq.gateway.observed import HttpCounters
+from drmq.gateway.observed import CallCounters, HttpCounters
 from drmq.gateway.sampler import Sampler
 from drmq.gateway.shared import Shared
 from drmq.gateway.streams import Streams
@@ -87,6 +87,7 @@ class Gateway:
         self._producers: Shared[Active] = Shared(self._find_producers, PRODUCERS_LOOK_S)
         self.streams = Streams(self)
         self.http_counters = HttpCounters()
+        self.call_counters = CallCounters()
         self.metrics = NodeMetrics(self)
         self._producer: Producer[bytes] | None = None
         self._fetcher: Fetcher | None = None
