@@ -438,6 +438,9 @@ def test_each_node_of_a_local_cluster_has_ports_of_its_own(empty: Cluster, monke
     expected = [tuple(f"{HOST}:{first + 3 * kind + number}" for kind in range(3)) for number in range(3)]
     assert [(each["metrics"], each["http"], each["grpc"]) for each in started] == expected
     for each in started:
+        # `up` has waited for the gateways. grpcio opens its own socket, so nothing else would wait for it.
+        with socket.create_connection((HOST, int(each["grpc"].rpartition(":")[2])), timeout=TIMEOUT_S):
+            pass
         with urllib.request.urlopen(f"http://{each['metrics']}/readyz", timeout=TIMEOUT_S) as answer:
             assert answer.read() == b"ready\n"
     empty.local("down")

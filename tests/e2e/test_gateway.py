@@ -338,6 +338,24 @@ def test_the_gateway_ends_with_its_node(tmp_path: Path) -> None:
         eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
+def test_without_its_packages_nothing_listens(tmp_path: Path) -> None:
+    """A browser is refused at once, instead of waiting for an answer that never comes."""
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('No module named uvicorn', name='uvicorn')")
+    with BrokerProcess(tmp_path / "data", env={**_ENVIRONMENT, "PYTHONPATH": str(tmp_path)}) as running:
+        eventually(lambda: "a package that is not installed: uvicorn" in running.log_text())
+
+        def is_refused() -> bool:
+            try:
+                socket.create_connection(("127.0.0.1", port_of(running)), timeout=PATIENCE_S).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        eventually(is_refused)
+        with RawClient(running.bootstrap) as client:
+            client.create_topic("kept", 1)
+
+
 def test_a_port_in_use_costs_the_gateway_only(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         environment = {**_ENVIRONMENT, "DRMQ_HTTP_PORT": str(taken.getsockname()[1])}

@@ -40,6 +40,7 @@ from drmq.server.local_nodes import (
     FirstPorts,
     LocalError,
     LocalNode,
+    gateway_answers,
     missing_at,
     plan_nodes,
     server_arguments,
@@ -61,6 +62,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 10.0
 _HEALTHY_TIMEOUT_S = 20.0
+_GATEWAY_TIMEOUT_S = 20.0
 _SETTLE_S = 1.0
 """How long to watch a node that cannot serve yet: a problem of the node itself shows at once."""
 _DOUBTFUL_S = 20.0
@@ -367,6 +369,21 @@ class LocalCluster:
             self._give_up(known, started)
             raise
         self._wait_until_healthy(nodes, report)
+        self._wait_for_gateways([found.node for found in started.values()], report)
+
+    def _wait_for_gateways(self, nodes: Sequence[LocalNode], report: Report) -> None:
+        """Wait until the next request over HTTP or gRPC is answered, but not for long: the nodes serve without them."""
+        deadline = time.monotonic() + _GATEWAY_TIMEOUT_S
+        refused_until = time.monotonic() + _SETTLE_S
+        for node in nodes:
+            while node.http is not None and not (answers := gateway_answers(node)):
+                if answers is None and time.monotonic() > refused_until:
+                    break  # it has none: its log says why
+                report(f"all serve; the gateway of node {node.node_id} is starting")
+                if time.monotonic() > deadline:
+                    self.trouble = self.trouble or f"the gateway of node {node.node_id} does not answer at {node.http}"
+                    return
+                time.sleep(_POLL_S)
 
     def _check_alive(self, node: LocalNode, started: _Started | None) -> None:
         if started is None:

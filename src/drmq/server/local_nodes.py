@@ -5,6 +5,7 @@ This module starts and stops nothing; `local` does. `local_file` stores the node
 
 from __future__ import annotations
 
+import http.client
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -259,6 +260,26 @@ def trouble_at(node: LocalNode, running: Collection[int]) -> str | None:
             return trouble_among(observe(admin, _ANSWER_TIMEOUT_S), running)
     except ClientError as error:
         return str(error).rstrip(".")
+
+
+def gateway_answers(node: LocalNode) -> bool | None:
+    """Whether a node's gateway is ready; None if nothing listens at its port.
+
+    A node listens before its gateway runs, so that this soon means that there will be none. A gateway that answers HTTP
+    has begun to serve gRPC before.
+    """
+    if node.http is None:
+        return None
+    connection = http.client.HTTPConnection(node.http.host, node.http.port, timeout=_ANSWER_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except ConnectionRefusedError:
+        return None
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _peer_port(port: int) -> int:
