@@ -77,7 +77,8 @@ def test_a_topic_from_its_creation_to_its_end(broker: BrokerProcess) -> None:
     assert [(each["partition"], each["leader"]) for each in raft["items"]] == [(0, 1), (1, 1), (2, 1)]
     assert ask(broker, "/api/v1/topics/orders", method="DELETE") == (200, {"done": True})
     status, problem = ask(broker, "/api/v1/topics/orders")
-    assert (status, problem["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert (status, problem["code"], problem["kafka_code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert ask(broker, "/api/v1/nothing")[1]["code"] == "NOT_FOUND"
     assert problem["advice"]
 
 
@@ -276,6 +277,7 @@ def test_bad_requests_get_a_problem(broker: BrokerProcess, path: str, body: Any,
     found, problem = ask(broker, path, body)
     assert (found, problem["status"]) == (status, status), problem
     assert problem["detail"]
+    assert problem["code"], "programs decide by it, not by the words"
     assert "Traceback" not in broker.log_text()
 
 
