@@ -79,7 +79,8 @@ def test_a_topic_from_its_creation_to_its_end(broker: BrokerProcess) -> None:
     assert [(each["partition"], each["leader"]) for each in raft["items"]] == [(0, 1), (1, 1), (2, 1)]
     assert ask(broker, "/api/v1/topics/orders", method="DELETE") == (200, {"done": True})
     status, problem = ask(broker, "/api/v1/topics/orders")
-    assert (status, problem["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert (status, problem["code"], problem["kafka_code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert ask(broker, "/api/v1/nothing")[1]["code"] == "NOT_FOUND"
     assert problem["advice"]
 
 
@@ -184,6 +185,7 @@ def test_the_past_for_charts(broker: BrokerProcess) -> None:
 
     eventually(lambda: "produce_rate" in history()["series"])
     found = history()
+    assert all(0 <= cores <= 64 for cores in found["series"]["cpu_cores"] if cores is not None)
     assert all(len(values) == len(found["times_ms"]) for values in found["series"].values())
     assert found["times_ms"] == sorted(found["times_ms"])
 
@@ -207,6 +209,40 @@ def test_only_pages_of_the_clusters_gateways_may_read_answers(broker: BrokerProc
         assert permission("null", method) == ""
 
 
+def test_a_name_that_leads_to_this_machine_is_no_permission(broker: BrokerProcess) -> None:
+    """A web site that gives its own name the address 127.0.0.1 is the same origin to a browser."""
+    port = port_of(broker)
+
+    def status(host: str, path: str = "/api/v1/cluster", **headers: str) -> int | str:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host, **headers})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(json.loads(error.read())["code"])
+
+    for own in (f"127.0.0.1:{port}", f"localhost:{port}", "LOCALHOST", f"[::1]:{port}", socket.gethostname()):
+        assert status(own) == 200, own
+    for other in (f"evil.example:{port}", "evil.example", "localhost.evil.example", "", "a b"):
+        for path in ("/", "/metrics", "/api/v1/topics"):
+            assert status(other, path) == "UNKNOWN_HOST_NAME", (other, path)
+    assert status("evil.example", Origin="http://evil.example") == "UNKNOWN_HOST_NAME"
+    name = f"evil.example:{port}"
+    with pytest.raises(InvalidStatus), socket.create_connection(("127.0.0.1", port)) as connection:
+        connect(f"ws://{name}/api/v1/live", sock=connection, origin=Origin(f"http://{name}"))
+
+
+def test_the_name_of_a_reverse_proxy(tmp_path: Path) -> None:
+    environment = {**_ENVIRONMENT, "DRMQ_HTTP_NAMES": "drmq.example, queue.example"}
+    with BrokerProcess(tmp_path / "data", env=environment) as running:
+        eventually(lambda: bool(_HTTP.search(running.log_text())))
+        address = f"http://127.0.0.1:{port_of(running)}/healthz"
+        request = urllib.request.Request(address, headers={"Host": "QUEUE.example"})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
+
+
 def test_the_document_describes_what_is_served(broker: BrokerProcess) -> None:
     _, document = ask(broker, "/api/v1/openapi.json")
     assert document["openapi"] == "3.1.0"
@@ -226,6 +262,9 @@ def test_the_document_describes_what_is_served(broker: BrokerProcess) -> None:
         ("/api/v1/events?limit=0", None, 400),
         ("/api/v1/events?limit=1&limit=2", None, 400),
         ("/api/v1/topics/..%2f..%2fetc", None, 404),
+        ("/api/v1/topics/%00", None, 404),
+        ("/assets/%00", None, 404),
+        ("/assets/" + "a" * 5000, None, 404),
         ("/api/v1/topics", b"{", 400),
         ("/api/v1/topics", b"\xff\xfe", 400),
         ("/api/v1/topics", b"[" * 100_000, 400),
@@ -240,6 +279,7 @@ def test_bad_requests_get_a_problem(broker: BrokerProcess, path: str, body: Any,
     found, problem = ask(broker, path, body)
     assert (found, problem["status"]) == (status, status), problem
     assert problem["detail"]
+    assert problem["code"], "programs decide by it, not by the words"
     assert "Traceback" not in broker.log_text()
 
 
@@ -254,7 +294,7 @@ def exchange(broker: BrokerProcess, request: bytes) -> tuple[int, bytes]:
 
 
 def get(broker: BrokerProcess, path: str, *headers: str) -> tuple[int, bytes]:
-    lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers]
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
     return exchange(broker, "\r\n".join([*lines, "", ""]).encode())
 
 
@@ -306,7 +346,7 @@ def test_a_name_with_an_encoded_slash_is_one_name(broker: BrokerProcess) -> None
 
 
 def test_a_method_that_a_path_does_not_have_is_answered_with_all_that_it_has(broker: BrokerProcess) -> None:
-    status, answer = exchange(broker, b"PUT /api/v1/topics/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    status, answer = exchange(broker, b"PUT /api/v1/topics/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert status == 405
     [allowed] = re.findall(rb"\r\nallow: ([^\r]+)", answer)
     assert set(allowed.split(b", ")) == {b"DELETE", b"GET", b"HEAD", b"PATCH"}
@@ -327,7 +367,7 @@ def test_the_refusal_of_a_large_body_reaches_the_client(
     broker: BrokerProcess, lines: tuple[bytes, ...], part: bytes, count: int, status: int
 ) -> None:
     """It is not lost in the reset of a connection on which the client still sends."""
-    head = b"\r\n".join([b"POST /api/v1/topics HTTP/1.1", b"Host: x", b"Connection: close", *lines, b"", b""])
+    head = b"\r\n".join([b"POST /api/v1/topics HTTP/1.1", b"Host: localhost", b"Connection: close", *lines, b"", b""])
     end = b"0\r\n\r\n" if b"chunked" in head else b""
     found, answer = exchange(broker, head + part * count + end)
     assert found == status
@@ -397,7 +437,10 @@ def test_live_data(broker: BrokerProcess) -> None:
         socket_.send(json.dumps({"type": "subscribe", "stream": "nothing"}))
         assert "overview" in json.loads(socket_.recv(PATIENCE_S))["detail"]
         socket_.send(json.dumps({"type": "subscribe", "stream": "overview"}))
-        first, second = (json.loads(socket_.recv(PATIENCE_S)) for _ in range(2))
+        # Events of the node come between the snapshots.
+        received = (json.loads(socket_.recv(PATIENCE_S)) for _ in range(100))
+        snapshots = (each for each in received if each["type"] != "event")
+        first, second = next(snapshots), next(snapshots)
         assert first["type"] == second["type"] == "snapshot"
         assert second["sequence"] > first["sequence"]
         assert second["data"]["cluster"]["status"] == "healthy"
@@ -408,8 +451,9 @@ def test_live_data(broker: BrokerProcess) -> None:
         socket_.send("x" * 100_000)
         with pytest.raises(ConnectionClosed):
             list(socket_)
-    with pytest.raises(InvalidStatus):
+    with pytest.raises(InvalidStatus) as refused:
         connect(address, origin=Origin("http://evil.example"))
+    assert json.loads(refused.value.response.body)["status"] == 403, "a problem, as for any other request"
     with connect(address, origin=Origin(f"http://127.0.0.1:{port_of(broker)}")):
         pass
 
@@ -431,6 +475,24 @@ def test_the_gateway_ends_with_its_node(tmp_path: Path) -> None:
         child = child_of(running)
         os.kill(running.pid, signal.SIGKILL)
         eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_without_its_packages_nothing_listens(tmp_path: Path) -> None:
+    """A browser is refused at once, instead of waiting for an answer that never comes."""
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('No module named uvicorn', name='uvicorn')")
+    with BrokerProcess(tmp_path / "data", env={**_ENVIRONMENT, "PYTHONPATH": str(tmp_path)}) as running:
+        eventually(lambda: "a package that is not installed: uvicorn" in running.log_text())
+
+        def is_refused() -> bool:
+            try:
+                socket.create_connection(("127.0.0.1", port_of(running)), timeout=PATIENCE_S).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        eventually(is_refused)
+        with RawClient(running.bootstrap) as client:
+            client.create_topic("kept", 1)
 
 
 def test_a_port_in_use_costs_the_gateway_only(tmp_path: Path) -> None:

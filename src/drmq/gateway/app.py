@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from drmq import __version__
 from drmq.gateway.endpoint import PREFIX, Endpoint, serve
 from drmq.gateway.gateway import Gateway
+from drmq.gateway.host_names import HostNames
 from drmq.gateway.live import live, origin_is_allowed
 from drmq.gateway.observed import Observed
 from drmq.gateway.openapi import document
@@ -156,6 +157,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
+    # The server logs the error itself.
     return respond(problem(500, "the gateway failed on a bug; its log has the details"))
 
 
@@ -188,4 +190,5 @@ def application(gateway: Gateway) -> ASGIApp:
         exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},
         lifespan=lifespan,
     )
-    return Observed(UnreadBodies(SecurityHeaders(NeighbourOrigins(app, gateway))), gateway.http_counters)
+    inner = HostNames(NeighbourOrigins(app, gateway), gateway)
+    return Observed(UnreadBodies(SecurityHeaders(inner)), gateway.http_counters)

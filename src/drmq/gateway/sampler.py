@@ -112,6 +112,8 @@ class Sampler:
                 await self._sample()
             except ClientError as error:
                 log.warning("no node answers: %s", error, extra={"repeat_key": "sampling"})
+                # What an earlier sample has shown is over: no node is up, and this gateway is not ready.
+                self._before, self.last = self.last, {}
             except Exception:
                 log.exception("sampling failed on a bug")
             self.sequence += 1
@@ -175,8 +177,8 @@ class Sampler:
             ]
             if rates:
                 series[name] = sum(rates)
-        if "cpu_cores" in series:
-            series["cpu_cores"] /= 1e6  # the counter is in microseconds
+        if "cpu_us" in series:
+            series["cpu_cores"] = series.pop("cpu_us") / 1e6
         for name, (counter, labels) in _LABELLED_RATES.items():
             rates = [
                 (now.value(counter, *labels) - before.value(counter, *labels)) / max(0.001, now.at_s - before.at_s)
@@ -232,7 +234,7 @@ _RATES = {
     "produce_bytes": "drmq_produced_bytes_total",
     "consume_bytes": "drmq_consumed_bytes_total",
     "elections": "drmq_elections_total",
-    "cpu_cores": "drmq_process_cpu_us_total",
+    "cpu_us": "drmq_process_cpu_us_total",
     "leased": "drmq_leased_messages_total",
     "dead_lettered": "drmq_dead_letters_total",
 }

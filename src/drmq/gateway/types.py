@@ -23,7 +23,9 @@ class Page(Struct, Generic[T]):
 
 
 class Problem(Struct, omit_defaults=True):
-    """An error, after RFC 9457. `code` is Kafka's name of the error, `advice` what to do next.
+    """An error, after RFC 9457. `code` is Kafka's name of the error, or one of DRMQ; `advice` says what to do next.
+
+    `kafka_code` is Kafka's number of the error, if it is one of Kafka.
 
     `request_id` is in all log lines about the request, and in the header `X-Request-Id`.
     """
@@ -35,6 +37,7 @@ class Problem(Struct, omit_defaults=True):
     code: str | None = None
     advice: str | None = None
     retriable: bool = False
+    kafka_code: int | None = None
     request_id: str | None = None
 
 

@@ -251,6 +251,16 @@ GATEWAY_COUNTERS: Final[dict[str, Description]] = {
     "drmq_gateway_request_duration_us": Description(
         _H, "Microseconds from an HTTP request to the end of its answer, by operation.", ("route",)
     ),
+    "drmq_gateway_calls_total": Description(
+        _C,
+        "Calls over gRPC that have ended, by method, as in `LogService/Append`, and by the name of their status. A "
+        "stream counts as one call.",
+        ("method", "status"),
+    ),
+    "drmq_gateway_call_duration_us": Description(
+        _H, "Microseconds from a call over gRPC to its response, by method. Streams are not timed.", ("method",)
+    ),
+    "drmq_gateway_streams": Description(_G, "Open streams of gRPC."),
     "drmq_gateway_sockets": Description(_G, "Open web sockets."),
     "drmq_gateway_waiting_calls": Description(_G, "Calls to nodes that run on the gateway's threads, or wait for one."),
     "drmq_gateway_cpu_us_total": Description(_C, "Processor time of the gateway's process, in microseconds."),
