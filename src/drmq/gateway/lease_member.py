@@ -110,7 +110,7 @@ class LeaseMember:
         """Batches have one; this one stays empty."""
         self._waiters: deque[_Waiter] = deque()
         self._lanes: dict[int, asyncio.Task[None]] = {}
-        """By leader: the task that takes for those who wait."""
+        """By leader: the task that takes for polls that wait, or the last one that did."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._main: list[asyncio.Task[None]] = []
         self._changed: asyncio.Event = asyncio.Event()
@@ -119,6 +119,7 @@ class LeaseMember:
         """All partitions of the topics."""
         self._checked = False
         """Whether all topics were seen to exist."""
+        self._is_closing = False
         self.user_count = 0
         """Polls that run."""
         self.used_s = time.monotonic()
@@ -146,9 +147,10 @@ class LeaseMember:
 
     async def close(self, timeout_s: float) -> None:
         """Let requests end, give back what they bring, and leave the group."""
+        self._is_closing = True
         for waiter in self._waiters:
             if not waiter.found.done():
-                waiter.found.set_exception(ClientError("The gateway is shutting down", retriable=True))
+                waiter.found.set_exception(shutting_down())
         self._waiters.clear()
         try:
             async with asyncio.timeout(timeout_s):
@@ -245,6 +247,8 @@ class LeaseMember:
         return found
 
     async def _wait(self, count_max: int, wait_s: float) -> list[Leased]:
+        if self._is_closing:
+            raise shutting_down()
         waiter = _Waiter(count_max, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self._start_lanes()
@@ -296,18 +300,20 @@ class LeaseMember:
     def _start_lanes(self) -> None:
         if not self._waiters:
             return
-        for node_id in self._by_leader():
-            if node_id not in self._lanes:
-                task = self._lanes[node_id] = self._run(self._serve(node_id))
-                task.add_done_callback(lambda _, node_id=node_id: self._lanes.pop(node_id, None))  # type: ignore[misc]
+        for node_id in self._leaders.leader_ids:
+            lane = self._lanes.get(node_id)
+            if lane is None or lane.done():
+                self._lanes[node_id] = self._run(self._serve(node_id))
 
     async def _serve(self, node_id: int) -> None:
         """Take from one leader while anyone waits."""
         backoff_s = _BACKOFF_S
-        while self._waiters:
+        while self._waiters and node_id in self._leaders.leader_ids:
             sources = self._by_leader().get(node_id)
             if not sources:
-                return
+                # It has just refused all of them. Polls still wait for them.
+                await asyncio.sleep(_PARTITION_BACKOFF_S)
+                continue
             count = min(sum(waiter.count_max for waiter in self._waiters), 1_000)
             try:
                 messages = await self._fetch(node_id, sources, count, SLICE_S, Purpose.TAKING)
@@ -359,20 +365,18 @@ class LeaseMember:
             raise refusal(answer.error_code, f"Group `{self._group}` refuses a request", answer.error_message)
         now_ms = int(time.time() * 1000)
         found: list[Leased] = []
+        asked = {(source.topic_id, source.partition): source for source in sources}
         for each in answer.topics:
             for part in each.partitions:
-                known = self._leaders.source(each.topic_id, part.partition_index)
+                known = asked[each.topic_id, part.partition_index]
                 if part.error_code:
                     self._on_partition_error(known, part)
                 elif part.deliveries:
-                    topic_name = known.topic if known is not None else ""
-                    found += self._received(Source(topic_name, each.topic_id, part.partition_index), part, now_ms)
+                    found += self._received(Source(known.topic, each.topic_id, part.partition_index), part, now_ms)
         return found
 
-    def _on_partition_error(self, source: Source | None, part: LeaseFetchResponsePartition) -> None:
+    def _on_partition_error(self, source: Source, part: LeaseFetchResponsePartition) -> None:
         self._leaders.refresh()
-        if source is None:
-            return
         hint = part.current_leader
         if hint.leader_id >= 0 and hint.leader_epoch > source.leader_epoch and self._brokers.knows(hint.leader_id):
             source.leader_id, source.leader_epoch = hint.leader_id, hint.leader_epoch
@@ -437,3 +441,8 @@ class LeaseMember:
         if wanted != self._followed:
             self._followed = wanted
             self._leaders.assign(wanted)
+
+
+def shutting_down() -> ClientError:
+    """The answer to polls when the gateway stops."""
+    return ClientError("The gateway is shutting down", retriable=True, advice="Ask another gateway.")

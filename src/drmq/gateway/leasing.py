@@ -25,7 +25,7 @@ from typing import Final, Literal
 from drmq.client import ClientError
 from drmq.gateway import ack_ids
 from drmq.gateway.ack_ids import BadAckId
-from drmq.gateway.lease_member import GIVE_BACK, Leased, LeaseMember
+from drmq.gateway.lease_member import GIVE_BACK, Leased, LeaseMember, shutting_down
 from drmq.gateway.settling import Settler, SettleResult, Wanted
 
 log = logging.getLogger("drmq.gateway")
@@ -116,7 +116,7 @@ class Leasing:
 
     def _member(self, group: str, topics: frozenset[str]) -> LeaseMember:
         if self._is_closed:
-            raise ClientError("The gateway is shutting down", retriable=True, advice="Ask another gateway.")
+            raise shutting_down()
         key = (group, topics)
         member = self._members.get(key)
         if member is not None and not member.has_failed:
