@@ -17,6 +17,7 @@ could read the cluster through the user's browser. Pages of the cluster's other 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,13 +29,15 @@ from msgspec import Meta
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from drmq.client import ClientError
-from drmq.gateway.problems import ProblemError
+from drmq.gateway.problems import BUG, ProblemError
 from drmq.gateway.streams import NAMES, TAIL, TailData
 from drmq.gateway.tail import RECORDS_MAX, Arrived, size_of
 from drmq.gateway.types import EventView, RecordView
 
 if TYPE_CHECKING:
     from drmq.gateway.gateway import Gateway
+
+log = logging.getLogger("drmq.gateway")
 
 MESSAGE_BYTES_MAX: Final = 65_536
 STREAMS_MAX: Final = 16
@@ -77,7 +80,10 @@ def origin_is_allowed(origin: str | None, host: str | None, others: list[str]) -
     """Whether a page of this origin may open a socket. Programs that are no browsers send no origin."""
     if origin is None:
         return True
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     if parts.scheme not in ("http", "https") or not parts.netloc:
         return False
     return parts.netloc == host or parts.netloc in others
@@ -219,6 +225,10 @@ class _Page:
             self._put_error(stream, str(error))
         except ProblemError as error:
             self._put_error(stream, error.problem.detail)
+        except Exception:
+            # The page must not wait for ever, and the next look may succeed.
+            log.exception("looking for stream %s failed on a bug", stream)
+            self._put_error(stream, BUG)
         else:
             waiting = self._waiting[stream]
             if waiting.data is data:

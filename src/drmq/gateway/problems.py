@@ -11,6 +11,7 @@ from drmq.model import ErrorCode
 from drmq.telemetry import request_ids
 
 MEDIA_TYPE = "application/problem+json"
+BUG = "the gateway failed on a bug; its log has the details"
 _TYPE = "about:blank"
 
 _STATUS = {
