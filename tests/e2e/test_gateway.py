@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+from support import http
 from support.polling import PATIENCE_S, eventually
 from support.processes import BrokerProcess
 from support.raw_client import RawClient
@@ -116,6 +117,18 @@ def test_records_are_sent_and_found_again(broker: BrokerProcess) -> None:
     assert ask(broker, "/api/v1/topics/flights/records?partition=9")[0] == 404
     assert ask(broker, "/api/v1/topics/flights/records?cursor=bad")[0] == 400
     assert ask(broker, "/api/v1/topics/flights/records?from=noon")[0] == 400
+
+
+def test_a_repeat_of_a_request_that_failed_sends_what_is_not_stored(broker: BrokerProcess) -> None:
+    assert ask(broker, "/api/v1/topics", {"name": "repeated", "partitions": 1})[0] in (200, 201)
+    path, values = "/api/v1/topics/repeated/records", ["a", "x" * 2_000_000, "b"]
+    body = {"records": [{"value": value} for value in values]}
+    base = f"http://127.0.0.1:{port_of(broker)}"
+    for _ in range(3):
+        status, problem = http.ask(base, path, body, headers={"Idempotency-Key": "order-1"})
+        assert (status, problem["code"]) == (413, "MESSAGE_TOO_LARGE")
+        assert "2 of 3 records were stored" in problem["detail"]
+    assert [record["value"] for record in ask(broker, f"{path}?order=oldest")[1]["items"]] == ["a", "b"]
 
 
 def test_hostile_records_are_shown_as_what_they_are(broker: BrokerProcess) -> None:

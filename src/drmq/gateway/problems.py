@@ -55,9 +55,17 @@ _TITLES = {
 class ProblemError(Exception):
     """Ends a request with a problem."""
 
-    def __init__(self, status: int, detail: str, *, code: str | None = None, advice: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: str | None = None,
+        advice: str | None = None,
+        retriable: bool = False,
+    ) -> None:
         super().__init__(detail)
-        self.problem = problem(status, detail, code=code, advice=advice)
+        self.problem = problem(status, detail, code=code, advice=advice, retriable=retriable)
 
 
 def problem(
