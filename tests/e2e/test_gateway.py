@@ -10,6 +10,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,22 @@ def test_the_gateway_ends_with_its_node(tmp_path: Path) -> None:
         child = child_of(running)
         os.kill(running.pid, signal.SIGKILL)
         eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_poll_that_waits_is_told_when_the_node_ends(tmp_path: Path, how: signal.Signals) -> None:
+    """The gateway does not wait for it: its ports must be free when the node is started again."""
+    with BrokerProcess(tmp_path / "data", env=_ENVIRONMENT) as running:
+        eventually(lambda: bool(_HTTP.search(running.log_text())))
+        assert ask(running, "/api/v1/topics", {"name": "work", "partitions": 1})[0] in (200, 201)
+        wanted = {"topics": ["work"], "wait_ms": 60_000}
+        with ThreadPoolExecutor(1) as pool:
+            polling = pool.submit(ask, running, "/api/v1/groups/crew/poll", wanted)
+            eventually(lambda: ask(running, "/api/v1/groups/crew")[1].get("members"))
+            os.kill(running.pid, how)
+            status, problem = polling.result()
+        assert (status, problem["retriable"]) == (503, True)
+        assert "Cancel" not in running.log_text(), "nothing had to be cancelled"
 
 
 def test_a_port_in_use_costs_the_gateway_only(tmp_path: Path) -> None:

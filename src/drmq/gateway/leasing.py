@@ -189,8 +189,8 @@ class Leasing:
         with suppress(ClientError):
             await self.settle(group, [Settle(each.ack_id, "give_back") for each in messages])
 
-    async def close(self) -> None:
-        """Leave all groups. Leases that callers hold stay valid, and other gateways settle them."""
+    async def leave(self) -> None:
+        """End all polls, and leave all groups. Leases that callers hold stay valid. To settle is still possible."""
         self._is_closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -198,6 +198,10 @@ class Leasing:
         for key in list(self._members):
             self._remove(key)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def close(self) -> None:
+        """The same, and close all connections."""
+        await self.leave()
         self._settler.close()
 
 
