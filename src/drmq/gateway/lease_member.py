@@ -49,6 +49,9 @@ GIVE_BACK: Final = 5
 SLICE_S: Final = 0.5
 """How long one request waits for records."""
 BYTES_MAX: Final = 8 * 2**20
+"""Of messages that one poll brings, or one request. A message that is larger comes alone."""
+_OVERHEAD_BYTES: Final = 200
+"""Of a message in an answer, beside its contents."""
 _READY_S: Final = 15.0
 """How long a poll waits for the group and for leaders: longer than an election takes."""
 _UNKNOWN_GRACE_S: Final = 1.0
@@ -78,7 +81,8 @@ class Leased:
 
     @property
     def size_bytes(self) -> int:
-        return len(self.key or b"") + len(self.value or b"")
+        headers = sum(len(name) + len(content or b"") for name, content in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers + _OVERHEAD_BYTES
 
 
 @dataclass(slots=True, eq=False)
@@ -167,15 +171,28 @@ class LeaseMember:
 
     # ---- polls ----------------------------------------------------------------------------------
 
-    async def poll(self, count_max: int, wait_s: float) -> list[Leased]:
+    async def poll(self, count_max: int, wait_s: float, bytes_max: int = BYTES_MAX) -> list[Leased]:
         """Up to so many messages, once there is one. Raises `ClientError`. If cancelled, it leaves no lease behind."""
         until_s = time.monotonic() + wait_s
         await self._be_ready()
-        found = await self._or_give_back(self._run(self._take_now(count_max)))
+        found = await self._or_give_back(self._run(self._take_now(count_max, bytes_max)))
         left_s = until_s - time.monotonic()
-        if found or left_s <= 0:
-            return found
-        return await self._wait(count_max, left_s)
+        if not found and left_s > 0:
+            found = await self._wait(count_max, left_s)
+        return self._within(found, bytes_max)
+
+    def _within(self, messages: list[Leased], bytes_max: int) -> list[Leased]:
+        """The first messages with no more than so many bytes. The others are given back.
+
+        How many bytes a broker sends says little about it: batches are compressed.
+        """
+        size = 0
+        for count, message in enumerate(messages):
+            size += message.size_bytes
+            if count and size > bytes_max:
+                self._give_back(messages[count:])
+                return messages[:count]
+        return messages
 
     async def _be_ready(self) -> None:
         """Wait until the member has joined and all leaders were looked for. Raises `ClientError`."""
@@ -225,17 +242,18 @@ class LeaseMember:
                 raise errors[0]
             await asyncio.sleep(0.1)
 
-    async def _take_now(self, count_max: int) -> list[Leased]:
+    async def _take_now(self, count_max: int, bytes_max: int) -> list[Leased]:
         """What is there, from one leader after the other."""
         found: list[Leased] = []
         failure: ClientError | None = None
         leaders = list(self._by_leader().items())
         random.shuffle(leaders)
         for node_id, sources in leaders:
-            if sum(each.size_bytes for each in found) >= BYTES_MAX:
+            left_bytes = bytes_max - sum(each.size_bytes for each in found)
+            if left_bytes <= 0:
                 break
             try:
-                found += await self._fetch(node_id, sources, count_max - len(found), 0.0, Purpose.SETTLING)
+                found += await self._fetch(node_id, sources, count_max - len(found), left_bytes, 0.0, Purpose.SETTLING)
             except ClientError as error:
                 failure = error
             if len(found) >= count_max:
@@ -316,7 +334,7 @@ class LeaseMember:
                 continue
             count = min(sum(waiter.count_max for waiter in self._waiters), 1_000)
             try:
-                messages = await self._fetch(node_id, sources, count, SLICE_S, Purpose.TAKING)
+                messages = await self._fetch(node_id, sources, count, BYTES_MAX, SLICE_S, Purpose.TAKING)
             except ClientError as error:
                 log.info("group %s: %s", self._group, error)
                 await asyncio.sleep(backoff_s)
@@ -345,7 +363,7 @@ class LeaseMember:
         return found
 
     async def _fetch(
-        self, node_id: int, sources: Sequence[Source], count: int, wait_s: float, purpose: Purpose
+        self, node_id: int, sources: Sequence[Source], count: int, bytes_max: int, wait_s: float, purpose: Purpose
     ) -> list[Leased]:
         """Lease records from a leader. Raises `ClientError`. Must not be cancelled: its answer has leases."""
         topics: dict[bytes, LeaseFetchRequestTopic] = {}
@@ -353,7 +371,7 @@ class LeaseMember:
             topic = topics.setdefault(source.topic_id, LeaseFetchRequestTopic(source.topic_id, []))
             topic.partitions.append(LeaseFetchRequestPartition(source.partition))
         request = LeaseFetchRequest(
-            self._group, self._membership.member_id, int(wait_s * 1000), BYTES_MAX, count, list(topics.values())
+            self._group, self._membership.member_id, int(wait_s * 1000), bytes_max, count, list(topics.values())
         )
         try:
             link = await self._brokers.link_to(node_id, purpose)

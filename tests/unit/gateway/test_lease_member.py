@@ -23,9 +23,9 @@ _WAIT_S = 2.0
 Fetch = Callable[[int], Awaitable[list[Leased]]]
 
 
-def a_message(offset: int) -> Leased:
+def a_message(offset: int, value: bytes = b"work") -> Leased:
     ack = AckId(str(uuid.uuid4()), bytes(16), 0, offset, 1)
-    return Leased(ack_ids.encode("crew", ack), "jobs", 0, offset, 0, None, b"work", (), 1, 0, 1)
+    return Leased(ack_ids.encode("crew", ack), "jobs", 0, offset, 0, None, value, (), 1, 0, 1)
 
 
 class Member:
@@ -39,7 +39,9 @@ class Member:
         self.asked = 0
         self.was_asked = asyncio.Event()
 
-        async def ask(node_id: int, sources: Sequence[Source], count: int, wait_s: float, purpose: Purpose) -> Any:
+        async def ask(
+            node_id: int, sources: Sequence[Source], count: int, bytes_max: int, wait_s: float, purpose: Purpose
+        ) -> Any:
             self.asked += 1
             await asyncio.sleep(0)
             # The caller of the test goes on when this waits, or has returned.
@@ -109,5 +111,26 @@ def test_a_poll_that_begins_to_wait_while_the_gateway_stops_is_told(monkeypatch:
             await member.wait()
         assert caught.value.retriable
         assert not member.asked
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_poll_brings_no_more_bytes_than_are_wanted(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """A client may not accept a larger answer, and would lose its leases. Those that do not fit are given back."""
+
+    async def main() -> None:
+        async def fetch(number: int) -> list[Leased]:
+            return [] if waits and number == 1 else [a_message(offset, bytes(1_000)) for offset in range(10)]
+
+        member = Member(monkeypatch, fetch)
+        given_back: list[Leased] = []
+        monkeypatch.setattr(member.member, "_be_ready", lambda: asyncio.sleep(0))
+        monkeypatch.setattr(member.member, "_give_back", given_back.extend)
+        found = await member.member.poll(10, _WAIT_S if waits else 0.0, 4_000)
+        assert [each.offset for each in found] == [0, 1, 2]
+        assert [each.offset for each in given_back] == list(range(3, 10))
+        given_back.clear()
+        assert len(await member.member.poll(10, 0.0, 10)) == 1, "one is never too large"
 
     asyncio.run(main())
