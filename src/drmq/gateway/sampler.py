@@ -21,6 +21,7 @@ from typing import Final
 from drmq.client import Admin, Broker, ClientError
 from drmq.client.events import NodeEvents
 from drmq.gateway.admin_pool import AdminPool
+from drmq.gateway.problems import ProblemError
 from drmq.gateway.types import BrokerView, EventView
 from drmq.model.counters import Sample, quantile
 
@@ -112,6 +113,8 @@ class Sampler:
                 await self._sample()
             except ClientError as error:
                 log.warning("no node answers: %s", error, extra={"repeat_key": "sampling"})
+            except ProblemError as error:
+                log.warning("no sample was taken: %s", error, extra={"repeat_key": "sampling"})
             except Exception:
                 log.exception("sampling failed on a bug")
             self.sequence += 1
