@@ -81,6 +81,7 @@ class Sampler:
         self._looked_at = asyncio.Event()
         """Ends the longer pause that is made while nobody looks."""
         self.last: dict[int, NodeSample] = {}
+        """Of the nodes that answered last; none if no node does."""
         self._before: dict[int, NodeSample] = {}
         self.history: deque[Point] = deque(maxlen=HISTORY_MAX)
         self.brokers: list[Broker] = []
@@ -113,6 +114,7 @@ class Sampler:
                 await self._sample()
             except ClientError as error:
                 log.warning("no node answers: %s", error, extra={"repeat_key": "sampling"})
+                self.last = {}
             except ProblemError as error:
                 log.warning("no sample was taken: %s", error, extra={"repeat_key": "sampling"})
             except Exception:
