@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from drmq.client import Unreachable
+from drmq.client.rates import Reading
 from drmq.gateway.problems import ProblemError
-from drmq.gateway.sampler import NodeSample, Sampler
+from drmq.gateway.sampler import Sampler
 
 
 async def sample_once(error: Exception) -> Sampler:
@@ -21,7 +22,7 @@ async def sample_once(error: Exception) -> Sampler:
         raise error
 
     sampler = Sampler(cast("Any", SimpleNamespace(run=run)))
-    sampler.last = {1: NodeSample(0.0, {}, {})}
+    sampler.last = {1: Reading([], 0.0)}
     sampler.start()
     async with asyncio.timeout(5):
         await sampler.wait()
