@@ -62,7 +62,7 @@ run: $(READY) $(DASHBOARD) ## three nodes with live traffic behind the dashboard
 	@$(BIN)/python -m demo.run
 
 # A test with real processes that fails is run once more, alone. If it passes then, the last lines name it as flaky.
-test: $(SPARK_READY) $(DASHBOARD) tools ## all tests (about twenty minutes)
+test: $(SPARK_READY) $(DASHBOARD) tools ## all tests (about half an hour)
 	@rm -f $(FLAKY)
 	@status=0; $(MAKE) --no-print-directory test-steps || status=$$?; \
 	  $(BIN)/python tests/support/rerun.py --flaky $(FLAKY) --report $$status

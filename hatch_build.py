@@ -1,7 +1,7 @@
 """What hatchling does for DRMQ beside copying files.
 
-It compiles the decoder, generates the code of the gRPC services, chooses the tag of the wheel, and makes the text for
-an index.
+It compiles the decoder, generates the code of the gRPC services, builds the dashboard, chooses the tag of the wheel,
+and makes the text for an index.
 
 **The decoder** of `drmq.columnar` is built into the wheel, or in place for an editable install. It is optional: without
 a C compiler or Python's headers the wheel holds Python only, and everything works, reading columns more slowly.
@@ -14,6 +14,10 @@ tag of this machine.
 
 **The code of the gRPC services** is generated from `proto/` into `src/drmq/v1`, with grpcio-tools. A wheel is not built
 without it. An editable install without grpcio-tools works, and its gateways say that gRPC is off.
+
+**The dashboard** is built into a wheel if it is not there yet, with Node (`dashboard/tool.py`), so that `pip install .`
+in a clone has it. Without Node, or with `DRMQ_DASHBOARD=none`, gateways serve their API without pages, and say so. An
+editable install leaves it to `make dashboard`.
 
 **The text** that an index shows is the README. Its links are relative to the repository, where an index has no files:
 they become links into the public repository, or plain text while there is none (`repository` in `pyproject.toml`).
@@ -44,6 +48,8 @@ LINK = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" e
 PROTO = "proto"
 GENERATED = "src/drmq/v1"
 
+DASHBOARD = "src/drmq/gateway/static/index.html"
+
 OLDEST_GLIBC = (2, 17)
 """The oldest version that current indexes and tools have a name for (manylinux2014)."""
 
@@ -53,6 +59,10 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         self._generate(is_editable=version == "editable")
+        if version != "editable" and self.target_name == "wheel":
+            reason = build_dashboard(Path(self.root))
+            if reason is not None:
+                self.app.display_warning(f"The dashboard was not built: {reason}")
         self._compile(build_data)
 
     def _generate(self, is_editable: bool) -> None:
@@ -180,6 +190,17 @@ def generate_services(root: Path) -> str | None:
         if path.name.partition("_pb2")[0] not in names:
             path.unlink()
     return None
+
+
+def build_dashboard(root: Path) -> str | None:
+    """Build the pages of the gateway if they are not there, or say why that was not possible."""
+    if (root / DASHBOARD).exists():
+        return None
+    if os.environ.get("DRMQ_DASHBOARD") == "none":
+        return "DRMQ_DASHBOARD=none"
+    command = [sys.executable, str(root / "dashboard" / "tool.py"), "build"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return None if (root / DASHBOARD).exists() else (result.stdout + result.stderr).strip()
 
 
 def main() -> int:

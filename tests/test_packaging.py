@@ -71,7 +71,7 @@ def test_source_distribution_has_all_files(sdist: Path) -> None:
 
 def test_wheel_from_the_source_distribution_works(sdist: Path, tmp_path: Path) -> None:
     """It has every module and what is not Python, a pure tag without the decoder, and a broker that serves."""
-    wheel = build("wheel", sdist, tmp_path / "built", DRMQ_COLUMNAR="pure")
+    wheel = build("wheel", sdist, tmp_path / "built", DRMQ_COLUMNAR="pure", DRMQ_DASHBOARD="none")
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
@@ -158,6 +158,25 @@ def test_tag_of_a_wheel_is_what_its_library_allows(
     monkeypatch.setattr(hooks.sysconfig, "get_platform", lambda: "linux-x86_64")
     monkeypatch.setattr(hooks.subprocess, "run", objdump)
     assert hooks.platform_tag(Path("decoder.so")) == tag
+
+
+def test_a_wheel_has_the_dashboard_if_it_can_be_built(
+    hooks: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`pip install .` in a clone, where nobody has run `make`."""
+    tool, index = tmp_path / "dashboard" / "tool.py", tmp_path / hooks.DASHBOARD
+    tool.parent.mkdir()
+    tool.write_text("print('No Node: install one.')")
+    assert hooks.build_dashboard(tmp_path) == "No Node: install one."
+    tool.write_text(f"import os; os.makedirs({str(index.parent)!r}); open({str(index)!r}, 'w').close()")
+    monkeypatch.setenv("DRMQ_DASHBOARD", "none")
+    assert hooks.build_dashboard(tmp_path) == "DRMQ_DASHBOARD=none"
+    assert not index.exists()
+    monkeypatch.delenv("DRMQ_DASHBOARD")
+    assert hooks.build_dashboard(tmp_path) is None
+    assert index.exists()
+    tool.unlink()
+    assert hooks.build_dashboard(tmp_path) is None, "it is there"
 
 
 def test_other_systems_are_told_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

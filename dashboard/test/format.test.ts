@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bytes, count, duration, milliseconds, percent, quoted, rate, short, time } from "../src/lib/format";
+import { breakable, bytes, chosen, clock, count, duration, milliseconds, percent, quoted, rate, short, time } from "../src/lib/format";
 
 test("numbers", () => {
   expect([0, 7, 999, 1000, 1234, 999_999, 1_500_000, 2e9].map(short)).toEqual(["0", "7", "999", "1 k", "1.23 k", "1 M", "1.5 M", "2 G"]);
@@ -12,6 +12,22 @@ test("numbers", () => {
 
 test("sizes", () => {
   expect([0, 1023, 1024, 1536, 1048576 * 3.5, 1024 ** 4 * 2000].map(bytes)).toEqual(["0 B", "1023 B", "1 KiB", "1.5 KiB", "3.5 MiB", "2000 TiB"]);
+  expect(bytes(1024 * 1024 - 1)).toBe("1 MiB");
+  chosen.isDecimal = true;
+  expect([999, 1000, 1_500_000].map(bytes)).toEqual(["999 B", "1 kB", "1.5 MB"]);
+  chosen.isDecimal = false;
+});
+
+test("clocks follow the choice of UTC", () => {
+  chosen.isUtc = true;
+  expect(clock(3_661_000)).toBe("01:01:01");
+  chosen.isUtc = false;
+});
+
+test("only long names may break, after separators", () => {
+  expect(breakable("flights-0")).toEqual(["flights-0"]);
+  expect(breakable("payments.europe.card-authorisations.v2")).toEqual(["payments.europe.", "card-authorisations.", "v2"]);
+  expect(breakable("x".repeat(80))).toEqual(["x".repeat(80)]);
 });
 
 test("times", () => {

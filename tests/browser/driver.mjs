@@ -66,6 +66,15 @@ export async function go(page, path) {
   await page.getByLabel(/is loading/).waitFor({ state: "detached" });
 }
 
+/** Presses Tab until this has the focus, as a person without a mouse does. */
+export async function tabTo(page, wanted) {
+  for (let presses = 0; presses < 150; presses += 1) {
+    if (await wanted.evaluateAll((found) => found.includes(document.activeElement))) return;
+    await page.keyboard.press("Tab");
+  }
+  throw new Error(`Tab does not reach ${wanted}`);
+}
+
 /** The serious violations of WCAG 2.2 AA on a page. Its policy forbids foreign scripts, so axe is evaluated. */
 export async function check(page, name, { onlyColours = false } = {}) {
   if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(`${readFileSync(AXE, "utf8")};undefined`);
@@ -93,7 +102,12 @@ export async function shoot(page, name) {
   await page.screenshot({ path: join(process.env.SCREENSHOTS, `${name}.png`) });
 }
 
+/** Nothing may be wider than the window. After a change of its size, charts and the menu follow a moment later. */
 export async function isNotTooWide(page, name) {
-  const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-  if (over > 0) throw new Error(`${name} is ${over} pixels too wide`);
+  const over = () => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  for (let tries = 0; tries < 50; tries += 1) {
+    if ((await over()) <= 0) return;
+    await page.waitForTimeout(200);
+  }
+  throw new Error(`${name} is ${await over()} pixels too wide`);
 }

@@ -81,7 +81,7 @@ await journey(async ({ open, say }) => {
   const pages = ["/", "/topics", "/topics?create=1", "/topics/orders", "/topics/orders/partitions", "/topics/orders/consumers", "/topics/orders/throughput",
     "/topics/orders/config", "/topics/orders/produce", "/tail?topics=orders", "/topology", "/topology?view=list", "/groups", "/groups/workers", "/groups/workers/members",
     "/groups/workers/leases", "/groups/workers/letters", "/groups/workers/settings", "/dead-letters", "/dead-letters/dlq.workers", "/transactions", "/pipelines", "/raft",
-    "/raft?view=placement", "/raft?view=elections", "/brokers", "/brokers/1", "/explore", "/events", "/lab", "/settings", "/nothing"];
+    "/raft?view=placement", "/raft?view=elections", "/brokers", "/brokers/1", "/brokers/1/settings", "/brokers/1/counters", "/explore", "/events", "/lab", "/settings", "/nothing"];
   for (const each of pages) {
     say(`axe: ${each}`);
     await page.setViewportSize({ width: 1280, height: 900 });

@@ -42,7 +42,7 @@ await journey(async ({ open, say }) => {
   await page.getByRole("button", { name: /Message \d+:\d+/ }).filter({ hasText: "alice" }).click();
   const drawer = page.getByRole("dialog");
   await drawer.getByText('"total": 10,').waitFor();
-  await drawer.getByText("journey", { exact: true }).waitFor();
+  await drawer.getByRole("cell", { name: "journey" }).waitFor();
   const command = await drawer.locator("code").innerText();
   if (!/drmq consume journey --from \d+:0 -p \d+ -n 1/.test(command)) throw new Error(command);
   await drawer.getByText("Tree", { exact: true }).click();
@@ -83,6 +83,13 @@ await journey(async ({ open, say }) => {
   await page.reload();
   await page.getByText("1 message found").waitFor();
 
+  say("a search by fields of JSON; what is no condition is refused");
+  await page.goto(`${base}/topics/journey?json=total+%3E%3D+10`);
+  await page.getByText("1 message found, 7 scanned, all of them").waitFor();
+  await page.getByRole("textbox", { name: "JSON fields" }).fill("total >=");
+  await page.getByRole("button", { name: "Search", exact: true }).click();
+  await page.getByRole("alert").getByText(/not a condition about JSON|joined by/).waitFor();
+
   say("a group appears, and reads to the end");
   await ask("consume");
   await page.getByRole("link", { name: "Groups", exact: true }).first().click();
@@ -91,6 +98,15 @@ await journey(async ({ open, say }) => {
   await page.locator(".tile", { hasText: "Caught up in" }).getByText("now").waitFor();
   await page.getByRole("tab", { name: "Members" }).click();
   await page.getByRole("cell", { name: /journey-0/ }).waitFor();
+
+  say("it cannot be moved while it has members; a preview is possible");
+  await page.getByRole("button", { name: "Move", exact: true }).click();
+  await page.getByText("The group has 1 member.").waitFor();
+  await page.getByRole("button", { name: "Preview" }).click();
+  await page.getByRole("region", { name: "What would change" }).waitFor();
+  if (await page.getByRole("button", { name: /Move \d+ position/ }).isEnabled()) throw new Error("an active group can be moved");
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
 
   say("it is stopped: lag grows, and the page says that it is stuck");
   await ask("stop");

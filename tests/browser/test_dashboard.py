@@ -1,4 +1,4 @@
-"""The dashboard in a browser, on real nodes: the first ten minutes, a work queue, axe on every page, killed nodes."""
+"""The dashboard in a browser, on real nodes: the first ten minutes, empty pages, a work queue, axe, killed nodes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,23 @@ def test_the_first_ten_minutes(node: str, tmp_path: Path) -> None:
             travel(node, "ten_minutes.mjs", base, {"consume": consume, "stop": stop})
         finally:
             stop()
+
+
+def test_an_empty_cluster_and_keys_only(node: str, tmp_path: Path) -> None:
+    with one_node(tmp_path) as (_, base):
+        travel(node, "empty.mjs", base, {})
+
+
+def test_a_page_survives_a_pause_and_the_loss_of_all_nodes(node: str, tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    run_drmq("up", "--nodes", "1", "--port", "0", "--data-dir", str(directory))
+    try:
+        [only] = json.loads((directory / "cluster.json").read_text())["nodes"]
+        on_node = partial(run_drmq, "node")
+        actions = {verb: partial(on_node, verb, "1", "--data-dir", str(directory)) for verb in ("kill", "start")}
+        travel(node, "reconnect.mjs", f"http://{only['http']}", actions)
+    finally:
+        run_drmq("down", "--data-dir", str(directory))
 
 
 def test_a_work_queue_and_every_page(node: str, tmp_path: Path) -> None:

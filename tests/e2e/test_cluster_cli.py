@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -425,3 +426,24 @@ def test_nodes_started_by_hand(tmp_path: Path) -> None:
         for process in processes:
             if process.running:
                 process.kill()
+
+
+def test_each_node_of_a_local_cluster_has_ports_of_its_own(empty: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes share variables and file, in which a port can only be that of the first node."""
+    monkeypatch.setenv("DRMQ_GATEWAY", "true")
+    first = free_ports(HOST, 9)[0]
+    monkeypatch.setenv("DRMQ_METRICS_PORT", str(first))
+    ports = ("--http-port", str(first + 3), "--grpc-port", str(first + 6))
+    started = json.loads(empty.local("up", "--nodes", "3", "--port", "0", *ports, "-o", "json"))["nodes"]
+    expected = [tuple(f"{HOST}:{first + 3 * kind + number}" for kind in range(3)) for number in range(3)]
+    assert [(each["metrics"], each["http"], each["grpc"]) for each in started] == expected
+    for each in started:
+        # `up` has waited for the gateways. grpcio opens its own socket, so nothing else would wait for it.
+        with socket.create_connection((HOST, int(each["grpc"].rpartition(":")[2])), timeout=TIMEOUT_S):
+            pass
+        with urllib.request.urlopen(f"http://{each['metrics']}/readyz", timeout=TIMEOUT_S) as answer:
+            assert answer.read() == b"ready\n"
+    empty.local("down")
+    monkeypatch.delenv("DRMQ_METRICS_PORT")
+    again = json.loads(empty.local("up", "-o", "json"))["nodes"]
+    assert [(each["metrics"], each["http"], each["grpc"]) for each in again] == expected, "as before"

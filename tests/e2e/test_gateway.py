@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import signal
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -79,7 +81,8 @@ def test_a_topic_from_its_creation_to_its_end(broker: BrokerProcess) -> None:
     assert [(each["partition"], each["leader"]) for each in raft["items"]] == [(0, 1), (1, 1), (2, 1)]
     assert ask(broker, "/api/v1/topics/orders", method="DELETE") == (200, {"done": True})
     status, problem = ask(broker, "/api/v1/topics/orders")
-    assert (status, problem["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert (status, problem["code"], problem["kafka_code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    assert ask(broker, "/api/v1/nothing")[1]["code"] == "NOT_FOUND"
     assert problem["advice"]
 
 
@@ -196,6 +199,7 @@ def test_the_past_for_charts(broker: BrokerProcess) -> None:
 
     eventually(lambda: "produce_rate" in history()["series"])
     found = history()
+    assert all(0 <= cores <= 64 for cores in found["series"]["cpu_cores"] if cores is not None)
     assert all(len(values) == len(found["times_ms"]) for values in found["series"].values())
     assert found["times_ms"] == sorted(found["times_ms"])
 
@@ -219,6 +223,40 @@ def test_only_pages_of_the_clusters_gateways_may_read_answers(broker: BrokerProc
         assert permission("null", method) == ""
 
 
+def test_a_name_that_leads_to_this_machine_is_no_permission(broker: BrokerProcess) -> None:
+    """A web site that gives its own name the address 127.0.0.1 is the same origin to a browser."""
+    port = port_of(broker)
+
+    def status(host: str, path: str = "/api/v1/cluster", **headers: str) -> int | str:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host, **headers})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(json.loads(error.read())["code"])
+
+    for own in (f"127.0.0.1:{port}", f"localhost:{port}", "LOCALHOST", f"[::1]:{port}", socket.gethostname()):
+        assert status(own) == 200, own
+    for other in (f"evil.example:{port}", "evil.example", "localhost.evil.example", "", "a b"):
+        for path in ("/", "/metrics", "/api/v1/topics"):
+            assert status(other, path) == "UNKNOWN_HOST_NAME", (other, path)
+    assert status("evil.example", Origin="http://evil.example") == "UNKNOWN_HOST_NAME"
+    name = f"evil.example:{port}"
+    with pytest.raises(InvalidStatus), socket.create_connection(("127.0.0.1", port)) as connection:
+        connect(f"ws://{name}/api/v1/live", sock=connection, origin=Origin(f"http://{name}"))
+
+
+def test_the_name_of_a_reverse_proxy(tmp_path: Path) -> None:
+    environment = {**_ENVIRONMENT, "DRMQ_HTTP_NAMES": "drmq.example, queue.example"}
+    with BrokerProcess(tmp_path / "data", env=environment) as running:
+        eventually(lambda: bool(_HTTP.search(running.log_text())))
+        address = f"http://127.0.0.1:{port_of(running)}/healthz"
+        request = urllib.request.Request(address, headers={"Host": "QUEUE.example"})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
+
+
 def test_the_document_describes_what_is_served(broker: BrokerProcess) -> None:
     _, document = ask(broker, "/api/v1/openapi.json")
     assert document["openapi"] == "3.1.0"
@@ -238,6 +276,9 @@ def test_the_document_describes_what_is_served(broker: BrokerProcess) -> None:
         ("/api/v1/events?limit=0", None, 400),
         ("/api/v1/events?limit=1&limit=2", None, 400),
         ("/api/v1/topics/..%2f..%2fetc", None, 404),
+        ("/api/v1/topics/%00", None, 404),
+        ("/assets/%00", None, 404),
+        ("/assets/" + "a" * 5000, None, 404),
         ("/api/v1/topics", b"{", 400),
         ("/api/v1/topics", b"\xff\xfe", 400),
         ("/api/v1/topics", b"[" * 100_000, 400),
@@ -252,18 +293,154 @@ def test_bad_requests_get_a_problem(broker: BrokerProcess, path: str, body: Any,
     found, problem = ask(broker, path, body)
     assert (found, problem["status"]) == (status, status), problem
     assert problem["detail"]
+    assert problem["code"], "programs decide by it, not by the words"
     assert "Traceback" not in broker.log_text()
+
+
+def exchange(broker: BrokerProcess, request: bytes) -> tuple[int, bytes]:
+    """Send bytes as they are. The status, and the whole answer with its headers."""
+    with socket.create_connection(("127.0.0.1", port_of(broker)), timeout=PATIENCE_S) as connection:
+        connection.sendall(request)
+        answer = b""
+        while part := connection.recv(65_536):
+            answer += part
+    return int(answer.split(b" ", 2)[1]), answer
+
+
+def get(broker: BrokerProcess, path: str, *headers: str) -> tuple[int, bytes]:
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
+    return exchange(broker, "\r\n".join([*lines, "", ""]).encode())
 
 
 def test_files_outside_the_dashboard_are_not_served(broker: BrokerProcess) -> None:
     for path in ("/../__main__.py", "/%2e%2e/app.py", "/..%2fapp.py", "/assets/../../app.py"):
-        with socket.create_connection(("127.0.0.1", port_of(broker)), timeout=PATIENCE_S) as connection:
-            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-            answer = b""
-            while part := connection.recv(65_536):
-                answer += part
+        _, answer = get(broker, path)
         assert b"import" not in answer, path
         assert b"content-security-policy" in answer
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/a%00b", 404),
+        ("/assets/%00", 404),
+        ("/assets/" + "a" * 5_000, 404),
+        ("/" + "a/" * 5_000, 404),
+        ("/api/v1/../../metrics/x", 404),
+        ("/api/v1/%2e%2e/%2e%2e/x", 404),
+        ("/api/v1%2Ftopics", 404),
+        ("/api/v1//topics", 404),
+        ("/api/v1/topics/", 404),
+        ("/api/v1/topics/%00", 404),
+        ("/api/v1/topics/%ff%fe", 404),
+        ("/api/v1/topics/..", 404),
+        ("/api/v1/topics/a%2Fb", 404),
+        ("/api/v1/topics/a%5Cb", 404),
+        ("/api/v1/topics/" + "a" * 250, 400),
+        ("/api/v1/groups/" + "a" * 1_001, 400),
+        ("/api/v1/topics/x%2Frecords", 404),
+        ("/api/v1/groups/x/ack", 405),
+    ],
+)
+def test_path_tricks_get_a_problem(broker: BrokerProcess, path: str, status: int) -> None:
+    found, answer = get(broker, path)
+    assert found == status, answer
+    assert b"content-type: application/problem+json" in answer
+    assert b"Traceback" not in broker.log_text().encode()
+
+
+def test_a_name_with_an_encoded_slash_is_one_name(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "slashes"})
+    path = "/api/v1/groups/north%2Fleases"
+    assert ask(broker, "/api/v1/groups/north/leases")[0] == 404
+    assert ask(broker, f"{path}/reset", {"to": "earliest", "topics": ["slashes"]})[0] == 200
+    assert ask(broker, path)[1]["group"]["group_id"] == "north/leases"
+    assert ask(broker, path, method="DELETE") == (200, {"done": True})
+    assert ask(broker, path)[1]["detail"] == "Group `north/leases` does not exist"
+
+
+def test_a_method_that_a_path_does_not_have_is_answered_with_all_that_it_has(broker: BrokerProcess) -> None:
+    status, answer = exchange(broker, b"PUT /api/v1/topics/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert status == 405
+    [allowed] = re.findall(rb"\r\nallow: ([^\r]+)", answer)
+    assert set(allowed.split(b", ")) == {b"DELETE", b"GET", b"HEAD", b"PATCH"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "part", "count", "status"),
+    [
+        ((b"Transfer-Encoding: chunked",), b"100000\r\n" + b"a" * 0x100000 + b"\r\n", 30, 413),
+        ((b"Content-Length: 30000000",), b"a" * 1_000_000, 30, 413),
+        ((b"Content-Length: 30000000", b"Content-Type: text/plain"), b"a" * 1_000_000, 30, 415),
+        ((b"Content-Length: 30000000", b"Origin: http://evil.example"), b"a" * 1_000_000, 30, 403),
+        ((b"Content-Length: 30000000", b"Expect: 100-continue"), b"", 1, 413),
+    ],
+    ids=["no length", "length", "media type", "origin", "expect"],
+)
+def test_the_refusal_of_a_large_body_reaches_the_client(
+    broker: BrokerProcess, lines: tuple[bytes, ...], part: bytes, count: int, status: int
+) -> None:
+    """It is not lost in the reset of a connection on which the client still sends."""
+    head = b"\r\n".join([b"POST /api/v1/topics HTTP/1.1", b"Host: localhost", b"Connection: close", *lines, b"", b""])
+    end = b"0\r\n\r\n" if b"chunked" in head else b""
+    found, answer = exchange(broker, head + part * count + end)
+    assert found == status
+    assert b"content-type: application/problem+json" in answer
+
+
+def test_pages_of_other_origins_change_nothing(broker: BrokerProcess) -> None:
+    own = f"127.0.0.1:{port_of(broker)}"
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://[",
+        "http://[::1",
+        "file://",
+        f"ftp://{own}",
+        f"http://{own}.x",
+    ):
+        for method in ("POST", "PATCH", "DELETE"):
+            lines = (f"{method} /api/v1/topics/none HTTP/1.1", f"Host: {own}", f"Origin: {origin}", "Connection: close")
+            status, answer = exchange(broker, "\r\n".join([*lines, "", ""]).encode())
+            assert status == 403, (origin, method)
+            assert b"may not change anything here" in answer
+        status, answer = get(broker, "/api/v1/cluster", f"Origin: {origin}")
+        assert status == 200
+        assert b"access-control-allow-origin" not in answer, "the browser does not show it to the page"
+        if origin != "null":
+            with pytest.raises(InvalidStatus):
+                connect(f"ws://{own}/api/v1/live", origin=Origin(origin))
+
+
+def test_values_at_the_edges_get_a_problem(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "edges"})
+    path = "/api/v1/topics/edges/records"
+    assert ask(broker, path, {"records": [{"value": "x"}]})[0] == 200
+    for pattern in ("(", "a{99999999999999}", "(" * 3_000 + ")" * 3_000):
+        status, problem = ask(broker, f"{path}?pattern={pattern}")
+        assert (status, "regular expression" in problem["detail"]) == (400, True), problem
+    for at in ({"0": 2**63}, {"0": 2**70}, {"0": -1}, {"-1": 0}, {"0": "x"}, "[" * 20_000):
+        cursor = base64.urlsafe_b64encode(json.dumps({"order": "oldest", "at": at}).encode()).decode()
+        assert ask(broker, f"{path}?cursor={cursor}")[0] == 400, at
+    for position in ("1_0", "%D9%A3", "+5", "@-1", "--1", "9" * 19, "9" * 5_000, "%201"):
+        assert ask(broker, f"{path}?from={position}")[0] == 400, position
+    for timestamp_ms in (2**63, 2**64, 10**30, -1):
+        assert ask(broker, path, {"records": [{"value": "x", "timestamp_ms": timestamp_ms}]})[0] == 400, timestamp_ms
+
+
+def test_a_pattern_that_takes_for_ever_ends_only_its_own_request(broker: BrokerProcess) -> None:
+    ask(broker, "/api/v1/topics", {"name": "patterns"})
+    path = "/api/v1/topics/patterns/records"
+    ask(broker, path, {"records": [{"value": "a" * 50 + "!"}]})
+    answers: list[tuple[int, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(ask(broker, f"{path}?pattern=(a%2B)%2B$")))
+    thread.start()
+    searching = eventually(lambda: child_of(broker).children())
+    assert ask(broker, f"{path}?pattern=a%2B!")[1]["found"] == 1, "others are answered meanwhile"
+    thread.join(PATIENCE_S)
+    [(status, problem)] = answers
+    assert (status, "too long" in problem["detail"]) == (400, True)
+    assert not any(each.is_running() for each in searching)
 
 
 def test_live_data(broker: BrokerProcess) -> None:
@@ -274,7 +451,10 @@ def test_live_data(broker: BrokerProcess) -> None:
         socket_.send(json.dumps({"type": "subscribe", "stream": "nothing"}))
         assert "overview" in json.loads(socket_.recv(PATIENCE_S))["detail"]
         socket_.send(json.dumps({"type": "subscribe", "stream": "overview"}))
-        first, second = (json.loads(socket_.recv(PATIENCE_S)) for _ in range(2))
+        # Events of the node come between the snapshots.
+        received = (json.loads(socket_.recv(PATIENCE_S)) for _ in range(100))
+        snapshots = (each for each in received if each["type"] != "event")
+        first, second = next(snapshots), next(snapshots)
         assert first["type"] == second["type"] == "snapshot"
         assert second["sequence"] > first["sequence"]
         assert second["data"]["cluster"]["status"] == "healthy"
@@ -285,8 +465,9 @@ def test_live_data(broker: BrokerProcess) -> None:
         socket_.send("x" * 100_000)
         with pytest.raises(ConnectionClosed):
             list(socket_)
-    with pytest.raises(InvalidStatus):
+    with pytest.raises(InvalidStatus) as refused:
         connect(address, origin=Origin("http://evil.example"))
+    assert json.loads(refused.value.response.body)["status"] == 403, "a problem, as for any other request"
     with connect(address, origin=Origin(f"http://127.0.0.1:{port_of(broker)}")):
         pass
 
@@ -324,6 +505,24 @@ def test_a_poll_that_waits_is_told_when_the_node_ends(tmp_path: Path, how: signa
             status, problem = polling.result()
         assert (status, problem["retriable"]) == (503, True)
         assert "Cancel" not in running.log_text(), "nothing had to be cancelled"
+
+
+def test_without_its_packages_nothing_listens(tmp_path: Path) -> None:
+    """A browser is refused at once, instead of waiting for an answer that never comes."""
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('No module named uvicorn', name='uvicorn')")
+    with BrokerProcess(tmp_path / "data", env={**_ENVIRONMENT, "PYTHONPATH": str(tmp_path)}) as running:
+        eventually(lambda: "a package that is not installed: uvicorn" in running.log_text())
+
+        def is_refused() -> bool:
+            try:
+                socket.create_connection(("127.0.0.1", port_of(running)), timeout=PATIENCE_S).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        eventually(is_refused)
+        with RawClient(running.bootstrap) as client:
+            client.create_topic("kept", 1)
 
 
 def test_a_port_in_use_costs_the_gateway_only(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -492,16 +494,47 @@ def test_health_and_reflection(client: GrpcClient) -> None:
             lambda status: status == health_pb2.HealthCheckResponse.SERVING,
         )
     mirror: Any = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+    present = client.channel.stream_stream(
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        reflection_pb2.ServerReflectionRequest.SerializeToString,
+        reflection_pb2.ServerReflectionResponse.FromString,
+    )
     asked = [
         reflection_pb2.ServerReflectionRequest(list_services=""),
         reflection_pb2.ServerReflectionRequest(file_containing_symbol="drmq.v1.LeaseService"),
     ]
     listed, file = mirror.ServerReflectionInfo(iter(asked), timeout=PATIENCE_S, wait_for_ready=True)
+    assert list(present(iter(asked), timeout=PATIENCE_S)) == [listed, file], "both versions answer the same"
     names = {each.name for each in listed.list_services_response.service}
     own = {f"drmq.v1.{name}Service" for name in ("Topic", "Log", "Lease", "Group", "Cluster")}
     assert names >= own | {"grpc.health.v1.Health"}
     described = FileDescriptorProto.FromString(file.file_descriptor_response.file_descriptor_proto[0])
     assert described.name == "drmq/v1/leases.proto"
+
+
+def test_calls_are_counted_and_have_ids(broker: BrokerProcess, client: GrpcClient, topic: str) -> None:
+    metadata = (("x-request-id", "order-17"),)
+    request = log.AppendRequest(topic=topic, records=[NewRecord(value=b"a")])
+    _, call = client.log.Append.with_call(request, metadata=metadata, timeout=PATIENCE_S)
+    assert ("x-request-id", "order-17") in call.trailing_metadata()
+    with pytest.raises(grpc.RpcError) as caught:
+        client.topics.DescribeTopic(topics_pb2.DescribeTopicRequest(name="none"), metadata=metadata, timeout=PATIENCE_S)
+    assert ("x-request-id", "order-17") in caught.value.trailing_metadata(), "an error has it, too"
+    stream = client.lease("counted", topic)
+    [port] = re.findall(r"serves HTTP at http://127\.0\.0\.1:(\d+)", broker.log_text())
+
+    def metrics() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
+            return str(answer.read().decode())
+
+    found = metrics()
+    assert 'drmq_gateway_calls_total{method="LogService/Append",status="OK"}' in found
+    assert 'drmq_gateway_calls_total{method="TopicService/DescribeTopic",status="NOT_FOUND"}' in found
+    assert 'drmq_gateway_call_duration_seconds_count{method="LogService/Append"}' in found
+    assert "drmq_gateway_streams 1" in found
+    stream.end()
+    eventually(lambda: "drmq_gateway_streams 0" in metrics())
+    eventually(lambda: 'drmq_gateway_calls_total{method="LeaseService/Lease",status="OK"}' in metrics())
 
 
 def test_a_killed_gateway_comes_back_at_the_same_port(broker: BrokerProcess, client: GrpcClient, topic: str) -> None:

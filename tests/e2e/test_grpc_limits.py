@@ -13,6 +13,7 @@ import pytest
 
 from drmq.gateway.grpc import methods
 from drmq.gateway.grpc.methods import Call, Stopping, handlers
+from drmq.gateway.observed import CallCounters
 from drmq.v1 import log_pb2 as log
 from drmq.v1 import log_pb2_grpc
 from drmq.v1.records_pb2 import Record
@@ -50,7 +51,7 @@ class Endless:
 @asynccontextmanager
 async def served(service: Endless, stopping: Stopping) -> AsyncIterator[Any]:
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((handlers(SERVICE, service, stopping),))
+    server.add_generic_rpc_handlers((handlers(SERVICE, service, stopping, CallCounters()),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -122,4 +123,4 @@ def test_a_bug_is_logged_and_does_not_tell_the_client_more_than_that(caplog: pyt
 
 def test_a_method_without_a_function_is_found_at_the_start() -> None:
     with pytest.raises(AttributeError, match="append"):
-        handlers(SERVICE, object(), Stopping())
+        handlers(SERVICE, object(), Stopping(), CallCounters())

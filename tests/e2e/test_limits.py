@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from drmq.client import Admin
 from support.polling import PATIENCE_S, Deadline, eventually
 from support.processes import BrokerProcess
 from support.raw_client import RawClient
@@ -74,6 +75,12 @@ def is_closed(connection: socket.socket) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def refused_count(broker: BrokerProcess) -> int:
+    """How many connections the broker has closed by itself."""
+    with Admin(broker.bootstrap) as admin:
+        return sum(sample.value for sample in admin.counters.of(broker.node_id, "drmq_connections_refused_total"))
 
 
 # ---- requests that are too large, and that never come -------------------------------------------
@@ -230,6 +237,8 @@ def test_reader_that_never_reads(start_broker: StartBroker) -> None:
         assert resident_bytes(broker) - before < 5 * 2 * 16 * MEGABYTE + 20 * MEGABYTE
         text = "answers were not read for 3 s"
         eventually(lambda: text in broker.log_text(), what="the broker gives up")
+        # All are cut before the check below, which reads: that would save a connection.
+        eventually(lambda: refused_count(broker) == len(greedy), what="the broker gives up on all")
         for connection in greedy:
             assert is_closed(connection)
     check_health(broker)

@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +41,15 @@ def proxy(bootstrap: str, log: Path) -> Iterator[str]:
             process.kill()
             process.wait()
     assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def is_ready(base: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{base}/readyz", timeout=PATIENCE_S) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError as error:
+        with error:
+            return False
 
 
 def test_it_outlives_the_only_node_that_it_was_given(tmp_path: Path) -> None:
@@ -93,8 +104,11 @@ def test_it_waits_for_a_cluster_that_is_not_there_yet(tmp_path: Path) -> None:
         assert (status, problem["retriable"]) == (503, True), problem
         _, state = ask(base, "/api/v1/cluster")
         assert state["status"] == "down"
+        assert not is_ready(base)
         with network_free:
             eventually(lambda: ask(base, "/api/v1/topics")[0] == 200)
+            eventually(lambda: is_ready(base))
+        eventually(lambda: not is_ready(base), what="it says that no node answers any more")
 
 
 def test_wrong_addresses_are_refused() -> None:

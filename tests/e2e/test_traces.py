@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from drmq.v1 import log_pb2
+from drmq.v1.records_pb2 import NewRecord
 from support.collector import Collector
+from support.grpc_client import GATEWAY, GrpcClient, grpc_address
 from support.polling import PATIENCE_S, eventually
 from support.processes import BrokerProcess
 from support.raw_client import RawClient
@@ -67,7 +70,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[BrokerProcess]:
-    environment = {"DRMQ_GATEWAY": "true", "DRMQ_HTTP_PORT": "0", "DRMQ_TRACING": "true", "DRMQ_LOG_LEVEL": "debug"}
+    environment = {**GATEWAY, "DRMQ_TRACING": "true", "DRMQ_LOG_LEVEL": "debug"}
     directory = tmp_path_factory.mktemp("traces")
     with BrokerProcess(directory / "data", env=environment | collector.environment) as running:
         eventually(lambda: bool(_HTTP.search(running.log_text())))
@@ -102,6 +105,24 @@ def test_from_an_http_request_to_the_commit(broker: BrokerProcess, collector: Co
     assert all(span.service == "drmq" and span.attributes["drmq.node_id"] == 1 for span in committed)
     assert all(span.duration_ns > 0 and not span.failed for span in committed)
     assert f"trace_id={TRACE}" in broker.log_text(), "lines about the request have its trace"
+
+
+def test_from_a_grpc_call_to_the_commit(broker: BrokerProcess, collector: Collector) -> None:
+    trace = "7" * 32
+    with RawClient(broker.bootstrap) as client:
+        client.create_topic("calls", 1)
+    eventually(lambda: "serves gRPC" in broker.log_text())
+    with GrpcClient(grpc_address(broker)) as caller:
+        request = log_pb2.AppendRequest(topic="calls", records=[NewRecord(value=b"one")])
+        metadata = (("traceparent", f"00-{trace}-{ABOVE}-01"), ("x-request-id", "order-18"))
+        caller.log.Append(request, metadata=metadata, timeout=PATIENCE_S, wait_for_ready=True)
+    eventually(lambda: {"LogService/Append", "send calls", "commit calls"} <= collector.of_trace(trace).keys())
+    spans = collector.of_trace(trace)
+    assert spans["LogService/Append"].parent_id == ABOVE
+    assert spans["LogService/Append"].attributes["drmq.request_id"] == "order-18"
+    assert spans["send calls"].parent_id == spans["LogService/Append"].span_id
+    assert spans["commit calls"].parent_id == spans["send calls"].span_id
+    assert "request_id=order-18" in broker.log_text()
 
 
 def test_what_is_not_sampled_makes_no_span(broker: BrokerProcess, collector: Collector) -> None:

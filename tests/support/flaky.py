@@ -54,7 +54,7 @@ def parts(workers: int, chosen: list[str]) -> list[list[str]]:
     """The runs of pytest that make a round: Spark's tests share one session, so they have no workers."""
     if chosen:
         return [["-q", *chosen]]
-    with_workers = ["-q", "-n", str(workers), "--dist", "worksteal", "tests/e2e", "tests/conformance"]
+    with_workers = ["-q", "-n", str(workers), "--dist", "worksteal", "tests/e2e", "tests/conformance", "tests/browser"]
     return [with_workers, ["-q", "tests/spark"]]
 
 

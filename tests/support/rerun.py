@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-FOLDERS = ("tests/e2e/", "tests/conformance/", "tests/spark/")
+FOLDERS = ("tests/e2e/", "tests/conformance/", "tests/browser/", "tests/spark/")
 """Where the tests with real processes are."""
 RERUN_MAX = 10
 FAILED = 1

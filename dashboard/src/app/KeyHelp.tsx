@@ -1,7 +1,7 @@
 import { Kbd, Modal } from "@mantine/core";
 
 const KEYS: [string, string][] = [
-  ["Ctrl K", "Go to a page, topic, group or broker"],
+  ["Ctrl K", "Go to a page, topic, group or broker, or run an action"],
   ["/", "Search on this page"],
   ["?", "This list"],
   ["Esc", "Close what is open"],

@@ -1,19 +1,20 @@
-import { Modal, TextInput, UnstyledButton } from "@mantine/core";
-import { PeopleIcon, SearchIcon, ServerIcon, StackIcon, type Icon } from "@primer/octicons-react";
+import { Modal, TextInput, UnstyledButton, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
+import { MoonIcon, PaperAirplaneIcon, PeopleIcon, PlayIcon, PlusIcon, SearchIcon, ServerIcon, StackIcon, SunIcon, type Icon } from "@primer/octicons-react";
 import { useMemo, useState } from "react";
 import { useNavigate } from "react-router";
 import { path } from "../lib/api";
-import { useLive } from "../lib/live";
+import { live, useLive } from "../lib/live";
 import { useApi } from "../lib/query";
 import type { Group, Page, Topic } from "../lib/types";
 import { NAVIGATION } from "./pages";
+import { ranked } from "./ranked";
 
 const SHOWN_MAX = 12;
 
 interface Target {
   label: string;
   kind: string;
-  to: string;
+  to: string | (() => void);
   icon: Icon;
 }
 
@@ -23,29 +24,35 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate();
   const topics = useApi<Page<Topic>>("/topics");
   const groups = useApi<Page<Group>>("/groups");
-  const { overview } = useLive();
-  const targets = useMemo<Target[]>(
-    () => [
+  const { overview, connection } = useLive();
+  const { setColorScheme } = useMantineColorScheme();
+  const scheme = useComputedColorScheme("light", { getInitialValueInEffect: false });
+  const isPaused = connection === "paused";
+  const targets = useMemo<Target[]>(() => {
+    const other = scheme === "dark" ? "light" : "dark";
+    return [
       ...NAVIGATION.map((each) => ({ label: each.label, kind: "page", to: each.to, icon: each.icon })),
-      { label: "Create a topic", kind: "action", to: "/topics?create=1", icon: StackIcon },
+      { label: "Create a topic", kind: "action", to: "/topics?create=1", icon: PlusIcon },
+      { label: isPaused ? "Go on with live data" : "Pause live data", kind: "action", to: () => live.setPaused(!isPaused), icon: PlayIcon },
+      { label: `Change to the ${other} theme`, kind: "action", to: () => setColorScheme(other), icon: other === "dark" ? MoonIcon : SunIcon },
       ...(topics.data?.items ?? []).map((each) => ({ label: each.name, kind: "topic", to: path`/topics/${each.name}`, icon: StackIcon })),
       ...(groups.data?.items ?? []).map((each) => ({ label: each.group_id, kind: "group", to: path`/groups/${each.group_id}`, icon: PeopleIcon })),
       ...(overview?.brokers ?? []).map((each) => ({ label: `Node ${each.node_id}`, kind: "broker", to: `/brokers/${each.node_id}`, icon: ServerIcon })),
-    ],
-    [topics.data, groups.data, overview?.brokers],
-  );
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = targets.filter((each) => words.every((word) => `${each.label} ${each.kind}`.toLowerCase().includes(word))).slice(0, SHOWN_MAX);
+      ...(topics.data?.items ?? []).map((each) => ({ label: `Send a message to ${each.name}`, kind: "action", to: path`/topics/${each.name}/produce`, icon: PaperAirplaneIcon })),
+    ];
+  }, [topics.data, groups.data, overview?.brokers, isPaused, scheme, setColorScheme]);
+  const found = ranked(targets, text).slice(0, SHOWN_MAX);
   const go = (target: Target | undefined) => {
-    if (target) void navigate(target.to);
+    if (typeof target?.to === "string") void navigate(target.to);
+    else target?.to();
     onClose();
   };
   return (
     <Modal opened onClose={onClose} withCloseButton={false} padding="sm" yOffset="12vh" title={undefined} aria-label="Go to">
       <TextInput
         data-autofocus
-        aria-label="Go to a page, topic, group or broker"
-        placeholder="Page, topic, group or broker"
+        aria-label="Go to a page, topic, group or broker, or run an action"
+        placeholder="Page, topic, group, broker or action"
         leftSection={<SearchIcon size={16} />}
         value={text}
         role="combobox"
@@ -67,7 +74,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
       <div role="listbox" id="palette-list" aria-label="Found" style={{ marginTop: 8 }}>
         {found.map((target, index) => (
           <UnstyledButton
-            key={target.kind + target.to}
+            key={target.kind + target.label}
             id={`palette-${index}`}
             role="option"
             aria-selected={index === at}
@@ -77,7 +84,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
             onClick={() => go(target)}
           >
             <target.icon size={16} />
-            <span style={{ flex: 1 }}>{target.label}</span>
+            <span style={{ flex: 1, minWidth: 0, overflowWrap: "anywhere" }}>{target.label}</span>
             <span className="muted small">{target.kind}</span>
           </UnstyledButton>
         ))}

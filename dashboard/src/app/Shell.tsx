@@ -21,6 +21,8 @@ export function Shell() {
   const place = useLocation();
   useEffect(() => setIsOpen(false), [place.pathname]);
   useEffect(() => {
+    // theme.js set it for the first paint. From now on the style sheet does, also when the theme is changed.
+    document.documentElement.style.removeProperty("background-color");
     const timer = setTimeout(loadAllPages, 3000);
     const onKey = (event: KeyboardEvent) => {
       const inField = event.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);

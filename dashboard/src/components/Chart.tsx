@@ -3,7 +3,7 @@ import { GraphIcon, TableIcon } from "@primer/octicons-react";
 import { useEffect, useRef, useState, type ReactNode } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { clock } from "../lib/format";
+import { chosen, clock } from "../lib/format";
 import { live, ring, WINDOW_MS } from "../lib/live";
 import type { SeriesRing } from "../lib/ring";
 import type { ClusterEvent } from "../lib/types";
@@ -23,12 +23,15 @@ const LIVE: Source = { ring, onSample: (listener) => live.onSample(listener) };
 const NO_EVENTS: ClusterEvent[] = [];
 const TABLE_ROWS = 20;
 const NEAR_PX = 8;
-const YOUNG_MS = 120_000;
+const YOUNG_MS = 60_000;
 export const COLOURS = 6;
 /** Lines differ by more than their colour. */
 const DASHES = [undefined, [5, 3], [2, 3], [9, 4], [9, 3, 2, 3], [1, 4]];
 /** Steps of an axis in bytes: its labels are whole KiB and MiB. */
 const BINARY = Array.from({ length: 40 }, (_, power) => 2 ** power);
+/** Steps of an axis that counts: there is no half of a record. */
+const WHOLE = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
+const SECONDS_BELOW_S = 200;
 
 function variable(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -43,6 +46,8 @@ export function Chart(props: {
   format: (value: number | null | undefined) => string;
   events?: ClusterEvent[];
   isBinary?: boolean;
+  /** Its values are counts. */
+  isWhole?: boolean;
   source?: Source;
   extra?: ReactNode;
   isTall?: boolean;
@@ -74,14 +79,14 @@ export function Chart(props: {
         ...size(),
         legend: { show: false },
         cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
-        padding: [8, 8, 0, 0],
+        padding: [8, 22, 0, 0],
         scales: {
           x: { time: true, range: () => [(Date.now() - span(source)) / 1000, Date.now() / 1000] },
           y: { range: (_plot, _low, high) => [0, Math.max(high || 0, 1) * 1.1] },
         },
         axes: [
-          { ...axis, size: 26, space: 70, values: (_plot, splits) => splits.map((each) => (splits.length > 1 && splits[1]! - splits[0]! < 60 ? clock(each * 1000) : clock(each * 1000).slice(0, 5))) },
-          { ...axis, size: 68, space: 34, incrs: props.isBinary ? BINARY : undefined, values: (_plot, splits) => splits.map((each) => format(each)) },
+          { ...axis, size: 26, space: (_plot, _axis, low, high) => (high - low < SECONDS_BELOW_S ? 70 : 48), values: (_plot, splits) => splits.map((each) => (splits.length > 1 && splits[1]! - splits[0]! < 60 ? clock(each * 1000) : clock(each * 1000).slice(0, 5))) },
+          { ...axis, size: 68, space: 34, incrs: props.isWhole ? WHOLE : props.isBinary && !chosen.isDecimal ? BINARY : undefined, values: (_plot, splits) => splits.map((each) => format(each)) },
         ],
         series: [
           {},
@@ -190,7 +195,7 @@ export function Chart(props: {
       ) : (
         <div className="chart-frame">
           <div ref={box} className={`chart-box ${props.isTall ? "tall" : ""}`} role="img" aria-label={`${title}, the last ten minutes. ${summary}`} />
-          {times.length < 2 && <span className="chart-note muted small">The curve begins now</span>}
+          {columns.every((column) => column.every((value) => value === null)) && <span className="chart-note muted small">No data yet</span>}
           {pointed?.event && (
             <div className="chart-event small">
               {clock(pointed.event.time_ms)} {pointed.event.text}

@@ -1,6 +1,6 @@
 import { ActionIcon, Tooltip } from "@mantine/core";
 import { CheckIcon, CopyIcon } from "@primer/octicons-react";
-import { useState } from "react";
+import { Fragment, useState } from "react";
 import { bootstrapOption, useLive } from "../lib/live";
 
 /** Browsers offer the clipboard only to pages of a safe origin, which a gateway on another machine is not. */
@@ -42,7 +42,12 @@ export function CommandLine({ command, isLocal = false }: { command: string; isL
     <div className="command mono">
       <code tabIndex={0} aria-label={`Command: ${text}`} role="group">
         <span className="prompt">$ </span>
-        {text}
+        {text.split(" ").map((word, index) => (
+          <Fragment key={index}>
+            {index > 0 && " "}
+            <span className="word">{word}</span>
+          </Fragment>
+        ))}
       </code>
       <CopyButton text={text} label="Copy the command" />
     </div>

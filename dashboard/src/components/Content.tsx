@@ -1,8 +1,11 @@
 /** Keys, values and headers of a record as text. Markup in them has no effect. */
+import type { ReactNode } from "react";
 import type { RecordHeader } from "../lib/types";
 import { CopyButton } from "./CommandLine";
 
-export function ContentPart({ name, text, isNull, format }: { name: string; text: string; isNull: boolean; format: string }) {
+/** `children` is another view of the same, which `extra` chooses. */
+export function ContentPart(props: { name: string; text: string; isNull: boolean; format: string; extra?: ReactNode; children?: ReactNode }) {
+  const { name, text, isNull, format } = props;
   return (
     <div>
       <div className="row between">
@@ -10,12 +13,15 @@ export function ContentPart({ name, text, isNull, format }: { name: string; text
           <h2 style={{ fontSize: "1rem" }}>{name}</h2>
           <span className="pill">{format}</span>
         </span>
-        {!isNull && <CopyButton text={text} label={`Copy the ${name.toLowerCase()}`} />}
+        <span className="row tight">
+          {props.extra}
+          {!isNull && <CopyButton text={text} label={`Copy the ${name.toLowerCase()}`} />}
+        </span>
       </div>
       {isNull ? (
         <p className="muted" style={{ margin: "4px 0 0" }}>There is none.</p>
       ) : (
-        <pre className="content mono" tabIndex={0} role="region" aria-label={name}>{text}</pre>
+        props.children || <pre className="content mono" tabIndex={0} role="region" aria-label={name}>{text}</pre>
       )}
     </div>
   );

@@ -4,9 +4,14 @@ import { time } from "../lib/format";
 import type { ClusterEvent } from "../lib/types";
 import { ToneIcon, toneOfLevel } from "./Status";
 
+/** Each new partition says this once. Where room is short, the creation of its topic is enough. */
+export function isFirstLeader(event: ClusterEvent): boolean {
+  return event.text.includes("before: no leader") && event.text.includes("in term 1;");
+}
+
 /** Whether an event may explain a bend of a curve. The first leader of a new partition does not. */
 export function isMark(event: ClusterEvent): boolean {
-  if (event.text.includes("before: no leader")) return false;
+  if (isFirstLeader(event)) return false;
   return event.level !== "info" || /\b(elect|leader|controller|joined|removed|down|unreachable|fenced)/i.test(event.text);
 }
 

@@ -5,6 +5,7 @@ import { useEffect, useState, type ReactNode } from "react";
 import { ApiError } from "../lib/api";
 import { duration } from "../lib/format";
 import { CommandLine } from "./CommandLine";
+import { Prose } from "./Prose";
 import { Banner } from "./Status";
 
 /** The frame of a page: its name, the age of its data, its actions, and the command that prints the same. */
@@ -15,6 +16,8 @@ export function Page(props: {
   /** The command is about this machine, so it needs no address. */
   isLocal?: boolean;
   query?: UseQueryResult<unknown>;
+  /** When live data arrived last, on a page without a query. */
+  updatedAt?: number;
   actions?: ReactNode;
   /** A link to the list that this is one of. */
   up?: ReactNode;
@@ -29,7 +32,7 @@ export function Page(props: {
         <div className="row" style={{ gap: 12, minWidth: 0 }}>
           {props.up && <span className="up">{props.up}<span aria-hidden> /</span></span>}
           <Title order={1} className="page-title">{props.title}</Title>
-          {props.query && <Age query={props.query} />}
+          {(props.query ?? props.updatedAt) && <Age at={props.query?.dataUpdatedAt ?? props.updatedAt ?? 0} />}
         </div>
         {props.actions && <div className="row">{props.actions}</div>}
       </div>
@@ -54,10 +57,10 @@ export function useNow(everyMs = 1000): number {
 }
 
 /** How old the numbers are. Old ones say so. */
-export function Age({ query }: { query: UseQueryResult<unknown> }) {
+export function Age({ at }: { at: number }) {
   const now = useNow();
-  if (query.dataUpdatedAt === 0) return null;
-  const age = Math.max(0, now - query.dataUpdatedAt);
+  if (at === 0) return null;
+  const age = Math.max(0, now - at);
   const isOld = age > 20_000;
   return (
     <span className={`row tight small ${isOld ? "tone-warn" : "muted"}`}>
@@ -79,9 +82,9 @@ export function ProblemBox({ error }: { error: unknown }) {
   return (
     <div role="alert">
       <Banner tone="bad">
-        <strong>{title}.</strong> {detail.charAt(0).toUpperCase() + detail.slice(1)}
+        <strong>{title}.</strong> <Prose text={detail.charAt(0).toUpperCase() + detail.slice(1)} />
         {code && <span className="mono muted"> {code}</span>}
-        {advice && <div className="small" style={{ marginTop: 4 }}>{advice}</div>}
+        {advice && <div className="small" style={{ marginTop: 4 }}><Prose text={advice} /></div>}
       </Banner>
     </div>
   );

@@ -3,7 +3,9 @@ import { SearchIcon } from "@primer/octicons-react";
 import { useState, type ReactNode } from "react";
 import type { Setting } from "../lib/types";
 import { DataTable, type Column } from "./DataTable";
+import { Name } from "./Name";
 import { Card } from "./Page";
+import { Prose } from "./Prose";
 
 /** Settings with where each value comes from. `action` adds a column. */
 export function SettingsTable({ title, settings, action }: { title: string; settings: Setting[]; action?: (setting: Setting) => ReactNode }) {
@@ -15,8 +17,8 @@ export function SettingsTable({ title, settings, action }: { title: string; sett
       sort: (each) => each.name,
       cell: (each) => (
         <div>
-          <span className="mono">{each.name}</span>
-          {each.documentation && <div className="small muted" style={{ maxWidth: "60ch" }}><Prose text={each.documentation} /></div>}
+          <span className="mono"><Name text={each.name} /></span>
+          {each.documentation && <div className="small muted setting-text"><Prose text={each.documentation} /></div>}
         </div>
       ),
     },
@@ -42,9 +44,4 @@ export function SettingsTable({ title, settings, action }: { title: string; sett
       <DataTable label={title} columns={columns} rows={rows} rowKey={(each) => each.name} sortBy="Name" />
     </Card>
   );
-}
-
-/** The documentation marks names with backticks. */
-function Prose({ text }: { text: string }) {
-  return text.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
 }

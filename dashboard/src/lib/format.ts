@@ -1,5 +1,8 @@
 /** Numbers, sizes, times and durations as people read them. */
 
+/** What a person chose; `prefs` sets it. */
+export const chosen = { isUtc: false, isDecimal: false };
+
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 export function count(value: number | null | undefined): string {
@@ -30,10 +33,12 @@ function digits(value: number): string {
 
 export function bytes(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const step = chosen.isDecimal ? 1000 : 1024;
   let size = value;
-  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
-    if (Math.abs(size) < 1024 || unit === "TiB") return `${unit === "B" ? size.toFixed(0) : digits(size)} ${unit}`;
-    size /= 1024;
+  for (const unit of chosen.isDecimal ? ["B", "kB", "MB", "GB", "TB"] : ["B", "KiB", "MiB", "GiB", "TiB"]) {
+    // What would be shown as 1024 KiB is 1 MiB.
+    if (Math.abs(size) < step - 0.5 || unit.startsWith("T")) return `${unit === "B" ? size.toFixed(0) : digits(size)} ${unit}`;
+    size /= step;
   }
   return "–";
 }
@@ -77,7 +82,22 @@ export function time(ms: number, style: TimeStyle = "local", now = Date.now()): 
 
 export function clock(ms: number): string {
   const date = new Date(ms);
+  if (chosen.isUtc) return date.toISOString().slice(11, 19);
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((each) => String(each).padStart(2, "0")).join(":");
+}
+
+const BREAK_FROM = 24;
+const PART_MIN = 12;
+
+/** The parts between which a long name may break: after a separator, and not too short. A short name has one part. */
+export function breakable(name: string): string[] {
+  if (name.length <= BREAK_FROM) return [name];
+  const parts = [""];
+  for (const piece of name.match(/[^._-]*[._-]+|[^._-]+/g) ?? [name]) {
+    if (parts.at(-1)!.length < PART_MIN) parts[parts.length - 1] += piece;
+    else parts.push(piece);
+  }
+  return parts;
 }
 
 /** A word of a shell command. */

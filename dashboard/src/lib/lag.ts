@@ -8,26 +8,31 @@ export interface LagPoint {
 
 export type Forecast = { kind: "unknown" | "done" | "pace" | "never" } | { kind: "stuck"; forMs: number } | { kind: "in"; ms: number };
 
-const SPAN_MS = 5_000;
+/** Many clients commit every five seconds only: lag rises until then, and drops. A shorter look would take that for a trend. */
+const SPAN_MS = 12_000;
+/** A group without members does nothing, so a look is enough. */
+const EMPTY_SPAN_MS = 2_000;
 const WINDOW_MS = 60_000;
 const PACE_MS = 2_000;
 const KEPT_MS = 600_000;
 /** Without any move for so long, lag that does not even grow counts as stuck, too. */
 const STILL_MS = 30_000;
 
-export function forecast(points: LagPoint[]): Forecast {
+export function forecast(points: LagPoint[], isEmpty = false): Forecast {
   const last = points.at(-1);
   if (last === undefined) return { kind: "unknown" };
   if (last.lag === 0) return { kind: "done" };
   const first = points.find((each) => last.atMs - each.atMs <= WINDOW_MS)!;
   const span = last.atMs - first.atMs;
-  if (span < SPAN_MS) return { kind: "unknown" };
-  const change = last.lag - first.lag;
-  if (last.done === first.done) return change > 0 || span > STILL_MS ? { kind: "stuck", forMs: stillFor(points) } : { kind: "unknown" };
+  if (span < (isEmpty ? EMPTY_SPAN_MS : SPAN_MS)) return { kind: "unknown" };
+  if (last.done === first.done) return last.lag > first.lag || span > STILL_MS ? { kind: "stuck", forMs: stillFor(points) } : { kind: "unknown" };
+  // The least lag of both halves: that right after a commit.
+  const halves = [points.filter((each) => each.atMs >= first.atMs && each.atMs <= first.atMs + span / 2), points.filter((each) => each.atMs > first.atMs + span / 2)];
+  const [before, after] = halves.map((half) => half.reduce((least, each) => (each.lag <= least.lag ? each : least))) as [LagPoint, LagPoint];
   // What is done in a few seconds is not behind: it is on its way.
-  if (last.lag <= ((last.done - first.done) / span) * PACE_MS) return { kind: "pace" };
-  if (change >= 0) return { kind: "never" };
-  return { kind: "in", ms: (last.lag / -change) * span };
+  if (after.lag <= ((last.done - first.done) / span) * PACE_MS) return { kind: "pace" };
+  if (after.lag >= before.lag) return { kind: "never" };
+  return { kind: "in", ms: (after.lag / (before.lag - after.lag)) * (after.atMs - before.atMs) };
 }
 
 /** How long the positions have not moved. */

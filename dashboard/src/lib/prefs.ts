@@ -1,18 +1,26 @@
 /** What a person chose for this browser. Storage may be forbidden; then choices last as long as the page. */
 import { useSyncExternalStore } from "react";
-import type { TimeStyle } from "./format";
+import { chosen, type TimeStyle } from "./format";
 
 export interface Prefs {
   density: "comfortable" | "compact";
   time: TimeStyle;
+  sizes: "binary" | "decimal";
   /** Topics that are listed first. */
   pins: string[];
 }
 
 const KEY = "drmq-prefs";
-const DEFAULTS: Prefs = { density: "comfortable", time: "local", pins: [] };
+const DEFAULTS: Prefs = { density: "comfortable", time: "local", sizes: "binary", pins: [] };
 const listeners = new Set<() => void>();
 let present: Prefs = read();
+apply();
+
+/** Formats are plain functions, without hooks. */
+function apply(): void {
+  chosen.isUtc = present.time === "utc";
+  chosen.isDecimal = present.sizes === "decimal";
+}
 
 function read(): Prefs {
   try {
@@ -24,6 +32,7 @@ function read(): Prefs {
 
 export function setPrefs(change: Partial<Prefs>): void {
   present = { ...present, ...change };
+  apply();
   try {
     localStorage.setItem(KEY, JSON.stringify(present));
   } catch {

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         from drmq.gateway.app import application
         from drmq.gateway.gateway import Gateway
+        from drmq.gateway.http_connection import HttpConnection
         from drmq.gateway.http_server import HttpServer
     except ImportError as error:
         print(f"the gateway needs a package that is not installed: {error.name}. Install drmq again.", file=sys.stderr)
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log_level="warning",
         access_log=False,
         server_header=False,
+        http=HttpConnection,
         ws="websockets-sansio",
         ws_max_size=65_536,
         limit_concurrency=1_000,
@@ -79,6 +81,7 @@ def _options(arguments: Sequence[str] | None) -> GatewayOptions:
     parser.add_argument("--listener", type=int, metavar="FD", help="a socket that listens already")
     parser.add_argument("--timeout", type=float, default=15.0, metavar="SECONDS", help="for one call to the cluster")
     parser.add_argument("--lab", type=Path, metavar="DIR", help="the local cluster that the fault lab works on")
+    parser.add_argument("--http-names", default="", metavar="NAME,...", help="further names of this gateway")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--tracing", action="store_true", help="export traces over OTLP; needs drmq[otel]")
@@ -92,6 +95,7 @@ def _options(arguments: Sequence[str] | None) -> GatewayOptions:
         grpc_port=found.grpc_port,
         timeout_s=found.timeout,
         lab=found.lab,
+        http_names=tuple(name for name in found.http_names.split(",") if name),
         log_level=found.log_level,
         log_format=found.log_format,
         tracing=found.tracing,

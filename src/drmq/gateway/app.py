@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
@@ -12,18 +14,20 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Mount, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drmq import __version__
 from drmq.gateway.endpoint import PREFIX, Endpoint, serve
 from drmq.gateway.gateway import Gateway
+from drmq.gateway.host_names import HostNames
 from drmq.gateway.live import live, origin_is_allowed
 from drmq.gateway.observed import Observed
 from drmq.gateway.openapi import document
 from drmq.gateway.problems import problem, respond
 from drmq.gateway.routes import ENDPOINTS
 from drmq.gateway.static_files import page
+from drmq.gateway.unread_bodies import UnreadBodies
 from drmq.model.metrics_text import CONTENT_TYPE
 
 SECURITY_HEADERS = {
@@ -96,11 +100,37 @@ class NeighbourOrigins:
         await self._app(scope, receive, with_permission)
 
 
-def _handler(found: Endpoint, gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
+class _ApiRoute(Route):
+    """A path of the API. An encoded slash (`%2F`) belongs to a name and does not end it: groups may have such names."""
+
+    _SLASH = re.compile("%2f", re.IGNORECASE)
+    _KEPT = "\udc2f"
+    """Stands for an encoded slash while the path is matched. Decoded text cannot contain it."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http":
+            return super().matches(scope)
+        path = self._KEPT.join(map(unquote, self._SLASH.split(scope["raw_path"].decode("latin-1"))))
+        match, found = super().matches({**scope, "path": path})
+        if "path_params" in found:
+            values = found["path_params"].items()
+            found["path_params"] = {name: value.replace(self._KEPT, "/") for name, value in values}
+        return match, found
+
+
+def _handler(by_method: Mapping[str, Endpoint], gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
-        return await serve(found, gateway, request)
+        return await serve(by_method["GET" if request.method == "HEAD" else request.method], gateway, request)
 
     return handle
+
+
+def _api_routes(endpoints: Iterable[Endpoint], gateway: Gateway) -> list[BaseRoute]:
+    """One route for each path, so that status 405 names all methods of the path."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for each in endpoints:
+        by_path.setdefault(each.path, {})[each.method] = each
+    return [_ApiRoute(path, _handler(found, gateway), methods=list(found)) for path, found in by_path.items()]
 
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
@@ -120,9 +150,15 @@ async def _ready(gateway: Gateway, request: Request) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     texts = {404: f"there is nothing at {request.url.path}", 405: f"{request.method} is not offered here"}
-    answer = respond(problem(error.status_code, texts.get(error.status_code, error.detail)))
+    advice = "GET /api/v1/openapi.json lists the API." if request.url.path.startswith(PREFIX) else None
+    answer = respond(problem(error.status_code, texts.get(error.status_code, error.detail), advice=advice))
     answer.headers.update(error.headers or {})
     return answer
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    # The server logs the error itself.
+    return respond(problem(500, "the gateway failed on a bug; its log has the details"))
 
 
 def application(gateway: Gateway) -> ASGIApp:
@@ -138,18 +174,21 @@ def application(gateway: Gateway) -> ASGIApp:
         yield
         await gateway.stop()
 
-    found = [Route(PREFIX + each.path, _handler(each, gateway), methods=[each.method]) for each in ENDPOINTS]
+    api = [
+        *_api_routes(ENDPOINTS, gateway),
+        Route("/openapi.json", openapi_document),
+        WebSocketRoute("/live", partial(live, gateway)),
+    ]
     app = Starlette(
         routes=[
-            *found,
-            Route(f"{PREFIX}/openapi.json", openapi_document),
-            WebSocketRoute(f"{PREFIX}/live", partial(live, gateway)),
+            Mount(PREFIX, Router(api, redirect_slashes=False)),
             Route("/metrics", partial(_metrics, gateway)),
             Route("/healthz", _health),
             Route("/readyz", partial(_ready, gateway)),
             Route("/{path:path}", page),
         ],
-        exception_handlers={HTTPException: _on_http_error},
+        exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},
         lifespan=lifespan,
     )
-    return Observed(SecurityHeaders(NeighbourOrigins(app, gateway)), gateway.http_counters)
+    inner = HostNames(NeighbourOrigins(app, gateway), gateway)
+    return Observed(UnreadBodies(SecurityHeaders(inner)), gateway.http_counters)

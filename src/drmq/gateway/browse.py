@@ -11,18 +11,21 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from drmq.client import Admin, Bounds
+from drmq.gateway.json_filter import compile_conditions
+from drmq.gateway.pattern_search import PatternSearch
 from drmq.gateway.problems import ProblemError
 from drmq.gateway.record_text import describe
-from drmq.gateway.types import RecordPage, RecordView
+from drmq.gateway.types import Index, RecordPage, RecordView
 from drmq.model import TopicPartition
 from drmq.records import InvalidBatch, Record, iter_batches, iter_records
 
@@ -30,7 +33,7 @@ SCANNED_MAX: Final = 50_000
 """Records that one call decodes."""
 SCAN_SECONDS_MAX: Final = 5.0
 WINDOW: Final = 500
-"""Offsets of one window, when the newest come first."""
+"""Offsets of one window at most, when the newest come first. The first window is as large as the page."""
 FETCH_BYTES: Final = 1_048_576
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1_048_576
 
@@ -42,7 +45,7 @@ class Cursor(msgspec.Struct, forbid_unknown_fields=True):
     """Where to go on: by partition, the next offset (oldest first) or the end of what is left (newest first)."""
 
     order: Order
-    at: dict[int, int]
+    at: dict[Index, Annotated[int, Meta(ge=0, le=2**63 - 1)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,11 @@ class Filter:
     text: str | None = None
     pattern: str | None = None
     header: str | None = None
+    json: str | None = None
 
-    def compile(self) -> Matches:
-        """A function that tests a record. Raises `ProblemError` for a bad pattern."""
+    @contextmanager
+    def open(self) -> Iterator[Matches]:
+        """A function that tests a record. It raises `ProblemError` for a bad filter, and so may the function."""
         checks: list[Matches] = []
         if self.key is not None:
             key = self.key.encode()
@@ -63,23 +68,25 @@ class Filter:
         if self.text is not None:
             text = self.text.encode()
             checks.append(lambda record: text in (record.value or b"") or text in (record.key or b""))
-        if self.pattern is not None:
-            try:
-                found = re.compile(self.pattern.encode())
-            except re.error as error:
-                raise ProblemError(400, f"the pattern is not a regular expression: {error}") from None
-            checks.append(lambda record: found.search(record.value or b"") is not None)
         if self.header is not None:
             name, _, value = self.header.partition("=")
             wanted = value.encode()
             checks.append(lambda record: any(n == name and (not value or v == wanted) for n, v in record.headers))
-        return lambda record: all(check(record) for check in checks)
+        if self.json is not None:
+            has_fields = compile_conditions(self.json)
+            checks.append(lambda record: has_fields(record.value))
+        if self.pattern is None:
+            yield lambda record: all(check(record) for check in checks)
+            return
+        # The last check, because it costs the most.
+        with PatternSearch(self.pattern.encode()) as search:
+            yield lambda record: all(check(record) for check in checks) and search.is_in(record.value or b"")
 
 
 def decode_cursor(text: str) -> Cursor:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text.encode()), type=Cursor)
-    except (msgspec.DecodeError, binascii.Error, UnicodeError, ValueError):
+    except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError):
         raise ProblemError(400, "this is not a cursor of a page of records") from None
 
 
@@ -134,11 +141,13 @@ class Browser:
         buffers: dict[int, list[Record]] = {partition: [] for partition in ends}
         """The records of the present window of each partition, the newest at the end."""
         lows = dict(below)
+        sizes = dict.fromkeys(ends, min(WINDOW, self._limit))
         found: list[RecordView] = []
         while len(found) < self._limit and not self._is_tired:
             for partition in ends:
                 while not buffers[partition] and lows[partition] > starts[partition] and not self._is_tired:
-                    high, lows[partition] = lows[partition], max(starts[partition], lows[partition] - WINDOW)
+                    high, lows[partition] = lows[partition], max(starts[partition], lows[partition] - sizes[partition])
+                    sizes[partition] = min(WINDOW, 2 * sizes[partition])
                     buffers[partition] = self._window(partition, lows[partition], high)
             heads = [(buffer[-1].timestamp, partition) for partition, buffer in buffers.items() if buffer]
             if not heads:

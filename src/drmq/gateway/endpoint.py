@@ -136,13 +136,20 @@ async def _body(found: Endpoint, request: Request) -> Any:
     if kind != _JSON:
         raise ProblemError(415, f"the body must be {_JSON}, not {kind!r}")
     data = bytearray()
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and (len(declared) > 18 or int(declared) > BODY_BYTES_MAX):
+        raise _too_large()
     async for part in request.stream():
         data += part
         if len(data) > BODY_BYTES_MAX:
-            raise ProblemError(413, f"a body may have {BODY_BYTES_MAX} bytes")
+            raise _too_large()
     try:
         return msgspec.json.decode(bytes(data) or b"{}", type=found.body)
     except msgspec.ValidationError as error:
         raise ProblemError(400, f"the body is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProblemError(400, f"the body is not JSON: {error}") from None
+
+
+def _too_large() -> ProblemError:
+    return ProblemError(413, f"a body may have {BODY_BYTES_MAX} bytes", advice="Send the records in several requests.")

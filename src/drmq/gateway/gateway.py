@@ -20,7 +20,7 @@ from drmq.gateway.idempotency import Idempotency
 from drmq.gateway.leasing import Leasing
 from drmq.gateway.letters import list_topics
 from drmq.gateway.node_metrics import NodeMetrics
-from drmq.gateway.observed import HttpCounters
+from drmq.gateway.observed import CallCounters, HttpCounters
 from drmq.gateway.sampler import Sampler
 from drmq.gateway.shared import Shared
 from drmq.gateway.streams import Streams
@@ -60,6 +60,8 @@ class GatewayOptions:
     """For one call to the cluster."""
     lab: Path | None = None
     """The directory of the local cluster that the fault lab works on; None without the lab."""
+    http_names: tuple[str, ...] = ()
+    """Names by which requests that arrive at a loopback address may call the gateway: see `host_names`."""
     log_level: str = "info"
     log_format: str = "text"
     tracing: bool = False
@@ -85,6 +87,7 @@ class Gateway:
         self._producers: Shared[Active] = Shared(self._find_producers, PRODUCERS_LOOK_S)
         self.streams = Streams(self)
         self.http_counters = HttpCounters()
+        self.call_counters = CallCounters()
         self.metrics = NodeMetrics(self)
         self._producer: Producer[bytes] | None = None
         self._fetcher: Fetcher | None = None

@@ -8,6 +8,7 @@ change. What does not answer leaves nulls.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +19,8 @@ from drmq.model import TopicPartition
 
 TIMES_PER_LOOK_MAX: Final = 5_000
 """Records whose time is asked for in one look. The others follow with the next ones."""
+RATE_S: Final = 15.0
+"""Rates are averages over this time: many clients commit only every five seconds."""
 
 Committeds = Mapping[TopicPartition, Committed]
 _LettersIn = Callable[[str | None], int | None]
@@ -59,7 +62,8 @@ class GroupSurvey:
 
     def __init__(self) -> None:
         self._times: dict[tuple[TopicPartition, int], int] = {}
-        self._before: GroupsNow | None = None
+        self._looks: deque[tuple[float, dict[tuple[str, str], int]]] = deque()
+        """The last looks, the oldest first: when each was, and what each group had done in each topic."""
 
     def look(self, admin: Admin) -> GroupsNow:
         """All groups. Raises `ClientError` if the cluster does not list them."""
@@ -80,7 +84,6 @@ class GroupSurvey:
                 found[group_id] = classic_facts(each, described.get(group_id), offsets, ends, self._times)
         now = GroupsNow(time.monotonic(), found)
         self._add_rates(now)
-        self._before = now
         return now
 
     def one(self, admin: Admin, group: Group) -> GroupFacts:
@@ -107,19 +110,24 @@ class GroupSurvey:
         self._times |= _times(admin, missing[:TIMES_PER_LOOK_MAX])
 
     def _add_rates(self, now: GroupsNow) -> None:
-        if self._before is None:
-            return
-        elapsed_s = max(0.001, now.at_s - self._before.at_s)
+        while len(self._looks) > 1 and now.at_s - self._looks[1][0] >= RATE_S:
+            self._looks.popleft()
         for group_id, facts in now.groups.items():
-            earlier = self._before.groups.get(group_id)
-            if earlier is None:
-                continue
             for topic, progress in facts.topics.items():
-                before = earlier.topics.get(topic)
-                if before is not None:
-                    progress.rate = round(max(0, progress.done - before.done) / elapsed_s, 3)
+                key = group_id, topic
+                if self._looks and self._looks[-1][1].get(key, 0) > progress.done:  # it was moved back
+                    for _, done in self._looks:
+                        done.pop(key, None)
+                earliest = next(((at_s, done[key]) for at_s, done in self._looks if key in done), None)
+                if earliest is not None:
+                    progress.rate = round((progress.done - earliest[1]) / max(0.001, now.at_s - earliest[0]), 3)
             rates = [progress.rate for progress in facts.topics.values() if progress.rate is not None]
             facts.row.rate = sum(rates) if rates else None
+        self._looks.append((now.at_s, {
+            (group_id, topic): progress.done
+            for group_id, facts in now.groups.items()
+            for topic, progress in facts.topics.items()
+        }))  # fmt: skip
 
 
 class _Letters:

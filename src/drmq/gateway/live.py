@@ -29,7 +29,7 @@ from msgspec import Meta
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from drmq.client import ClientError
-from drmq.gateway.problems import BUG, ProblemError
+from drmq.gateway.problems import BUG, ProblemError, problem, respond
 from drmq.gateway.streams import NAMES, TAIL, TailData
 from drmq.gateway.tail import RECORDS_MAX, Arrived, size_of
 from drmq.gateway.types import EventView, RecordView
@@ -48,7 +48,7 @@ TAIL_WAITING_MAX: Final = 1_000
 TAIL_WAITING_BYTES_MAX: Final = 2 * 1_048_576
 SEND_TIMEOUT_S: Final = 30.0
 _WATCH_S: Final = 10.0
-_POLICY_VIOLATION, _TOO_BIG, _TRY_LATER = 1008, 1009, 1013
+_TOO_BIG = 1009
 
 
 class Subscription(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,10 +93,16 @@ async def live(gateway: Gateway, socket: WebSocket) -> None:
     """Serve one page until it goes away."""
     others = [each.http for each in gateway.addresses()]
     if not origin_is_allowed(socket.headers.get("origin"), socket.headers.get("host"), others):
-        await socket.close(_POLICY_VIOLATION, "a page of this origin may not read the cluster")
+        await socket.send_denial_response(respond(problem(403, "a page of this origin may not read the cluster")))
         return
     if gateway.socket_count >= SOCKETS_MAX:
-        await socket.close(_TRY_LATER, f"this gateway has {SOCKETS_MAX} sockets")
+        refused = problem(
+            503,
+            f"this gateway has {SOCKETS_MAX} sockets",
+            advice="Use another gateway, or close a page.",
+            retriable=True,
+        )
+        await socket.send_denial_response(respond(refused))
         return
     await socket.accept()
     gateway.socket_count += 1

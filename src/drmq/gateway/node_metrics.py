@@ -44,6 +44,7 @@ class NodeMetrics:
         yield Sample("drmq_gateway_sockets", gateway.socket_count)
         yield Sample("drmq_gateway_waiting_calls", gateway.admins.waiting)
         yield from gateway.http_counters.samples()
+        yield from gateway.call_counters.samples()
 
     async def _node_samples(self) -> list[Sample] | None:
         # Those who ask while another question is under way get the same answer.

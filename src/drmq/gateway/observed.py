@@ -58,6 +58,29 @@ class HttpCounters:
         yield Sample("drmq_gateway_uptime_us", (time.monotonic_ns() - self._began_ns) // 1_000)
 
 
+class CallCounters:
+    """What was counted about calls over gRPC. Lives on the event loop."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+        """Streams that are open."""
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._durations_us: dict[str, Histogram] = {}
+
+    def add(self, method: str, status: str, duration_us: int | None) -> None:
+        """A call has ended; `duration_us` is None for a stream."""
+        self._counts[method, status] += 1
+        if duration_us is not None:
+            self._durations_us.setdefault(method, Histogram()).add(duration_us)
+
+    def samples(self) -> Iterator[Sample]:
+        for (method, status), count in sorted(self._counts.items()):
+            yield Sample("drmq_gateway_calls_total", count, (("method", method), ("status", status)))
+        for method, durations_us in sorted(self._durations_us.items()):
+            yield sample_of("drmq_gateway_call_duration_us", durations_us, (("method", method),))
+        yield Sample("drmq_gateway_streams", self.streams)
+
+
 class Observed:
     """Wraps the whole application."""
 

@@ -52,6 +52,24 @@ _TITLES = {
 }
 
 
+_CODES = {
+    400: "BAD_REQUEST",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    409: "CONFLICT",
+    413: "TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE",
+    416: "OUT_OF_RANGE",
+    422: "UNUSABLE",
+    429: "TOO_MANY_REQUESTS",
+    500: "BUG",
+    503: "UNAVAILABLE",
+    504: "TIMED_OUT",
+}
+"""DRMQ's codes for problems that have neither a code of Kafka nor a more exact one: programs decide by the code."""
+
+
 class ProblemError(Exception):
     """Ends a request with a problem."""
 
@@ -92,4 +110,7 @@ def problem_of(error: ClientError) -> Problem:
 def respond(found: Problem) -> Response:
     headers = {"Retry-After": "1"} if found.retriable else None
     found.request_id = request_ids.current.get() or None
+    found.code = found.code or _CODES.get(found.status, "ERROR")
+    kafka = ErrorCode.__members__.get(found.code)
+    found.kafka_code = None if kafka is None else kafka.value
     return Response(msgspec.json.encode(found), found.status, headers, MEDIA_TYPE)

@@ -102,6 +102,7 @@ class Sampler:
                 await self._sample()
             except ClientError as error:
                 log.warning("no node answers: %s", error, extra={"repeat_key": "sampling"})
+                # What an earlier sample has shown is over: no node is up, and this gateway is not ready.
                 self.last, self._change = {}, Change({}, {})
             except ProblemError as error:
                 log.warning("no sample was taken: %s", error, extra={"repeat_key": "sampling"})
@@ -165,6 +166,8 @@ class Sampler:
             rate = change.rate(counter, *labels)
             if rate is not None:
                 series[name] = rate
+        if "cpu_us" in series:
+            series["cpu_cores"] = series.pop("cpu_us") / 1e6
         for name, (counter, labels, share) in _PERCENTILES.items():
             found = change.quantile(share, counter, *labels)
             if found is not None:
@@ -206,7 +209,7 @@ _RATES: dict[str, tuple[str, Labels]] = {
     "produce_bytes": ("drmq_produced_bytes_total", ()),
     "consume_bytes": ("drmq_consumed_bytes_total", ()),
     "elections": ("drmq_elections_total", ()),
-    "cpu_cores": ("drmq_process_cpu_us_total", ()),
+    "cpu_us": ("drmq_process_cpu_us_total", ()),
     "leased": ("drmq_leased_messages_total", ()),
     "dead_lettered": ("drmq_dead_letters_total", ()),
     "leases_acked": (_OUTCOMES, (("outcome", "accept"),)),

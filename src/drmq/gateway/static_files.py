@@ -32,8 +32,12 @@ async def page(request: Request) -> Response:
     path: str = request.path_params["path"]
     if path.startswith("api/"):
         return respond(problem(404, f"there is nothing at /{path}", advice="GET /api/v1/openapi.json lists the API."))
-    found = (DIRECTORY / path).resolve()
-    if path and found.is_relative_to(DIRECTORY.resolve()) and found.is_file():
+    try:
+        found = (DIRECTORY / path).resolve()
+        is_file = bool(path) and found.is_relative_to(DIRECTORY.resolve()) and found.is_file()
+    except (OSError, ValueError):  # a name that is too long, or one with a NUL
+        return respond(problem(404, "no file can have this name"))
+    if is_file:
         headers = {"Cache-Control": _FOR_EVER if path.startswith(_ASSETS) else "no-cache"}
         return FileResponse(found, headers=headers, media_type=mimetypes.guess_type(found.name)[0])
     if path.startswith(_ASSETS):

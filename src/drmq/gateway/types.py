@@ -12,6 +12,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=249)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
+Milliseconds = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Page(Struct, Generic[T]):
@@ -22,7 +23,9 @@ class Page(Struct, Generic[T]):
 
 
 class Problem(Struct, omit_defaults=True):
-    """An error, after RFC 9457. `code` is Kafka's name of the error, `advice` what to do next.
+    """An error, after RFC 9457. `code` is Kafka's name of the error, or one of DRMQ; `advice` says what to do next.
+
+    `kafka_code` is Kafka's number of the error, if it is one of Kafka.
 
     `request_id` is in all log lines about the request, and in the header `X-Request-Id`.
     """
@@ -34,6 +37,7 @@ class Problem(Struct, omit_defaults=True):
     code: str | None = None
     advice: str | None = None
     retriable: bool = False
+    kafka_code: int | None = None
     request_id: str | None = None
 
 
@@ -299,7 +303,7 @@ class NewRecord(Struct, forbid_unknown_fields=True):
     value: Any = None
     headers: list[NewHeader] = []
     partition: Index | None = None
-    timestamp_ms: Annotated[int, Meta(ge=0)] | None = None
+    timestamp_ms: Milliseconds | None = None
     key_format: Format = "text"
     value_format: Format = "text"
 

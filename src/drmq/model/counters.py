@@ -40,12 +40,13 @@ class Histogram:
 
 
 def quantile(buckets: list[int], share: float) -> int:
-    """The bound of the first bucket below which at least `share` of all values are; 0 if there are no values."""
+    """The value below which `share` of all values are, as if those of a bucket were spread evenly; 0 without values."""
     left = sum(buckets) * share
     for bucket, count in enumerate(buckets):
+        if count and left <= count:
+            low, high = (1 << bucket) >> 1, (1 << bucket) - 1
+            return low + round((high - low) * left / count)
         left -= count
-        if count and left <= 0:
-            return (1 << bucket) - 1
     return 0
 
 
@@ -250,6 +251,16 @@ GATEWAY_COUNTERS: Final[dict[str, Description]] = {
     "drmq_gateway_request_duration_us": Description(
         _H, "Microseconds from an HTTP request to the end of its answer, by operation.", ("route",)
     ),
+    "drmq_gateway_calls_total": Description(
+        _C,
+        "Calls over gRPC that have ended, by method, as in `LogService/Append`, and by the name of their status. A "
+        "stream counts as one call.",
+        ("method", "status"),
+    ),
+    "drmq_gateway_call_duration_us": Description(
+        _H, "Microseconds from a call over gRPC to its response, by method. Streams are not timed.", ("method",)
+    ),
+    "drmq_gateway_streams": Description(_G, "Open streams of gRPC."),
     "drmq_gateway_sockets": Description(_G, "Open web sockets."),
     "drmq_gateway_waiting_calls": Description(_G, "Calls to nodes that run on the gateway's threads, or wait for one."),
     "drmq_gateway_cpu_us_total": Description(_C, "Processor time of the gateway's process, in microseconds."),

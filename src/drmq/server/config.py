@@ -66,6 +66,12 @@ class ServerConfig:
 
     grpc_port: Annotated[int, Range(0, 65535)] = 9193
     """Port of the gateway for gRPC, on `host`; 0 picks a free one and logs it."""
+
+    http_names: tuple[str, ...] = ()
+    """Names that browsers may use for a gateway on a loopback address, beside `localhost`: those of a reverse proxy
+    on the same machine. Requests with other names are refused, so that web sites cannot reach the gateway through a
+    browser."""
+
     lab: bool = False
     """Whether the fault lab may kill, pause and cut this node: on a loopback `host`, in a cluster of `drmq up`."""
 

@@ -105,6 +105,9 @@ class GatewayChild:
             except TimeoutError:
                 process.kill()
                 await process.wait()
+        self._close()
+
+    def _close(self) -> None:
         self._listener.close()
         if self._grpc is not None:
             self._grpc.close()
@@ -119,6 +122,8 @@ class GatewayChild:
                 log.warning("the gateway cannot be started: %s", error, extra={"repeat_key": "gateway"})
                 code = None
             if code == MISSING_PACKAGES:
+                # Nothing will ever answer here: refuse connections, which would otherwise wait in the queue.
+                self._close()
                 return
             if time.monotonic() - began > _LONG_RUN_S:
                 pause_s = _PAUSE_MIN_S

@@ -37,8 +37,10 @@ from pathlib import Path
 from drmq.model.address import Address
 from drmq.server.local_file import ClusterFile, Origin
 from drmq.server.local_nodes import (
+    FirstPorts,
     LocalError,
     LocalNode,
+    gateway_answers,
     missing_at,
     plan_nodes,
     server_arguments,
@@ -60,6 +62,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 10.0
 _HEALTHY_TIMEOUT_S = 20.0
+_GATEWAY_TIMEOUT_S = 20.0
 _SETTLE_S = 1.0
 """How long to watch a node that cannot serve yet: a problem of the node itself shows at once."""
 _DOUBTFUL_S = 20.0
@@ -168,6 +171,7 @@ class LocalCluster:
         report: Report = _silence,
         *,
         lab: bool | None = None,
+        ports: FirstPorts | None = None,
     ) -> list[tuple[LocalNode, str]]:
         """Start nodes 1 to `count`, or all known nodes. When this returns, they serve and the cluster is healthy as far
         as these nodes can make it so; if that takes too long, `trouble` says why.
@@ -175,7 +179,7 @@ class LocalCluster:
         The outcome for each node: `started`; `joined` if the cluster existed without it; `running` if it ran before; or
         `paused`, in which case it stays paused. `port` is that of the first node: None for the previous one (or 9092),
         0 for free ones. Known nodes keep theirs. `lab`: whether the fault lab may work on the nodes that are started;
-        None for what they had.
+        None for what they had. `ports`: other ports of the nodes that are started.
         """
         known = self._at_home({node.node_id: node for node in self.read()}, port)
         wanted = range(1, count + 1) if count is not None else (sorted(known) or [1])
@@ -184,7 +188,7 @@ class LocalCluster:
         before |= self._open_to_peers(known, nodes, report)
         starting = [
             replace(
-                nodes[node_id],
+                (ports or FirstPorts()).give(nodes[node_id]),
                 config=config or nodes[node_id].config,
                 lab=nodes[node_id].lab if lab is None else lab,
                 pid=None,
@@ -365,6 +369,21 @@ class LocalCluster:
             self._give_up(known, started)
             raise
         self._wait_until_healthy(nodes, report)
+        self._wait_for_gateways([found.node for found in started.values()], report)
+
+    def _wait_for_gateways(self, nodes: Sequence[LocalNode], report: Report) -> None:
+        """Wait until the next request over HTTP or gRPC is answered, but not for long: the nodes serve without them."""
+        deadline = time.monotonic() + _GATEWAY_TIMEOUT_S
+        refused_until = time.monotonic() + _SETTLE_S
+        for node in nodes:
+            while node.http is not None and not (answers := gateway_answers(node)):
+                if answers is None and time.monotonic() > refused_until:
+                    break  # it has none: its log says why
+                report(f"all serve; the gateway of node {node.node_id} is starting")
+                if time.monotonic() > deadline:
+                    self.trouble = self.trouble or f"the gateway of node {node.node_id} does not answer at {node.http}"
+                    return
+                time.sleep(_POLL_S)
 
     def _check_alive(self, node: LocalNode, started: _Started | None) -> None:
         if started is None:

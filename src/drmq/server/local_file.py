@@ -145,6 +145,7 @@ class ClusterFile:
             "peer_port": node.peer_port,
             "http": None if node.http is None else str(node.http),
             "grpc": None if node.grpc is None else str(node.grpc),
+            "metrics": None if node.metrics is None else str(node.metrics),
             "data_dir": str(node.data_dir.relative_to(self._directory)),
             "log": str(node.log_path.relative_to(self._directory)),
             "founder": node.founder,
@@ -176,6 +177,7 @@ class ClusterFile:
             config=self._directory / node["config"] if node.get("config") else None,
             http_port=split_address(node["http"])[1] if node.get("http") else None,
             grpc_port=split_address(node["grpc"])[1] if node.get("grpc") else None,
+            metrics_port=split_address(node["metrics"])[1] if node.get("metrics") else None,
             lab=node.get("lab", False),
         )
 

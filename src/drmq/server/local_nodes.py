@@ -5,6 +5,7 @@ This module starts and stops nothing; `local` does. `local_file` stores the node
 
 from __future__ import annotations
 
+import http.client
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +16,12 @@ from drmq.client import Admin, ClientError, Connection, Deadline
 from drmq.client.health import observe, trouble_among
 from drmq.model import DrmqError
 from drmq.model.address import DEFAULT_PORT, Address
-from drmq.server.config import ConfigError, load
+from drmq.server.config import ConfigError, ServerConfig, load
 from drmq.server.membership import PEER_PORT_DISTANCE, default_peer_port
 from drmq.server.ports import free_ports, is_free
 from drmq.server.processes import process_is_ours, process_is_paused, process_names
 from drmq.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-DEFAULT_HTTP_PORT = 8080
-DEFAULT_GRPC_PORT = 9193
 _ANSWER_TIMEOUT_S = 1.0
 _EXAMINED_S = 5.0
 
@@ -46,6 +45,8 @@ class LocalNode:
     """The port of its gateway; None if it has none."""
     grpc_port: int | None = None
     """The same for gRPC."""
+    metrics_port: int | None = None
+    """The port of the node itself for `/metrics`; None if it has none."""
     lab: bool = False
     """Whether the fault lab may work on it."""
 
@@ -58,6 +59,11 @@ class LocalNode:
     def grpc(self) -> Address | None:
         """Where its gateway answers gRPC."""
         return None if self.grpc_port is None else Address(self.kafka.host, self.grpc_port)
+
+    @property
+    def metrics(self) -> Address | None:
+        """Where the node itself answers `/metrics`."""
+        return None if self.metrics_port is None else Address(self.kafka.host, self.metrics_port)
 
     @property
     def log_path(self) -> Path:
@@ -79,6 +85,28 @@ class LocalNode:
     def listeners(self) -> list[Address]:
         ports = [self.kafka.port] if self.peer_port is None else [self.kafka.port, self.peer_port]
         return [Address(self.kafka.host, port) for port in ports]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPorts:
+    """Ports for node 1, chosen by a user; the others get the following ones. 0 for free ones, None for no choice."""
+
+    http: int | None = None
+    grpc: int | None = None
+    metrics: int | None = None
+
+    def give(self, node: LocalNode) -> LocalNode:
+        """The node with the ports that were chosen. If one is in use, `with_gateways` takes the next one."""
+        return replace(
+            node,
+            http_port=node.http_port if self.http is None else _port_of(node, self.http),
+            grpc_port=node.grpc_port if self.grpc is None else _port_of(node, self.grpc),
+            metrics_port=node.metrics_port if self.metrics is None else _port_of(node, self.metrics),
+        )
+
+
+def _port_of(node: LocalNode, first: int) -> int:
+    return first + node.node_id - 1 if first else free_ports(node.kafka.host, 1)[0]
 
 
 def data_directory(directory: Path, node_id: int) -> Path:
@@ -145,6 +173,8 @@ def server_arguments(node: LocalNode, all_nodes: Iterable[LocalNode]) -> list[st
         arguments += ["--http-port", str(node.http_port)]
     if node.grpc_port is not None:
         arguments += ["--grpc-port", str(node.grpc_port)]
+    if node.metrics_port is not None:
+        arguments += ["--metrics-port", str(node.metrics_port)]
     if node.lab:
         arguments.append("--lab")
     if node.config is not None:
@@ -153,12 +183,19 @@ def server_arguments(node: LocalNode, all_nodes: Iterable[LocalNode]) -> list[st
 
 
 def with_gateways(nodes: Sequence[LocalNode], others: Iterable[LocalNode]) -> list[LocalNode]:
-    """The nodes with ports for their gateways: those they had, if they are free, otherwise the next free ones.
+    """The nodes with ports for their gateways and metrics: those they had, if they are free, otherwise the next ones.
 
-    A node whose configuration has no gateway gets no port.
+    A node that had none gets those of its configuration, which are for node 1: all nodes of a local cluster have the
+    same configuration, and cannot have the same ports. A node whose configuration has no gateway gets none.
     """
     others = list(others)
-    taken = {port for node in others if node.is_running() for port in (node.http_port, node.grpc_port) if port}
+    taken = {
+        port
+        for node in others
+        if node.is_running()
+        for port in (node.http_port, node.grpc_port, node.metrics_port)
+        if port
+    }
     # Those of nodes that do not run yet cannot be found by trying.
     taken |= {address.port for node in (*nodes, *others) for address in node.listeners()}
 
@@ -170,20 +207,24 @@ def with_gateways(nodes: Sequence[LocalNode], others: Iterable[LocalNode]) -> li
 
     found = []
     for node in nodes:
+        config = _config_of(node)
         http: int | None = None
         grpc: int | None = None
-        if _has_gateway(node):
-            http = free_port(node, node.http_port or DEFAULT_HTTP_PORT + node.node_id - 1)
-            grpc = free_port(node, node.grpc_port or DEFAULT_GRPC_PORT + node.node_id - 1)
-        found.append(replace(node, http_port=http, grpc_port=grpc))
+        metrics = node.metrics_port
+        if config.gateway:
+            http = free_port(node, node.http_port or _port_of(node, config.http_port))
+            grpc = free_port(node, node.grpc_port or _port_of(node, config.grpc_port))
+        if metrics is not None or config.metrics_port is not None:
+            metrics = free_port(node, metrics or _port_of(node, config.metrics_port or 0))
+        found.append(replace(node, http_port=http, grpc_port=grpc, metrics_port=metrics))
     return found
 
 
-def _has_gateway(node: LocalNode) -> bool:
+def _config_of(node: LocalNode) -> ServerConfig:
     try:
-        return load({}, os.environ, node.config).config.gateway
+        return load({}, os.environ, node.config).config
     except ConfigError:
-        return True  # the node will end, and say why
+        return ServerConfig()  # the node will end, and say why
 
 
 class Missing(NamedTuple):
@@ -219,6 +260,26 @@ def trouble_at(node: LocalNode, running: Collection[int]) -> str | None:
             return trouble_among(observe(admin, _ANSWER_TIMEOUT_S), running)
     except ClientError as error:
         return str(error).rstrip(".")
+
+
+def gateway_answers(node: LocalNode) -> bool | None:
+    """Whether a node's gateway is ready; None if nothing listens at its port.
+
+    A node listens before its gateway runs, so that this soon means that there will be none. A gateway that answers HTTP
+    has begun to serve gRPC before.
+    """
+    if node.http is None:
+        return None
+    connection = http.client.HTTPConnection(node.http.host, node.http.port, timeout=_ANSWER_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except ConnectionRefusedError:
+        return None
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _peer_port(port: int) -> int:

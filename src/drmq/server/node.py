@@ -288,6 +288,8 @@ def _gateway_flags(config: ServerConfig) -> list[str]:
     flags = ["--log-level", config.log_level, "--log-format", config.log_format]
     if config.tracing:
         flags.append("--tracing")
+    if config.http_names:
+        flags += ["--http-names", ",".join(config.http_names)]
     if config.lab:
         # The directory of the cluster: the data is in DIR/node-1/data.
         flags += ["--lab", str(config.data_dir.absolute().parent.parent)]

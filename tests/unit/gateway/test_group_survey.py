@@ -79,6 +79,8 @@ def test_the_time_of_a_record_is_asked_for_once() -> None:
     rate = now.groups["readers"].row.rate
     assert rate is not None
     assert rate > 0
+    cluster.committed["readers"] = {0: 0, 1: 0}
+    assert survey.look(cluster).groups["readers"].row.rate is None, "it was moved back"  # type: ignore[arg-type]
     cluster.committed["readers"] = {0: 15, 1: 20}
     row = survey.look(cluster).groups["readers"].row  # type: ignore[arg-type]
     assert (row.lag, row.lag_ms) == (0, 0)

@@ -37,6 +37,7 @@ def test_documented_form(tmp_path: Path) -> None:
         config=tmp_path / "c.toml",
         http_port=8081,
         grpc_port=9194,
+        metrics_port=9645,
         lab=True,
     )
     file.write([alone, joined])
@@ -54,6 +55,7 @@ def test_documented_form(tmp_path: Path) -> None:
                 "peer_port": None,
                 "http": None,
                 "grpc": None,
+                "metrics": None,
                 "data_dir": "node-1/data",
                 "log": "node-1/server.log",
                 "founder": True,
@@ -69,6 +71,7 @@ def test_documented_form(tmp_path: Path) -> None:
                 "peer_port": 10093,
                 "http": "[::1]:8081",
                 "grpc": "[::1]:9194",
+                "metrics": "[::1]:9645",
                 "data_dir": "node-2/data",
                 "log": "node-2/server.log",
                 "founder": False,

@@ -12,6 +12,7 @@ import type { Letter, Page as Listed, RedriveAnswer } from "../../lib/types";
 import { CommandLine } from "../CommandLine";
 import { ContentPart, HeaderTable } from "../Content";
 import { DataTable, type Column } from "../DataTable";
+import { Name } from "../Name";
 import { Empty, ProblemBox, useNow } from "../Page";
 import { Pill } from "../Status";
 import { PurgeDialog, RedriveDialog } from "./dialogs";
@@ -61,7 +62,7 @@ export function Letters(props: { topic: string; search: LetterSearch; onSearch: 
               : "Other letters may wait: empty the fields above to see all."}
           </Empty>
         ) : (
-          <LetterTable rows={rows} onOpen={setOpened} />
+          <LetterTable rows={rows} onOpen={setOpened} isOfGroup={group !== undefined} />
         )}
         {query.hasNextPage && (
           <div className="card-head" style={{ borderTop: "1px solid var(--line)", justifyContent: "flex-end" }}>
@@ -101,7 +102,7 @@ function Filters({ search, onSearch, isOfGroup }: { search: LetterSearch; onSear
   );
 }
 
-function LetterTable({ rows, onOpen }: { rows: Letter[]; onOpen: (letter: Letter) => void }) {
+function LetterTable({ rows, onOpen, isOfGroup }: { rows: Letter[]; onOpen: (letter: Letter) => void; isOfGroup: boolean }) {
   const now = useNow(5000);
   const columns: Column<Letter>[] = [
     {
@@ -118,7 +119,7 @@ function LetterTable({ rows, onOpen }: { rows: Letter[]; onOpen: (letter: Letter
     { name: "Failed", right: true, sort: (each) => each.last_failed_ms, cell: (each) => `${duration(now - each.last_failed_ms)} ago` },
     { name: "Key", cell: (each) => <span className="mono clip-cell">{each.key ?? "–"}</span> },
     { name: "Value", cell: (each) => <span className="mono clip-cell wide">{each.value === null ? "–" : shown({ text: each.value.slice(0, 300), format: each.value_format }, "auto", false)}</span> },
-    { name: "Group", sort: (each) => each.group, cell: (each) => <Link to={path`/groups/${each.group}`}>{each.group}</Link> },
+    ...(isOfGroup ? [] : [{ name: "Group", sort: (each: Letter) => each.group, cell: (each: Letter) => <Link to={path`/groups/${each.group}`}><Name text={each.group} /></Link> }]),
     { name: "Moved back", right: true, sort: (each) => each.redrive_count, cell: (each) => (each.redrive_count === 0 ? "never" : `${count(each.redrive_count)}×`) },
   ];
   return <DataTable label="Dead letters" columns={columns} rows={rows} rowKey={(each) => `${each.partition}-${each.offset}`} />;

@@ -46,7 +46,7 @@ export default function ExplorePage() {
             // A chart has as many colours as can be told apart.
             Array.from({ length: Math.ceil(series.length / COLOURS) }, (_, index) => series.slice(index * COLOURS, (index + 1) * COLOURS)).map((part) => (
               <Chart key={part.join()} title={part.length === 1 ? labelOf(part[0]!) : TITLES[unit]} lines={part.map((each) => ({ series: each, label: labelOf(each) }))}
-                format={UNITS[unit]} isBinary={unit.startsWith("bytes")} events={marks} isTall />
+                format={UNITS[unit]} isBinary={unit.startsWith("bytes")} isWhole={unit === "number" && !part.includes("cpu_cores")} events={marks} isTall />
             )),
           )}
           <HeatMap />

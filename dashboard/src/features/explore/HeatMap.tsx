@@ -10,6 +10,7 @@ import { bucketChange } from "./series";
 
 const EVERY_MS = 2000;
 const COLUMNS = 150;
+const COLUMNS_MIN = 40;
 const DURATION = "drmq_request_duration_us";
 
 interface Column {
@@ -56,7 +57,7 @@ export function HeatMap() {
       ) : (
         <div className="stack" style={{ gap: 8 }}>
           <Canvas columns={all} low={low} high={high} label={`${api} requests by duration. ${used.map((index) => `Up to ${upper(index)}: ${count(sums[index])}.`).join(" ")}`} />
-          <div className="row between small muted"><span>{clock(all[0]!.atMs)}</span><span>darker: more requests took so long</span><span>{clock(all.at(-1)!.atMs)}</span></div>
+          <div className="small muted">{clock(all[0]!.atMs)} to {clock(all.at(-1)!.atMs)}. A stronger colour: more requests took so long.</div>
           <table className="table dense" aria-label={`${api} requests by duration`}>
             <thead><tr><th scope="col">Took up to</th><th scope="col" className="num">Requests</th></tr></thead>
             <tbody>{used.toReversed().map((index) => <tr key={index}><td>{upper(index)}</td><td className="num">{count(sums[index])}</td></tr>)}</tbody>
@@ -81,7 +82,7 @@ function Canvas({ columns, low, high, label }: { columns: Column[]; low: number;
     context.scale(scale, scale);
     const colour = getComputedStyle(document.documentElement).getPropertyValue("--chart-1").trim();
     const most = Math.max(1, ...columns.flatMap((each) => each.buckets));
-    const [w, h] = [(width - 60) / COLUMNS, height / (high - low + 1)];
+    const [w, h] = [(width - 60) / Math.min(COLUMNS, Math.max(COLUMNS_MIN, columns.length)), height / (high - low + 1)];
     context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--chart-text").trim();
     context.font = `11px ${getComputedStyle(document.body).fontFamily}`;
     context.textBaseline = "middle";
@@ -92,7 +93,7 @@ function Canvas({ columns, low, high, label }: { columns: Column[]; low: number;
       column.buckets.forEach((value, bucket) => {
         if (value === 0 || bucket < low || bucket > high) return;
         context.globalAlpha = 0.15 + 0.85 * Math.sqrt(value / most);
-        context.fillRect(60 + (COLUMNS - columns.length + index) * w, height - (bucket - low + 1) * h, Math.ceil(w), h - 1);
+        context.fillRect(60 + index * w, height - (bucket - low + 1) * h, Math.ceil(w), h - 1);
       });
     });
     context.globalAlpha = 1;

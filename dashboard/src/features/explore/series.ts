@@ -24,7 +24,7 @@ const KNOWN: Record<string, [string, Unit]> = {
   fsync_p99_ms: ["Sync to disk, p99", "ms"],
   loop_p99_ms: ["Delay of the event loop, p99", "ms"],
   elections: ["Elections", "per second"],
-  cpu_cores: ["Processor time, µs", "per second"],
+  cpu_cores: ["Processor cores in use", "number"],
   leased: ["Records leased", "per second"],
   leases_acked: ["Leases acknowledged", "per second"],
   leases_failed: ["Leases failed", "per second"],

@@ -29,7 +29,7 @@ const COMMANDS: Record<string, (group: string) => string> = {
 };
 
 export default function GroupPage() {
-  const { group = "", tab = "progress" } = useParams();
+  const { group = "", tab: wanted = "progress" } = useParams();
   const query = useApi<GroupDetail>(path`/groups/${group}`, 2);
   const navigate = useNavigate();
   const [params, setParams] = useSearchParams();
@@ -38,18 +38,19 @@ export default function GroupPage() {
   const trend = useTrend(group, found, query.dataUpdatedAt);
   const isActive = (found?.members.length ?? 0) > 0;
   const isLease = found !== undefined && isLeaseGroup(found.group);
+  const tab = wanted in COMMANDS && (isLease || wanted === "members") ? wanted : "progress";
   const letters = found?.group.dead_letter_topic ?? null;
   const go = (next: string | null) => void navigate(next === "progress" ? path`/groups/${group}` : path`/groups/${group}/${next ?? ""}`);
   return (
     <Page
-      title={group} name={group} command={COMMANDS[tab]?.(quoted(group))} query={query} up={<Link to="/groups">Groups</Link>}
-      actions={
+      title={group} name={group} command={query.error && !found ? "drmq group ls" : COMMANDS[tab]?.(quoted(group))} query={query} up={<Link to="/groups">Groups</Link>}
+      actions={found && (
         <>
           <Button variant="default" leftSection={<HistoryIcon size={16} />} onClick={() => setAsked("reset")}>Move</Button>
           <Button variant="default" leftSection={<TrashIcon size={16} />} onClick={() => setAsked("delete")} disabled={isActive}
             title={isActive ? "A group with members cannot be deleted" : undefined}>Delete</Button>
         </>
-      }
+      )}
     >
       {found && (
         <>
@@ -103,20 +104,20 @@ function GroupTiles({ detail, trend }: { detail: GroupDetail; trend: Trend }) {
   const { forecast } = trend;
   const isStuck = forecast.kind === "stuck";
   const next =
-    forecast.kind === "done" ? "now" : forecast.kind === "in" ? duration(forecast.ms) : isStuck ? "Stuck" : forecast.kind === "pace" ? "keeps pace" : forecast.kind === "never" ? "never" : "–";
+    forecast.kind === "done" || forecast.kind === "pace" ? "now" : forecast.kind === "in" ? duration(forecast.ms) : isStuck ? "Stuck" : forecast.kind === "never" ? "never" : "–";
   const why =
-    forecast.kind === "unknown" ? "still watching" : trend.rates === null ? undefined : forecast.kind === "never" ? `${rate(trend.rates.arrived)} arrive` : `${rate(trend.rates.done)} done`;
+    forecast.kind === "unknown" ? "measuring …" : trend.rates === null ? undefined : forecast.kind === "pace" ? "it keeps pace" : `${rate(trend.rates.done)}${forecast.kind === "never" ? ` of ${rate(trend.rates.arrived)}` : " done"}`;
   return (
     <div className="tiles">
       <Tile label="Lag in records" value={short(group.lag)} hint={group.lag === 0 ? "caught up" : "not done yet"} />
       <Tile label="Lag in time" value={group.lag === 0 ? "0 s" : duration(group.lag_ms)} hint="of the oldest" />
       <Tile label="Caught up in" value={next} hint={why} loud={isStuck} />
-      <Tile label="Members" value={count(members.length)} hint={members.length === 0 ? "nobody reads" : "alive"} />
+      <Tile label="Members" value={count(members.length)} hint={members.length === 0 ? "none is running" : "running"} />
       {isLeaseGroup(group) && (
         <>
           <Tile label="Leased now" value={count(group.held)} hint="with workers" to={path`/groups/${group.group_id}/leases`} />
-          <Tile label="Wait for a retry" value={count(group.parked)} hint="after a failure" />
-          <Tile label="Dead letters" value={count(group.dead_letters)} hint={(group.dead_letters ?? 0) > 0 ? "need a look" : "none wait"} to={path`/groups/${group.group_id}/letters`} />
+          <Tile label="To be retried" value={count(group.parked)} hint="after a failure" />
+          <Tile label="Dead letters" value={count(group.dead_letters)} hint={(group.dead_letters ?? 0) > 0 ? "waiting" : "none"} to={path`/groups/${group.group_id}/letters`} />
         </>
       )}
     </div>

@@ -4,6 +4,7 @@ import { useMemo, useState } from "react";
 import { Link, useSearchParams } from "react-router";
 import { DataTable, type Column } from "../../components/DataTable";
 import { recordsLag, TimeLag } from "../../components/Lag";
+import { Name } from "../../components/Name";
 import { Empty, Page } from "../../components/Page";
 import { Pill, toneOfGroup } from "../../components/Status";
 import { path } from "../../lib/api";
@@ -25,7 +26,7 @@ export default function GroupsPage() {
   const columns = useMemo<Column<Group>[]>(() => {
     const most = Math.max(1, ...all.map((each) => each.lag_ms ?? 0));
     return [
-      { name: "Group", sort: (each) => each.group_id, cell: (each) => <Link to={path`/groups/${each.group_id}`}>{each.group_id}</Link> },
+      { name: "Group", sort: (each) => each.group_id, cell: (each) => <Link to={path`/groups/${each.group_id}`}><Name text={each.group_id} /></Link> },
       { name: "Kind", sort: kindOf, cell: (each) => kindOf(each).replace(" group", "") },
       { name: "State", sort: (each) => each.state, cell: (each) => <Pill tone={toneOfGroup(each.state)}>{each.state}</Pill> },
       { name: "Members", right: true, sort: (each) => each.members, cell: (each) => count(each.members) },

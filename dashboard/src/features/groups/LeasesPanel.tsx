@@ -55,16 +55,16 @@ export function LeasesPanel({ group, detail }: { group: string; detail: GroupDet
       {query.error && <ProblemBox error={query.error} />}
       {query.data && !query.data.is_complete && <Banner tone="warn"><strong>Not complete:</strong> a node did not answer, so leases may be missing.</Banner>}
       <div className="tiles">
-        <Tile label="Records out" value={count(sum(rows))} hint={`in ${plural(rows.length, "lease")}`} />
+        <Tile label="Records leased" value={count(sum(rows))} hint={`in ${plural(rows.length, "lease")}`} />
         <Tile label="At a later attempt" value={count(sum(rows.filter((each) => each.attempt > 1)))} hint="they failed before" />
         <Tile label="Next to run out" value={ends.length === 0 ? "–" : duration(Math.max(0, Math.min(...ends) - now))} hint="if it is not renewed" />
-        <Tile label="Wait for a retry" value={count(parked)} hint={due.length === 0 ? "none is parked" : `the next in ${duration(Math.max(0, Math.min(...due) - now))}`} />
+        <Tile label="Next retry" value={due.length === 0 ? "–" : `in ${duration(Math.max(0, Math.min(...due) - now))}`} hint={`${plural(parked, "record")} to be retried`} />
         <Tile label="Ran out" value={rate(overview?.series.leases_expired)} hint="in all groups, now" />
       </div>
       <Card title="Leases" flush>
         {query.data && rows.length === 0 ? (
-          <Empty icon={ClockIcon} title="Nothing is out" command={`drmq consume ${quoted(detail.partitions[0]?.topic ?? "orders")} --lease --group ${quoted(group)}`}>
-            {(detail.group.lag ?? 0) > 0 ? `${plural(detail.group.lag ?? 0, "record")} wait for a worker.` : "Every record is done. A lease appears here while a worker has a record."}
+          <Empty icon={ClockIcon} title="No leases" command={`drmq consume ${quoted(detail.partitions[0]?.topic ?? "orders")} --lease --group ${quoted(group)}`}>
+            {(detail.group.lag ?? 0) > 0 ? `${plural(detail.group.lag ?? 0, "record waits", "records wait")} for a worker.` : "Every record is done. A lease appears here while a worker has a record."}
           </Empty>
         ) : (
           <DataTable label="Leases" columns={columns} rows={rows} rowKey={(each) => `${each.topic}-${each.partition}-${each.first_offset}`} sortBy="Until" />

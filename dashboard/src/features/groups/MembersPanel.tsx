@@ -14,7 +14,7 @@ export function MembersPanel({ detail }: { detail: GroupDetail }) {
   const isLease = isLeaseGroup(detail.group);
   const columns: Column<Member>[] = [
     { name: "Client", sort: (each) => each.client_id, cell: (each) => each.client_id || <span className="muted">no name</span> },
-    { name: "Address", sort: (each) => each.host, cell: (each) => <span className="mono">{each.host}</span> },
+    { name: "Address", sort: (each) => each.host, cell: (each) => <span className="mono">{each.host.replace(/^\//, "")}</span> },
     {
       name: "Partitions", sort: (each) => places(each).length,
       cell: (each) => (
@@ -30,7 +30,7 @@ export function MembersPanel({ detail }: { detail: GroupDetail }) {
   return (
     <Card title="Members" flush>
       {detail.members.length === 0 ? (
-        <Empty icon={PeopleIcon} title="Nobody reads now" command={`drmq consume ${quoted(detail.partitions[0]?.topic ?? "orders")} --follow ${isLease ? "--lease " : ""}--group ${quoted(detail.group.group_id)}`}>
+        <Empty icon={PeopleIcon} title="No members" command={`drmq consume ${quoted(detail.partitions[0]?.topic ?? "orders")} --follow ${isLease ? "--lease " : ""}--group ${quoted(detail.group.group_id)}`}>
           Lag grows until a consumer of this group runs again.
         </Empty>
       ) : (

@@ -4,6 +4,7 @@ import { Bar } from "../../components/Bar";
 import { Chart } from "../../components/Chart";
 import { DataTable, type Column } from "../../components/DataTable";
 import { isMark } from "../../components/Events";
+import { Name } from "../../components/Name";
 import { Card, Empty } from "../../components/Page";
 import { path } from "../../lib/api";
 import { count, duration, quoted, rate, short } from "../../lib/format";
@@ -22,22 +23,22 @@ export function ProgressPanel({ detail, trend }: { detail: GroupDetail; trend: T
   const most = Math.max(1, ...detail.partitions.map((each) => each.lag ?? 0));
   const names = new Map(detail.members.map((each) => [each.member_id, each.client_id || each.member_id]));
   const columns: Column<GroupPartition>[] = [
-    { name: "Topic", sort: (each) => `${each.topic}-${each.partition}`, cell: (each) => <Link to={path`/topics/${each.topic}`}>{each.topic}</Link> },
+    { name: "Topic", sort: (each) => `${each.topic}-${each.partition}`, cell: (each) => <Link to={path`/topics/${each.topic}`}><Name text={each.topic} /></Link> },
     { name: "Partition", right: true, sort: (each) => each.partition, cell: (each) => each.partition },
-    { name: "Lag", sort: (each) => each.lag, cell: (each) => (each.lag === null ? "–" : <Bar share={each.lag / most} text={count(each.lag)} tone={each.lag > 0 && each.lag === most && detail.partitions.length > 1 ? "warn" : ""} />) },
+    { name: "Lag", sort: (each) => each.lag, cell: (each) => (each.lag === null ? "–" : <Bar share={each.lag / most} text={count(each.lag)} />) },
     { name: isLease ? "First open" : "Position", right: true, sort: (each) => each.committed, cell: (each) => count(each.committed) },
     { name: "End", right: true, sort: (each) => each.end_offset, cell: (each) => count(each.end_offset) },
     ...(isLease
       ? [
           { name: "Leased", right: true, sort: (each: GroupPartition) => each.held, cell: (each: GroupPartition) => count(each.held) },
-          { name: "Wait for a retry", right: true, sort: (each: GroupPartition) => each.parked, cell: (each: GroupPartition) => count(each.parked) },
+          { name: "To be retried", right: true, sort: (each: GroupPartition) => each.parked, cell: (each: GroupPartition) => count(each.parked) },
         ]
-      : [{ name: "Member", cell: (each: GroupPartition) => (each.member === null ? <span className="muted">nobody</span> : <span className="mono" title={each.member}>{names.get(each.member) ?? each.member}</span>) }]),
+      : [{ name: "Member", cell: (each: GroupPartition) => (each.member === null ? <span className="muted">none</span> : <span className="mono" title={each.member}>{names.get(each.member) ?? each.member}</span>) }]),
   ];
   return (
     <div className="stack">
       <div className="grid-2">
-        <Chart title="Lag" lines={LAG} format={(value) => short(value)} events={marks} source={trend.source} />
+        <Chart title="Lag" lines={LAG} isWhole format={(value) => short(value)} events={marks} source={trend.source} />
         <Chart title="Records per second" lines={RATES} format={(value) => rate(value)} events={marks} source={trend.source} />
       </div>
       <Card title="Partitions" flush extra={detail.group.lag_ms !== null && (detail.group.lag ?? 0) > 0 && <span className="small muted">The oldest open record is {duration(detail.group.lag_ms)} old</span>}>

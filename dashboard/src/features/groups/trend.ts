@@ -30,5 +30,5 @@ export function useTrend(group: string, found: GroupDetail | undefined, atMs: nu
     });
     setPoints(next);
   }, [group, found, atMs, source]);
-  return { forecast: forecast(points), rates: rates(points), source };
+  return { forecast: forecast(points, found?.members.length === 0), rates: rates(points), source };
 }

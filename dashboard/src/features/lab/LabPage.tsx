@@ -3,7 +3,7 @@ import { BeakerIcon, PlayIcon, PlugIcon, SkipIcon, StopIcon, UnlinkIcon } from "
 import { useState } from "react";
 import { Chart } from "../../components/Chart";
 import { Confirm } from "../../components/Confirm";
-import { EventList, isMark } from "../../components/Events";
+import { EventList, isFirstLeader, isMark } from "../../components/Events";
 import { Card, Empty, Page } from "../../components/Page";
 import { Banner, Pill, type Tone } from "../../components/Status";
 import { ApiError, call, path } from "../../lib/api";
@@ -87,8 +87,8 @@ export default function LabPage() {
         <Chart title="Messages" lines={MESSAGES} format={(value) => rate(value)} events={marks} />
         <Chart title="Latency of produce requests" lines={LATENCY} format={milliseconds} events={marks} />
       </div>
-      <Card title="What the nodes say" flush>
-        <EventList events={(overview?.events ?? []).slice(0, 12)} />
+      <Card title="Last events" flush>
+        <EventList events={(overview?.events ?? []).filter((each) => !isFirstLeader(each)).slice(0, 12)} />
       </Card>
       <Confirm
         opened={asked !== null} onClose={() => setAsked(null)} title={asked && question ? `${question.word} node ${asked.node.node_id}?` : ""} action={question?.word ?? ""} danger={asked?.verb === "kill"}

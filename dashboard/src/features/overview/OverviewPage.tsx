@@ -3,8 +3,9 @@ import { PeopleIcon, StackIcon } from "@primer/octicons-react";
 import { Link } from "react-router";
 import { BrokerTable } from "../../components/BrokerTable";
 import { Chart } from "../../components/Chart";
-import { EventList, isMark } from "../../components/Events";
+import { EventList, isFirstLeader, isMark } from "../../components/Events";
 import { byTimeLag, recordsLag, TimeLag } from "../../components/Lag";
+import { Name } from "../../components/Name";
 import { Card, Empty, Page } from "../../components/Page";
 import { Banner, Pill, toneOfGroup, type Tone } from "../../components/Status";
 import { Tile } from "../../components/Tile";
@@ -27,7 +28,7 @@ const perSecond = (value: number | null | undefined) => rate(value);
 const bytesPerSecond = (value: number | null | undefined) => (value === null || value === undefined ? "–" : `${bytes(value)}/s`);
 
 export default function OverviewPage() {
-  const { overview } = useLive();
+  const { overview, receivedAt } = useLive();
   const groups = useApi<Listed<Group>>("/groups", 5);
   const letters = useApi<Listed<LetterTopic>>("/dead-letters", 5);
   if (overview === null) {
@@ -42,7 +43,7 @@ export default function OverviewPage() {
   const waiting = letters.data?.items.reduce((sum, each) => sum + each.waiting, 0);
   const rows = groups.data?.items;
   return (
-    <Page title="Overview" name="Overview" command="drmq status">
+    <Page title="Overview" name="Overview" command="drmq status" updatedAt={receivedAt}>
       <Banner tone={TONES[cluster.status]}>
         <strong>{cluster.status.replace(/^./, (each) => each.toUpperCase())}:</strong> {cluster.reason}.
       </Banner>
@@ -53,7 +54,7 @@ export default function OverviewPage() {
         <Tile label="Produced" value={rate(series.produce_rate)} hint={bytesPerSecond(series.produce_bytes)} to="/topics" />
         <Tile label="Consumed" value={rate(series.consume_rate)} hint={bytesPerSecond(series.consume_bytes)} to="/groups" />
         <Tile label="Leases out" value={count(series.leases_held)} hint={(series.leases_parked ?? 0) > 0 ? `${count(series.leases_parked)} to retry` : "with workers"} to="/groups?kind=lease" />
-        <Tile label="Dead letters" value={count(waiting)} hint={waiting ? "wait for a look" : "none waits"} to="/dead-letters" />
+        <Tile label="Dead letters" value={count(waiting)} hint={waiting ? "waiting" : "none"} to="/dead-letters" />
       </div>
       {cluster.topic_count === 0 && (
         <div className="card">
@@ -74,7 +75,7 @@ export default function OverviewPage() {
       <div className="grid-2" style={{ alignItems: "start" }}>
         <WorstGroups groups={rows} />
         <Card title="Last events" flush extra={<Link to="/events">All events</Link>}>
-          <EventList events={events.slice(0, EVENTS_SHOWN)} />
+          <EventList events={events.filter((each) => !isFirstLeader(each)).slice(0, EVENTS_SHOWN)} />
         </Card>
       </div>
     </Page>
@@ -92,19 +93,19 @@ function WorstGroups({ groups }: { groups: Group[] | undefined }) {
         </Empty>
       ) : (
         <div className="table-scroll" tabIndex={0} role="region" aria-label="Groups with most lag">
-          <table className="table">
+          <table className="table snug">
             <thead>
               <tr>
                 <th scope="col">Group</th>
                 <th scope="col">State</th>
                 <th scope="col">Lag in time</th>
-                <th scope="col" className="num">In records</th>
+                <th scope="col" className="num">Records</th>
               </tr>
             </thead>
             <tbody>
               {rows.map((each) => (
                 <tr key={each.group_id}>
-                  <td><Link to={path`/groups/${each.group_id}`}>{each.group_id}</Link></td>
+                  <td><Link to={path`/groups/${each.group_id}`}><Name text={each.group_id} /></Link></td>
                   <td><Pill tone={toneOfGroup(each.state)}>{each.state}</Pill></td>
                   <td><TimeLag group={each} most={most} /></td>
                   <td className="num">{recordsLag(each)}</td>

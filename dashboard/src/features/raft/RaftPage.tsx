@@ -5,6 +5,7 @@ import { Link, useSearchParams } from "react-router";
 import { Chart } from "../../components/Chart";
 import { DataTable, type Column } from "../../components/DataTable";
 import { EventList, isMark } from "../../components/Events";
+import { Name } from "../../components/Name";
 import { Empty, Page, ProblemBox } from "../../components/Page";
 import { Pill } from "../../components/Status";
 import { path } from "../../lib/api";
@@ -92,11 +93,11 @@ function Elections({ topic }: { topic: string }) {
 function Distances({ rows, onMove }: { rows: RaftGroup[]; onMove: (group: RaftGroup) => void }) {
   const most = Math.max(1, ...rows.flatMap((row) => row.replicas.map((each) => each.lag ?? 0)));
   const columns: Column<RaftGroup>[] = [
-    { name: "Group", sort: (each) => `${each.topic}-${each.partition}`, cell: (each) => <Link to={path`/topics/${each.topic}/partitions`}>{each.topic}-{each.partition}</Link> },
+    { name: "Group", sort: (each) => `${each.topic}-${each.partition}`, cell: (each) => <Link to={path`/topics/${each.topic}/partitions`}><Name text={`${each.topic}-${each.partition}`} /></Link> },
     { name: "Leader", sort: (each) => each.leader, cell: (each) => (each.leader === null ? <Pill tone="bad">None</Pill> : <Link to={`/brokers/${each.leader}`}>Node {each.leader}</Link>) },
+    { name: "Followers behind", sort: (each) => Math.max(0, ...each.replicas.map((replica) => replica.lag ?? 0)), cell: (each) => <Followers group={each} most={most} /> },
     { name: "Term", right: true, sort: (each) => each.term, cell: (each) => count(each.term) },
     { name: "Committed to", right: true, sort: (each) => each.high_watermark, cell: (each) => (each.high_watermark < 0 ? "–" : count(each.high_watermark)) },
-    { name: "Followers behind", sort: (each) => Math.max(0, ...each.replicas.map((replica) => replica.lag ?? 0)), cell: (each) => <Followers group={each} most={most} /> },
     {
       name: "Transfer", head: <span className="visually-hidden">Transfer</span>, right: true,
       cell: (each) => (each.replicas.length < 2 ? null : (
@@ -112,7 +113,7 @@ function Followers({ group, most }: { group: RaftGroup; most: number }) {
   if (group.replicas.length === 0) return <Pill tone="warn">No answer from its leader</Pill>;
   if (followers.length === 0) return <span className="muted">no followers</span>;
   return (
-    <div className="row" style={{ gap: 20 }}>
+    <div className="followers">
       {followers.map((each) => (
         <Follower key={each.node_id} replica={each} inSync={group.in_sync.includes(each.node_id)} most={most} />
       ))}
@@ -123,7 +124,7 @@ function Followers({ group, most }: { group: RaftGroup; most: number }) {
 function Follower({ replica, inSync, most }: { replica: Replica; inSync: boolean; most: number }) {
   const share = (replica.lag ?? 0) / most;
   return (
-    <div className="bar-cell" style={{ width: 196 }}>
+    <div className="bar-cell" style={{ width: inSync ? 148 : 236 }}>
       <span className="nowrap">Node {replica.node_id}</span>
       <div className={`bar ${inSync ? "" : "warn"}`} aria-hidden><span style={{ width: `${share * 100}%` }} /></div>
       <span className={inSync ? "muted nowrap" : "tone-warn nowrap"}>{inSync ? count(replica.lag) : replica.lag === null ? "not in sync" : `${count(replica.lag)}, not in sync`}</span>
@@ -135,7 +136,7 @@ function Placement({ rows }: { rows: RaftGroup[] }) {
   const { overview } = useLive();
   const nodes = [...new Set([...(overview?.brokers ?? []).map((each) => each.node_id), ...rows.flatMap((row) => row.replicas.map((each) => each.node_id))])].sort((a, b) => a - b);
   const columns: Column<RaftGroup>[] = [
-    { name: "Group", sort: (each) => `${each.topic}-${each.partition}`, cell: (each) => <Link to={path`/topics/${each.topic}/partitions`}>{each.topic}-{each.partition}</Link> },
+    { name: "Group", sort: (each) => `${each.topic}-${each.partition}`, cell: (each) => <Link to={path`/topics/${each.topic}/partitions`}><Name text={`${each.topic}-${each.partition}`} /></Link> },
     ...nodes.map((node): Column<RaftGroup> => ({
       name: `Node ${node}`,
       cell: (each) => {

@@ -32,6 +32,12 @@ export default function SettingsPage() {
               data={[{ value: "local", label: "Local" }, { value: "utc", label: "UTC" }, { value: "relative", label: "Relative" }]}
             />
           </Choice>
+          <Choice label="Sizes">
+            <SegmentedControl
+              aria-label="Sizes" value={prefs.sizes} onChange={(value) => setPrefs({ sizes: value as Prefs["sizes"] })}
+              data={[{ value: "binary", label: "KiB, MiB" }, { value: "decimal", label: "kB, MB" }]}
+            />
+          </Choice>
         </div>
       </Card>
       <Card title="Connection" extra={<Pill tone={connection === "live" ? "good" : "warn"}>{connection}</Pill>}>

@@ -34,17 +34,18 @@ export default function TailPage() {
   const [opened, setOpened] = useState<TailRow | null>(null);
   const [, setTick] = useState(0);
   const buffer = useRef(new TailBuffer(50));
-  const arrived = useRef(0);
+  const arrived = useRef(new Map<string, number>());
   buffer.current.cap = Number(cap);
   buffer.current.topics = topics.length;
   const key = topics.join();
   useEffect(() => {
     buffer.current.clear();
+    arrived.current.clear();
     setTick((tick) => tick + 1);
   }, [key]);
   const error = useStreams(topics.map((each) => `tail:${each}`), (snapshot) => {
     const data = snapshot.data as TailData;
-    arrived.current = data.items.length + snapshot.dropped;
+    arrived.current.set(snapshot.stream, data.items.length + snapshot.dropped);
     buffer.current.take(snapshot.stream.slice("tail:".length), data.items, snapshot.dropped, Date.now(), isHeld);
     setTick((tick) => tick + 1);
   });
@@ -76,15 +77,15 @@ export default function TailPage() {
           </Empty>
         ) : rows.length === 0 ? (
           <Empty icon={BroadcastIcon} title={isHeld ? "Paused" : "Waiting for messages"} command={`drmq produce ${quoted(topics[0]!)} --value hello`}>
-            {isHeld ? "Messages that arrive meanwhile are counted, and not shown." : "Nothing has been written since this page was opened."}
+            {isHeld ? "Messages that arrive meanwhile are counted, and not shown." : "Those that are written from now on appear here."}
           </Empty>
         ) : (
           <Rows rows={rows} topics={topics} onOpen={setOpened} />
         )}
         <div className="card-head" style={{ borderTop: "1px solid var(--line)" }}>
           <span className="small muted" role="status">
-            {topics.length === 0 ? "" : isHeld ? "Paused. " : `${rate(arrived.current)} now. `}
-            {topics.length > 0 && `${plural(rows.length, "message")} shown, ${count(dropped)} not shown`}
+            {topics.length === 0 ? "" : isHeld ? "Paused. " : `${rate([...arrived.current.values()].reduce((sum, each) => sum + each, 0))} now. `}
+            {topics.length > 0 && `${plural(rows.length, "message")} shown`}
           </span>
           {dropped > 0 && <Pill tone="warn">{count(dropped)} dropped</Pill>}
         </div>

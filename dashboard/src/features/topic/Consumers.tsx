@@ -3,6 +3,7 @@ import { useQueries } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { Bar } from "../../components/Bar";
 import { DataTable, type Column } from "../../components/DataTable";
+import { Name } from "../../components/Name";
 import { Card, Empty, ProblemBox, useNow } from "../../components/Page";
 import { Pill, toneOfGroup } from "../../components/Status";
 import { get, path } from "../../lib/api";
@@ -44,7 +45,7 @@ export function Consumers({ topic }: { topic: string }) {
   });
   const most = Math.max(1, ...rows.map((each) => each.lag ?? 0));
   const columns: Column<Row>[] = [
-    { name: "Group", sort: (each) => each.group.group_id, cell: (each) => <Link to={path`/groups/${each.group.group_id}`}>{each.group.group_id}</Link> },
+    { name: "Group", sort: (each) => each.group.group_id, cell: (each) => <Link to={path`/groups/${each.group.group_id}`}><Name text={each.group.group_id} /></Link> },
     { name: "Kind", sort: (each) => each.group.type, cell: (each) => (each.group.type === "share" ? "Lease" : "Classic") },
     { name: "State", sort: (each) => each.group.state, cell: (each) => <Pill tone={toneOfGroup(each.group.state)}>{each.group.state}</Pill> },
     { name: "Members", right: true, sort: (each) => each.group.members, cell: (each) => count(each.group.members) },

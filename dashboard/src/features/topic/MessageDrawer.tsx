@@ -48,29 +48,31 @@ function Message(props: { topic: string; record: MessageRecord; form: Form; keyF
         </span>
         <span className="row tight">
           <Button size="xs" variant="default" leftSection={<CopyIcon size={14} />} onClick={copy}>{isCopied ? "Copied" : "Copy as JSON"}</Button>
-          <Button size="xs" variant="default" component={Link} to={path`/topics/${topic}/produce`}
-            state={{ key: record.key, value: record.value, keyFormat: record.key_format, valueFormat: record.value_format, headers: record.headers }}>
-            Send again
-          </Button>
+          {record.is_truncated ? (
+            <Button size="xs" variant="default" disabled title="Only a part of the message is here">Send again</Button>
+          ) : (
+            <Button size="xs" variant="default" component={Link} to={path`/topics/${topic}/produce`}
+              state={{ key: record.key, value: record.value, keyFormat: record.key_format, valueFormat: record.value_format, headers: record.headers }}>
+              Send again
+            </Button>
+          )}
         </span>
       </div>
-      <dl className="facts">
+      <dl className="facts tight">
         <div><dt>Partition</dt><dd>{record.partition}</dd></div>
         <div><dt>Offset</dt><dd>{record.offset}</dd></div>
-        <div><dt>Time</dt><dd>{time(record.timestamp_ms, style)}</dd></div>
         <div><dt>Size</dt><dd>{bytes(record.size_bytes)}</dd></div>
+        <div><dt>Time</dt><dd className="nowrap">{time(record.timestamp_ms, style)}</dd></div>
       </dl>
-      {record.is_truncated && <div><Pill tone="warn">Only the first 64 KiB are shown</Pill></div>}
+      {record.is_truncated && <div><Pill tone="warn">Only the first 64 KiB are shown; the command below prints all</Pill></div>}
       <ContentPart name="Key" text={key} isNull={record.key === null} format={keyForm === "auto" ? record.key_format : keyForm} />
-      {tree !== undefined && (
-        <SegmentedControl size="xs" aria-label="How the value is shown" value={isTree ? "tree" : "text"} onChange={(chosen) => setIsTree(chosen === "tree")}
-          data={[{ value: "text", label: "Text" }, { value: "tree", label: "Tree" }]} style={{ alignSelf: "flex-start" }} />
-      )}
-      {isTree && tree !== undefined ? (
-        <JsonTree key={`${record.partition}-${record.offset}`} value={tree} />
-      ) : (
-        <ContentPart name="Value" text={value} isNull={record.value === null} format={form === "auto" ? record.value_format : form} />
-      )}
+      <ContentPart name="Value" text={value} isNull={record.value === null} format={form === "auto" ? record.value_format : form}
+        extra={tree !== undefined && (
+          <SegmentedControl size="xs" aria-label="How the value is shown" value={isTree ? "tree" : "text"} onChange={(chosen) => setIsTree(chosen === "tree")}
+            data={[{ value: "text", label: "Text" }, { value: "tree", label: "Tree" }]} />
+        )}>
+        {isTree && tree !== undefined && <JsonTree key={`${record.partition}-${record.offset}`} value={tree} />}
+      </ContentPart>
       <HeaderTable headers={record.headers} />
       <CommandLine command={recordCommand(topic, record.partition, record.offset)} />
     </div>

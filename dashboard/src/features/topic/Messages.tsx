@@ -77,15 +77,17 @@ export function Messages({ topic, partitions }: { topic: string; partitions: num
       <div className="card-head" style={{ borderTop: "1px solid var(--line)" }}>
         <span className="small muted" role="status">
           {isScanning ? "Scanning … " : ""}
-          {plural(rows.length, "message")} found, {count(scanned)} scanned{query.data && !query.hasNextPage ? ", all of them" : isStopped ? ", stopped" : ""}
+          {plural(rows.length, "message")} found{isFiltered(search) ? `, ${count(scanned)} scanned` : ""}{query.data && !query.hasNextPage ? (rows.length === 0 && !isFiltered(search) ? "" : ", all of them") : isStopped ? ", stopped" : ""}
         </span>
         <span className="row">
           {isScanning && <Button size="xs" variant="default" leftSection={<XIcon size={14} />} onClick={stop}>Stop</Button>}
           {rows.length > 0 && <Button size="xs" variant="default" leftSection={<DownloadIcon size={14} />} onClick={() => download(topic, rows)}>Export</Button>}
           <Button size="xs" variant="default" leftSection={<SyncIcon size={14} />} onClick={() => void query.refetch()} disabled={query.isFetching}>Look again</Button>
-          <Button size="xs" onClick={next} disabled={!query.hasNextPage} loading={query.isFetchingNextPage}>
-            {rows.length === 0 ? "Search on" : "Next"}
-          </Button>
+          {(rows.length > 0 || query.hasNextPage) && (
+            <Button size="xs" onClick={next} disabled={!query.hasNextPage} loading={query.isFetchingNextPage}>
+              {rows.length === 0 ? "Search on" : "Next"}
+            </Button>
+          )}
         </span>
       </div>
       <MessageDrawer topic={topic} record={opened === null ? null : (rows[opened] ?? null)} form={form} keyForm={keyForm} onClose={() => setOpened(null)}
@@ -111,7 +113,7 @@ function download(topic: string, rows: MessageRecord[]): void {
 function Filters(props: { search: Search; form: Form; keyForm: Form; partitions: number; apply: (search: Search, form?: Form, keyForm?: Form) => void }) {
   const { search, apply, partitions } = props;
   const [draft, setDraft] = useState(search);
-  const [isMore, setIsMore] = useState(search.key !== "" || search.pattern !== "" || search.header !== "" || props.keyForm !== "auto");
+  const [isMore, setIsMore] = useState(search.key !== "" || search.pattern !== "" || search.header !== "" || search.json !== "" || props.keyForm !== "auto");
   const change = (part: Partial<Search>) => setDraft({ ...draft, ...part });
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -125,7 +127,7 @@ function Filters(props: { search: Search; form: Form; keyForm: Form; partitions:
         <Select label="Order" allowDeselect={false} value={draft.order}
           data={[{ value: "newest", label: "Newest first" }, { value: "oldest", label: "Oldest first" }]}
           onChange={(value) => apply({ ...draft, order: value as Search["order"] })} />
-        <TextInput label="From" placeholder={draft.order === "newest" ? "latest" : "earliest"} value={draft.from}
+        <TextInput label="From" placeholder="Offset, -10 or time" value={draft.from}
           onChange={(event) => change({ from: event.currentTarget.value })}
           title="earliest, latest, an offset, -10 for ten before the end, or a time like 2026-11-18 12:00" />
         <Select label="Partition" allowDeselect={false} value={draft.partition} searchable={partitions > 10}
@@ -143,6 +145,7 @@ function Filters(props: { search: Search; form: Form; keyForm: Form; partitions:
           <TextInput label="Key" description="Exactly" value={draft.key} onChange={(event) => change({ key: event.currentTarget.value })} />
           <TextInput label="Pattern" description="Regular expression in the value" value={draft.pattern} onChange={(event) => change({ pattern: event.currentTarget.value })} />
           <TextInput label="Header" description="name or name=value" value={draft.header} onChange={(event) => change({ header: event.currentTarget.value })} />
+          <TextInput label="JSON fields" description="total >= 10 and user.country = DE" value={draft.json} onChange={(event) => change({ json: event.currentTarget.value })} style={{ flex: "2 1 240px" }} />
           <Select label="Keys as" description="How keys are shown" allowDeselect={false} value={props.keyForm} data={FORMS.map((each) => ({ value: each, label: each }))}
             onChange={(value) => apply(draft, props.form, value as Form)} />
         </div>
@@ -183,7 +186,7 @@ function Grid({ rows, form, keyForm, onOpen }: { rows: MessageRecord[]; form: Fo
                   <span className="mono nowrap"><span className="visually-hidden">Message </span>{row.partition}:{row.offset}</span>
                   <span className="wide nowrap muted">{time(row.timestamp_ms, style)}</span>
                   <span className="wide clip mono">{preview(row.key, row.key_format, keyForm)}</span>
-                  <span className="clip mono">{preview(row.value, row.value_format, form)}</span>
+                  <span className="clip mono">{row.value_format === "base64" && (form === "auto" || form === "hex" || form === "base64") && <span className="tag">base64</span>} {preview(row.value, row.value_format, form)}</span>
                   <span className="num muted">{bytes(row.size_bytes)}</span>
                 </button>
               </li>

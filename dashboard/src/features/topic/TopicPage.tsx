@@ -5,7 +5,7 @@ import { Link, useNavigate, useParams } from "react-router";
 import { Confirm } from "../../components/Confirm";
 import { Page } from "../../components/Page";
 import { Pill } from "../../components/Status";
-import { call, path } from "../../lib/api";
+import { ApiError, call, path } from "../../lib/api";
 import { bytes, count, plural, quoted } from "../../lib/format";
 import { useApi } from "../../lib/query";
 import type { Topic } from "../../lib/types";
@@ -25,15 +25,17 @@ const COMMANDS: Record<string, (name: string) => string> = {
 };
 
 export default function TopicPage() {
-  const { topic = "", tab = "messages" } = useParams();
+  const { topic = "", tab: wanted = "messages" } = useParams();
+  const tab = wanted in COMMANDS || wanted === "produce" ? wanted : "messages";
   const navigate = useNavigate();
   const query = useApi<Topic>(path`/topics/${topic}`, 3);
   const [isDeleting, setIsDeleting] = useState(false);
   const found = query.data?.name === topic ? query.data : undefined;
+  const isMissing = !found && query.error instanceof ApiError && query.error.problem.status === 404;
   const go = (next: string | null) => void navigate(next === "messages" ? path`/topics/${topic}` : path`/topics/${topic}/${next ?? ""}`);
   return (
     <Page
-      title={topic} name={topic} query={query} command={COMMANDS[tab]?.(quoted(topic))} up={<Link to="/topics">Topics</Link>}
+      title={topic} name={topic} query={query} command={isMissing ? "drmq topic ls" : COMMANDS[tab]?.(quoted(topic))} up={<Link to="/topics">Topics</Link>}
       actions={found && !found.is_internal && (
         <>
           <Button variant="default" leftSection={<BroadcastIcon size={16} />} component={Link} to={`/tail?topics=${encodeURIComponent(topic)}`}>Live tail</Button>
@@ -51,7 +53,7 @@ export default function TopicPage() {
           {found.under_replicated > 0 && <Pill tone="warn">{count(found.under_replicated)} under-replicated</Pill>}
         </div>
       )}
-      <Tabs value={tab} onChange={go} keepMounted={false}>
+      {!isMissing && <Tabs value={tab} onChange={go} keepMounted={false}>
         <Tabs.List>
           <Tabs.Tab value="messages">Messages</Tabs.Tab>
           <Tabs.Tab value="partitions">Partitions</Tabs.Tab>
@@ -66,7 +68,7 @@ export default function TopicPage() {
         <Tabs.Panel value="throughput" pt="md"><Throughput topic={topic} /></Tabs.Panel>
         <Tabs.Panel value="config" pt="md"><TopicSettings topic={topic} /></Tabs.Panel>
         <Tabs.Panel value="produce" pt="md"><Produce topic={topic} partitions={found?.partitions ?? 0} /></Tabs.Panel>
-      </Tabs>
+      </Tabs>}
       <Confirm
         opened={isDeleting} onClose={() => setIsDeleting(false)} title="Delete this topic?" action="Delete the topic" danger repeat={topic}
         run={async () => {

@@ -9,13 +9,14 @@ export interface Search {
   text: string;
   pattern: string;
   header: string;
+  json: string;
 }
 
-const NAMES = ["from", "partition", "key", "text", "pattern", "header"] as const;
+const NAMES = ["from", "partition", "key", "text", "pattern", "header", "json"] as const;
 export const PAGE = 50;
 
 export function readSearch(params: URLSearchParams): Search {
-  const found: Search = { order: params.get("order") === "oldest" ? "oldest" : "newest", from: "", partition: "", key: "", text: "", pattern: "", header: "" };
+  const found: Search = { order: params.get("order") === "oldest" ? "oldest" : "newest", from: "", partition: "", key: "", text: "", pattern: "", header: "", json: "" };
   for (const name of NAMES) found[name] = params.get(name) ?? "";
   return found;
 }
@@ -46,7 +47,7 @@ export function position(text: string): string {
 }
 
 export function isFiltered(search: Search): boolean {
-  return search.key !== "" || search.text !== "" || search.pattern !== "" || search.header !== "";
+  return search.key !== "" || search.text !== "" || search.pattern !== "" || search.header !== "" || search.json !== "";
 }
 
 /** The command that prints one record. */

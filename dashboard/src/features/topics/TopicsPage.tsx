@@ -3,6 +3,7 @@ import { PinIcon, PlusIcon, SearchIcon, StackIcon } from "@primer/octicons-react
 import { useMemo, useState } from "react";
 import { Link, useSearchParams } from "react-router";
 import { DataTable, type Column } from "../../components/DataTable";
+import { Name } from "../../components/Name";
 import { Empty, Page } from "../../components/Page";
 import { Pill } from "../../components/Status";
 import { path } from "../../lib/api";
@@ -48,7 +49,7 @@ function columnsOf(readers: Map<string, Readers>, pinned: Set<string>, pin: (nam
           <button type="button" className="pin" aria-pressed={pinned.has(each.name)} aria-label={`Pin ${each.name}`} onClick={() => pin(each.name)}>
             <PinIcon size={14} />
           </button>
-          <Link to={path`/topics/${each.name}`}>{each.name}</Link>
+          <Link to={path`/topics/${each.name}`}><Name text={each.name} /></Link>
           {each.is_internal && <span className="pill">internal</span>}
         </span>
       ),

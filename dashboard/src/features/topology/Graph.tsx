@@ -7,7 +7,7 @@ import { layout, NODE_HEIGHT, NODE_WIDTH, related, type Placed } from "./layout"
 import { addressOf, factsOf } from "./nodes";
 
 const LABELS_MAX = 24;
-const NAME_SHOWN = 20;
+const NAME_PX = NODE_WIDTH - 34;
 /** So many flows can be wide and move. */
 const FEW = 40;
 
@@ -78,7 +78,7 @@ function Node({ placed, isChosen, isFaint, onChoose }: { placed: Placed; isChose
         event.preventDefault();
         onChoose();
       }}>
-      {node.name.length > NAME_SHOWN && <title>{node.name}</title>}
+      {clipped(node.name) !== node.name && <title>{node.name}</title>}
       <rect width={NODE_WIDTH} height={NODE_HEIGHT} rx={10} />
       <rect className="node-edge" width={4} height={NODE_HEIGHT - 20} x={8} y={10} rx={2} />
       <text x={22} y={22} className="node-name">{clipped(node.name)}</text>
@@ -87,6 +87,17 @@ function Node({ placed, isChosen, isFaint, onChoose }: { placed: Placed; isChose
   );
 }
 
+const context = document.createElement("canvas").getContext("2d");
+const fitting = new Map<string, string>();
+
+/** As much of a name as its box is wide. */
 function clipped(text: string): string {
-  return text.length > NAME_SHOWN ? `${text.slice(0, NAME_SHOWN - 1)}…` : text;
+  const known = fitting.get(text);
+  if (known !== undefined) return known;
+  if (context === null) return text;
+  context.font = `600 14px ${getComputedStyle(document.body).fontFamily}`;
+  let shown = text;
+  while (shown.length > 1 && context.measureText(shown).width > NAME_PX) shown = `${shown.replace(/…$/, "").slice(0, -1)}…`;
+  fitting.set(text, shown);
+  return shown;
 }

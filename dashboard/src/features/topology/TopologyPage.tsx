@@ -3,6 +3,7 @@ import { SearchIcon, WorkflowIcon } from "@primer/octicons-react";
 import { useMemo, useState } from "react";
 import { Link, useSearchParams } from "react-router";
 import { DataTable, type Column } from "../../components/DataTable";
+import { Name } from "../../components/Name";
 import { Empty, Page } from "../../components/Page";
 import { count, plural, rate } from "../../lib/format";
 import { useApi } from "../../lib/query";
@@ -77,9 +78,9 @@ function Flows({ nodes, edges }: { nodes: TopologyNode[]; edges: TopologyEdge[] 
   const ends = new Set(edges.flatMap((each) => [each.source, each.target]));
   const alone = nodes.filter((each) => !ends.has(each.id));
   const columns: Column<Flow>[] = [
-    { name: "From", sort: (each) => each.source.name, cell: (each) => <Name node={each.source} /> },
+    { name: "From", sort: (each) => each.source.name, cell: (each) => <NodeName node={each.source} /> },
     { name: "Flow", sort: (each) => each.edge.kind, cell: (each) => <span className="muted">{WORDS[each.edge.kind]}</span> },
-    { name: "To", sort: (each) => each.target.name, cell: (each) => <Name node={each.target} /> },
+    { name: "To", sort: (each) => each.target.name, cell: (each) => <NodeName node={each.target} /> },
     { name: "Rate", right: true, sort: (each) => each.edge.rate, cell: (each) => rate(each.edge.rate) },
     { name: "Lag", right: true, sort: (each) => each.edge.lag, cell: (each) => count(each.edge.lag) },
   ];
@@ -88,7 +89,7 @@ function Flows({ nodes, edges }: { nodes: TopologyNode[]; edges: TopologyEdge[] 
       <DataTable label="Flows" columns={columns} rows={rows} rowKey={(each) => `${each.edge.source}>${each.edge.target}>${each.edge.kind}`} sortBy="From" />
       {alone.length > 0 && (
         <p className="small muted" style={{ margin: 0, padding: 16 }}>
-          {plural(alone.length, "node")} without a flow: {alone.slice(0, 40).map((each, index) => <span key={each.id}>{index > 0 && ", "}<Name node={each} /></span>)}
+          {plural(alone.length, "node")} without a flow: {alone.slice(0, 40).map((each, index) => <span key={each.id}>{index > 0 && ", "}<NodeName node={each} /></span>)}
           {alone.length > 40 && ` and ${alone.length - 40} more`}
         </p>
       )}
@@ -96,7 +97,7 @@ function Flows({ nodes, edges }: { nodes: TopologyNode[]; edges: TopologyEdge[] 
   );
 }
 
-function Name({ node }: { node: TopologyNode }) {
+function NodeName({ node }: { node: TopologyNode }) {
   const to = addressOf(node);
-  return to === null ? <span>{node.name}</span> : <Link to={to}>{node.name}</Link>;
+  return to === null ? <span>{node.name}</span> : <Link to={to}><Name text={node.name} /></Link>;
 }

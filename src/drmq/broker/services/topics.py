@@ -75,7 +75,7 @@ class TopicService:
         if validate_only:
             return described[0]
         topic = self._metadata.catalog.topic(name)
-        log.info("created topic %s with %d partitions", name, partition_count)
+        log.info("created topic %s with %d partition%s", name, partition_count, "" if partition_count == 1 else "s")
         await self._wait_for_leaders(topic)
         return topic
 

@@ -21,7 +21,9 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from drmq.gateway.grpc.observed import observed
 from drmq.gateway.grpc.status import DETAILS_KEY, EXPECTED, bad_request, problem_from, status_of
+from drmq.gateway.observed import CallCounters
 from drmq.gateway.problems import BUG, problem
 from drmq.gateway.types import Problem
 
@@ -93,16 +95,20 @@ def function_name(method: str) -> str:
     return _WORD_START.sub("_", method).lower()
 
 
-def handlers(service: ServiceDescriptor, implementation: object, stopping: Stopping) -> grpc.GenericRpcHandler:
+def handlers(
+    service: ServiceDescriptor, implementation: object, stopping: Stopping, counters: CallCounters
+) -> grpc.GenericRpcHandler:
     """The handlers of a service. Fails if a method has no function."""
     found = {}
     for method in service.methods:
         function = getattr(implementation, function_name(method.name))
-        found[method.name] = _handler(method, function, stopping)
+        found[method.name] = _handler(method, function, stopping, counters)
     return grpc.method_handlers_generic_handler(service.full_name, found)
 
 
-def _handler(method: MethodDescriptor, function: Callable[..., Any], stopping: Stopping) -> grpc.RpcMethodHandler:
+def _handler(
+    method: MethodDescriptor, function: Callable[..., Any], stopping: Stopping, counters: CallCounters
+) -> grpc.RpcMethodHandler:
     request_class, response_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
 
     def read(data: bytes) -> Message | None:
@@ -118,7 +124,7 @@ def _handler(method: MethodDescriptor, function: Callable[..., Any], stopping: S
                 found: Message = await function(_decoded(request), Call(context))
                 return found
 
-        return await _guarded(method, context, work)
+        return await _guarded(method, context, counters, work)
 
     async def answer_stream(request: Any, context: Any) -> None:
         argument = _decoded_all(request) if method.client_streaming else None
@@ -128,7 +134,7 @@ def _handler(method: MethodDescriptor, function: Callable[..., Any], stopping: S
             if not await stopping.run(function(argument or _decoded(request), call)):
                 raise _Stopped
 
-        await _guarded(method, context, work)
+        await _guarded(method, context, counters, work)
 
     if method.server_streaming:
         make = (
@@ -154,17 +160,24 @@ async def _decoded_all(requests: AsyncIterator[Message | None]) -> AsyncIterator
         yield _decoded(request)
 
 
-async def _guarded(method: MethodDescriptor, context: Any, work: Callable[[], Awaitable[Any]]) -> Any:
+async def _guarded(
+    method: MethodDescriptor, context: Any, counters: CallCounters, work: Callable[[], Awaitable[Any]]
+) -> Any:
     """Do the work of a call. Its failure is answered with a status."""
-    try:
-        return await work()
-    except (*EXPECTED, TimeoutError, SlowReader, _Stopped, ExceptionGroup) as error:
-        found, more = _problem_of_call(method, _first(error))
-    except Exception:
-        log.exception("%s failed on a bug", method.full_name)
-        found, more = _bug(), ()
-    code, message, details = status_of(found, more)
-    return await context.abort(code, message, ((DETAILS_KEY, details),))
+    async with observed(method, context, counters) as outcome:
+        try:
+            answer = await work()
+        except (*EXPECTED, TimeoutError, SlowReader, _Stopped, ExceptionGroup) as error:
+            found, more = _problem_of_call(method, _first(error))
+        except Exception:
+            log.exception("%s failed on a bug", method.full_name)
+            found, more = _bug(), ()
+        else:
+            outcome.status = grpc.StatusCode.OK.name
+            return answer
+        code, message, details = status_of(found, more)
+        outcome.status = code.name
+    return await context.abort(code, message, ((DETAILS_KEY, details), *context.trailing_metadata()))
 
 
 def _first(error: Exception) -> Exception:

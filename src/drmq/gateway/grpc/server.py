@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from drmq.gateway.gateway import Gateway
 from drmq.gateway.grpc.methods import Stopping, handlers
@@ -24,6 +24,7 @@ CALLS_MAX: Final = 2_000
 """Calls and streams at a time. Further ones are refused with RESOURCE_EXHAUSTED."""
 STREAMS_PER_CONNECTION_MAX: Final = 500
 STOP_S_MAX: Final = 2.0
+REFLECTION: Final = "grpc.reflection.v1.ServerReflection"
 _HEALTH_S: Final = 1.0
 
 OPTIONS: Final[list[tuple[str, Any]]] = [
@@ -68,9 +69,10 @@ class GrpcServer:
             service = make(self._gateway)
             if isinstance(service, LeaseMethods):
                 self._leases = service
-            self._server.add_generic_rpc_handlers((handlers(descriptor, service, self._stopping),))
+            found = handlers(descriptor, service, self._stopping, self._gateway.call_counters)
+            self._server.add_generic_rpc_handlers((found,))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self._mirror()
         try:
             bound: int = self._server.add_insecure_port(str(Address(host, port)))
         except RuntimeError as error:
@@ -78,6 +80,21 @@ class GrpcServer:
         await self._server.start()
         self._watch = asyncio.get_running_loop().create_task(self._watch_health())
         return bound
+
+    def _mirror(self) -> None:
+        """Let tools ask which services there are. The package has the name of an older version; the messages are the
+        same in the present one.
+        """
+        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME, REFLECTION)
+        mirror = reflection.aio.ReflectionServicer(names)
+        handler = grpc.stream_stream_rpc_method_handler(
+            mirror.ServerReflectionInfo,
+            reflection_pb2.ServerReflectionRequest.FromString,
+            reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        for name in (reflection.SERVICE_NAME, REFLECTION):
+            found = grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": handler})
+            self._server.add_generic_rpc_handlers((found,))
 
     async def stop(self) -> None:
         """End all streams with a status that sends clients elsewhere, and wait for running calls, but not for long."""

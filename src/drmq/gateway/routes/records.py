@@ -33,6 +33,7 @@ class RecordsParams(Struct, forbid_unknown_fields=True, rename={"start": "from"}
     text: str | None = None
     pattern: str | None = None
     header: str | None = None
+    json: str | None = None
 
 
 class ProduceParams(Struct, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ class ProduceParams(Struct, forbid_unknown_fields=True):
 
 @endpoint("GET", "/topics/{topic}/records", "Records of a topic, the newest or the oldest first, with a filter.")
 async def records(gateway: Gateway, params: RecordsParams) -> RecordPage:
-    matches = Filter(params.key, params.text, params.pattern, params.header).compile()
+    wanted = Filter(params.key, params.text, params.pattern, params.header, params.json)
 
     def ask(admin: Admin) -> RecordPage:
         found = admin.topics.describe(params.topic)
@@ -49,13 +50,14 @@ async def records(gateway: Gateway, params: RecordsParams) -> RecordPage:
         if not indexes:
             raise ProblemError(404, f"topic {params.topic} has no partition {params.partition}")
         bounds = admin.topics.bounds([TopicPartition(params.topic, index) for index in indexes])
-        browser = Browser(admin, params.topic, matches, params.limit)
-        if params.cursor is not None:
+        if params.cursor is None:
+            order, at = params.order, _begin(admin, params, indexes, bounds)
+        else:
             cursor = decode_cursor(params.cursor)
-            at = {index: offset for index, offset in cursor.at.items() if index in indexes}
-            return (browser.newest_first if cursor.order == "newest" else browser.oldest_first)(at, bounds)
-        begin = _begin(admin, params, indexes, bounds)
-        return (browser.newest_first if params.order == "newest" else browser.oldest_first)(begin, bounds)
+            order, at = cursor.order, {index: at for index, at in cursor.at.items() if index in indexes}
+        with wanted.open() as matches:
+            browser = Browser(admin, params.topic, matches, params.limit)
+            return (browser.newest_first if order == "newest" else browser.oldest_first)(at, bounds)
 
     return await gateway.admins.run(ask)
 

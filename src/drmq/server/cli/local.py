@@ -71,6 +71,27 @@ def show_note(cluster: LocalCluster) -> None:
     "[default: the previous port, or 9092]",
 )
 @click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Port of the first node for HTTP and the dashboard; the others get the following ports. 0 picks free ones.  "
+    "[default: the previous ports, or 8080]",
+)
+@click.option(
+    "--grpc-port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Port of the first node for gRPC; the others get the following ports. 0 picks free ones.  "
+    "[default: the previous ports, or 9193]",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Port of the first node for `/metrics`, `/healthz` and `/readyz`, which the node itself answers; the others "
+    "get the following ports. 0 picks free ones.  [default: the previous ports, or none]",
+)
+@click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
@@ -88,6 +109,9 @@ def up(
     directory: Path,
     host: str | None,
     port: int | None,
+    http_port: int | None,
+    grpc_port: int | None,
+    metrics_port: int | None,
     config: Path | None,
     lab: bool | None,
     output: Output,
@@ -103,11 +127,13 @@ def up(
       drmq up --nodes 3
     """
     from drmq.server.local import LocalCluster
+    from drmq.server.local_nodes import FirstPorts
 
     cluster = LocalCluster(directory)
     with cluster.locked(), StatusLine() as line:
         file = config.absolute() if config else None
-        outcomes = cluster.up(nodes, host or DEFAULT_HOST, port, file, line.show, lab=lab)
+        ports = FirstPorts(http_port, grpc_port, metrics_port)
+        outcomes = cluster.up(nodes, host or DEFAULT_HOST, port, file, line.show, lab=lab, ports=ports)
     show_note(cluster)
     facts = {
         "nodes": [
@@ -118,6 +144,7 @@ def up(
                 "peer_port": node.peer_port,
                 "http": None if node.http is None else str(node.http),
                 "grpc": None if node.grpc is None else str(node.grpc),
+                "metrics": None if node.metrics is None else str(node.metrics),
                 "lab": node.lab,
                 "data_dir": str(node.data_dir),
                 "log": str(node.log_path),
@@ -173,6 +200,8 @@ def _next_steps(outcomes: Sequence[tuple[LocalNode, str]], directory: Path) -> l
         steps.append(f"Dashboard: http://{nodes[0].http}")
     if nodes[0].grpc is not None:
         steps.append(f"gRPC: {nodes[0].grpc}")
+    if nodes[0].metrics is not None:
+        steps.append(f"Metrics: {', '.join(f'http://{node.metrics}/metrics' for node in nodes if node.metrics)}")
     return steps
 
 

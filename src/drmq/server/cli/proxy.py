@@ -28,8 +28,39 @@ DEFAULT_GRPC_PORT = 9193
     metavar="N",
     help="Port for gRPC; 0 picks a free one.",
 )
+@click.option(
+    "--http-names",
+    default="",
+    metavar="LIST",
+    help="Names that browsers may use for a proxy on a loopback address, beside `localhost`: those of a reverse proxy "
+    "on the same machine.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least severe level that is logged, on standard error.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Log lines as text, or one JSON object per line.",
+)
+@click.option("--tracing", is_flag=True, help="Export traces over OTLP. Needs `drmq[otel]`.")
 @bootstrap_option
-def proxy(host: str, http_port: int, grpc_port: int, cluster: ClusterChoice) -> int:
+def proxy(
+    host: str,
+    http_port: int,
+    grpc_port: int,
+    http_names: str,
+    log_level: str,
+    log_format: str,
+    tracing: bool,
+    cluster: ClusterChoice,
+) -> int:
     """Serve HTTP, gRPC and the dashboard for a cluster, without a node.
 
     Keeps no data, so any number may run, also behind a load balancer. It needs one address of the cluster and learns
@@ -55,4 +86,6 @@ def proxy(host: str, http_port: int, grpc_port: int, cluster: ClusterChoice) -> 
         click.echo(f"Serves HTTP at http://{address} for the cluster at {cluster.bootstrap}. Ctrl-C ends it.", err=True)
         click.echo(f"Serves gRPC at {Address(grpc_host, grpc_port)}.", err=True)
         options = ["--bootstrap", cluster.bootstrap, "--timeout", str(cluster.timeout_s), "--host", grpc_host]
+        options += ["--http-names", http_names, "--log-level", log_level, "--log-format", log_format]
+        options += ["--tracing"] if tracing else []
         return serve([*options, "--grpc-port", str(grpc_port), "--listener", str(listener.detach())])

@@ -83,6 +83,7 @@ def test_a_histogram_counts_by_powers_of_two() -> None:
     assert found.buckets[:4] == (1, 1, 2, 1)
     assert (found.buckets[10], found.buckets[-1], sum(found.buckets)) == (1, 1, 7)
     assert quantile(list(found.buckets), 0.5) == 3
+    assert [quantile([0, 0, 0, 0, 100], share) for share in (0.01, 0.5, 1.0)] == [8, 12, 15], "8 to 15 is one bucket"
     assert quantile([], 0.5) == quantile([0, 0], 0.99) == 0
 
 
