@@ -12,6 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+from support import http
 from support.polling import PATIENCE_S, eventually
 from support.processes import BrokerProcess
 from support.raw_client import RawClient
@@ -119,6 +121,18 @@ def test_records_are_sent_and_found_again(broker: BrokerProcess) -> None:
     assert ask(broker, "/api/v1/topics/flights/records?partition=9")[0] == 404
     assert ask(broker, "/api/v1/topics/flights/records?cursor=bad")[0] == 400
     assert ask(broker, "/api/v1/topics/flights/records?from=noon")[0] == 400
+
+
+def test_a_repeat_of_a_request_that_failed_sends_what_is_not_stored(broker: BrokerProcess) -> None:
+    assert ask(broker, "/api/v1/topics", {"name": "repeated", "partitions": 1})[0] in (200, 201)
+    path, values = "/api/v1/topics/repeated/records", ["a", "x" * 2_000_000, "b"]
+    body = {"records": [{"value": value} for value in values]}
+    base = f"http://127.0.0.1:{port_of(broker)}"
+    for _ in range(3):
+        status, problem = http.ask(base, path, body, headers={"Idempotency-Key": "order-1"})
+        assert (status, problem["code"]) == (413, "MESSAGE_TOO_LARGE")
+        assert "2 of 3 records were stored" in problem["detail"]
+    assert [record["value"] for record in ask(broker, f"{path}?order=oldest")[1]["items"]] == ["a", "b"]
 
 
 def test_hostile_records_are_shown_as_what_they_are(broker: BrokerProcess) -> None:
@@ -475,6 +489,22 @@ def test_the_gateway_ends_with_its_node(tmp_path: Path) -> None:
         child = child_of(running)
         os.kill(running.pid, signal.SIGKILL)
         eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_poll_that_waits_is_told_when_the_node_ends(tmp_path: Path, how: signal.Signals) -> None:
+    """The gateway does not wait for it: its ports must be free when the node is started again."""
+    with BrokerProcess(tmp_path / "data", env=_ENVIRONMENT) as running:
+        eventually(lambda: bool(_HTTP.search(running.log_text())))
+        assert ask(running, "/api/v1/topics", {"name": "work", "partitions": 1})[0] in (200, 201)
+        wanted = {"topics": ["work"], "wait_ms": 60_000}
+        with ThreadPoolExecutor(1) as pool:
+            polling = pool.submit(ask, running, "/api/v1/groups/crew/poll", wanted)
+            eventually(lambda: ask(running, "/api/v1/groups/crew")[1].get("members"))
+            os.kill(running.pid, how)
+            status, problem = polling.result()
+        assert (status, problem["retriable"]) == (503, True)
+        assert "Cancel" not in running.log_text(), "nothing had to be cancelled"
 
 
 def test_without_its_packages_nothing_listens(tmp_path: Path) -> None:

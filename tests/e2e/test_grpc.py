@@ -326,6 +326,23 @@ def test_work_is_taken_and_settled_by_single_calls(client: GrpcClient, topic: st
     assert client.ask(client.leases.Ack, nonsense).results[0].error.code == "INVALID_REQUEST"
 
 
+def test_a_poll_fits_into_what_a_client_accepts(client: GrpcClient, topic: str) -> None:
+    start = {"share.auto.offset.reset": "earliest"}
+    client.ask(client.groups.ChangeGroupSettings, groups_pb2.ChangeGroupSettingsRequest(group="large", set=start))
+    for _ in range(2):
+        client.append(topic, [bytes(50_000)] * 80, partition=0)
+    request = leases.PollRequest(group="large", topics=[topic], max_messages=1_000, wait_ms=1_000)
+    found: list[Any] = []
+
+    def more() -> bool:
+        found.extend(client.ask(client.leases.Poll, request).messages)
+        return len(found) >= 160
+
+    eventually(more)
+    assert sorted(each.record.offset for each in found) == list(range(160)), "what did not fit came again at once"
+    assert {each.attempt for each in found} == {1}
+
+
 def test_an_offset_is_committed_and_the_group_deleted(client: GrpcClient, topic: str) -> None:
     client.append(topic, [b"x"] * 5, partition=0)
     offsets = [groups_pb2.PartitionOffset(topic=topic, partition=0, offset=3)]

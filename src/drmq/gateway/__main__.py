@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from drmq.gateway.app import application
         from drmq.gateway.gateway import Gateway
         from drmq.gateway.http_connection import HttpConnection
+        from drmq.gateway.http_server import HttpServer
     except ImportError as error:
         print(f"the gateway needs a package that is not installed: {error.name}. Install drmq again.", file=sys.stderr)
         return _MISSING_PACKAGES
@@ -44,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _MISSING_PACKAGES
     if options.node_id is not None:
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    gateway = Gateway(options)
     config = uvicorn.Config(
-        application(Gateway(options)),
+        application(gateway),
         host=options.host,
         port=options.http_port,
         log_config=None,
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         h11_max_incomplete_event_size=65_536,
     )
     listener = None if options.listener is None else [socket.socket(fileno=options.listener)]
-    uvicorn.Server(config).run(listener)
+    HttpServer(config, gateway).run(listener)
     tracing.stop(traces)
     logs.report_counts(repeats)
     return 0

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from drmq.client import ClientError
 from drmq.gateway.caller import Caller, CallerGone
-from drmq.gateway.problems import ProblemError, problem, problem_of, respond
+from drmq.gateway.problems import BUG, ProblemError, problem, problem_of, respond
 
 if TYPE_CHECKING:
     from drmq.gateway.gateway import Gateway
@@ -114,7 +114,7 @@ async def serve(found: Endpoint, gateway: Gateway, request: Request) -> Response
         return respond(problem_of(error))
     except Exception:
         log.exception("%s %s failed on a bug", request.method, request.url.path)
-        return respond(problem(500, "the gateway failed on a bug; its log has the details"))
+        return respond(problem(500, BUG))
     return Response(msgspec.json.encode(answer), found.status, {"Cache-Control": "no-store"}, _JSON)
 
 

@@ -174,9 +174,13 @@ class Gateway:
             self._grpc = server
             log.info("gRPC is served on port %d", bound)
 
+    async def end_waiting(self) -> None:
+        """The gateway is about to stop: end streams of gRPC and polls, and leave all lease groups."""
+        grpc, self._grpc = self._grpc, None
+        await asyncio.gather(self.leasing.leave(), *([] if grpc is None else [grpc.stop()]))
+
     async def stop(self) -> None:
-        if self._grpc is not None:
-            await self._grpc.stop()
+        await self.end_waiting()
         await self.sampler.stop()
         await self.leasing.close()
         await self.streams.close()

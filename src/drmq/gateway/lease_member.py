@@ -49,6 +49,9 @@ GIVE_BACK: Final = 5
 SLICE_S: Final = 0.5
 """How long one request waits for records."""
 BYTES_MAX: Final = 8 * 2**20
+"""Of messages that one poll brings, or one request. A message that is larger comes alone."""
+_OVERHEAD_BYTES: Final = 200
+"""Of a message in an answer, beside its contents."""
 _READY_S: Final = 15.0
 """How long a poll waits for the group and for leaders: longer than an election takes."""
 _UNKNOWN_GRACE_S: Final = 1.0
@@ -78,7 +81,8 @@ class Leased:
 
     @property
     def size_bytes(self) -> int:
-        return len(self.key or b"") + len(self.value or b"")
+        headers = sum(len(name) + len(content or b"") for name, content in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers + _OVERHEAD_BYTES
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +114,7 @@ class LeaseMember:
         """Batches have one; this one stays empty."""
         self._waiters: deque[_Waiter] = deque()
         self._lanes: dict[int, asyncio.Task[None]] = {}
-        """By leader: the task that takes for those who wait."""
+        """By leader: the task that takes for polls that wait, or the last one that did."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._main: list[asyncio.Task[None]] = []
         self._changed: asyncio.Event = asyncio.Event()
@@ -119,6 +123,7 @@ class LeaseMember:
         """All partitions of the topics."""
         self._checked = False
         """Whether all topics were seen to exist."""
+        self._is_closing = False
         self.user_count = 0
         """Polls that run."""
         self.used_s = time.monotonic()
@@ -146,9 +151,10 @@ class LeaseMember:
 
     async def close(self, timeout_s: float) -> None:
         """Let requests end, give back what they bring, and leave the group."""
+        self._is_closing = True
         for waiter in self._waiters:
             if not waiter.found.done():
-                waiter.found.set_exception(ClientError("The gateway is shutting down", retriable=True))
+                waiter.found.set_exception(shutting_down())
         self._waiters.clear()
         try:
             async with asyncio.timeout(timeout_s):
@@ -165,15 +171,28 @@ class LeaseMember:
 
     # ---- polls ----------------------------------------------------------------------------------
 
-    async def poll(self, count_max: int, wait_s: float) -> list[Leased]:
+    async def poll(self, count_max: int, wait_s: float, bytes_max: int = BYTES_MAX) -> list[Leased]:
         """Up to so many messages, once there is one. Raises `ClientError`. If cancelled, it leaves no lease behind."""
         until_s = time.monotonic() + wait_s
         await self._be_ready()
-        found = await self._or_give_back(self._run(self._take_now(count_max)))
+        found = await self._or_give_back(self._run(self._take_now(count_max, bytes_max)))
         left_s = until_s - time.monotonic()
-        if found or left_s <= 0:
-            return found
-        return await self._wait(count_max, left_s)
+        if not found and left_s > 0:
+            found = await self._wait(count_max, left_s)
+        return self._within(found, bytes_max)
+
+    def _within(self, messages: list[Leased], bytes_max: int) -> list[Leased]:
+        """The first messages with no more than so many bytes. The others are given back.
+
+        How many bytes a broker sends says little about it: batches are compressed.
+        """
+        size = 0
+        for count, message in enumerate(messages):
+            size += message.size_bytes
+            if count and size > bytes_max:
+                self._give_back(messages[count:])
+                return messages[:count]
+        return messages
 
     async def _be_ready(self) -> None:
         """Wait until the member has joined and all leaders were looked for. Raises `ClientError`."""
@@ -223,17 +242,18 @@ class LeaseMember:
                 raise errors[0]
             await asyncio.sleep(0.1)
 
-    async def _take_now(self, count_max: int) -> list[Leased]:
+    async def _take_now(self, count_max: int, bytes_max: int) -> list[Leased]:
         """What is there, from one leader after the other."""
         found: list[Leased] = []
         failure: ClientError | None = None
         leaders = list(self._by_leader().items())
         random.shuffle(leaders)
         for node_id, sources in leaders:
-            if sum(each.size_bytes for each in found) >= BYTES_MAX:
+            left_bytes = bytes_max - sum(each.size_bytes for each in found)
+            if left_bytes <= 0:
                 break
             try:
-                found += await self._fetch(node_id, sources, count_max - len(found), 0.0, Purpose.SETTLING)
+                found += await self._fetch(node_id, sources, count_max - len(found), left_bytes, 0.0, Purpose.SETTLING)
             except ClientError as error:
                 failure = error
             if len(found) >= count_max:
@@ -245,6 +265,8 @@ class LeaseMember:
         return found
 
     async def _wait(self, count_max: int, wait_s: float) -> list[Leased]:
+        if self._is_closing:
+            raise shutting_down()
         waiter = _Waiter(count_max, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self._start_lanes()
@@ -296,21 +318,23 @@ class LeaseMember:
     def _start_lanes(self) -> None:
         if not self._waiters:
             return
-        for node_id in self._by_leader():
-            if node_id not in self._lanes:
-                task = self._lanes[node_id] = self._run(self._serve(node_id))
-                task.add_done_callback(lambda _, node_id=node_id: self._lanes.pop(node_id, None))  # type: ignore[misc]
+        for node_id in self._leaders.leader_ids:
+            lane = self._lanes.get(node_id)
+            if lane is None or lane.done():
+                self._lanes[node_id] = self._run(self._serve(node_id))
 
     async def _serve(self, node_id: int) -> None:
         """Take from one leader while anyone waits."""
         backoff_s = _BACKOFF_S
-        while self._waiters:
+        while self._waiters and node_id in self._leaders.leader_ids:
             sources = self._by_leader().get(node_id)
             if not sources:
-                return
+                # It has just refused all of them. Polls still wait for them.
+                await asyncio.sleep(_PARTITION_BACKOFF_S)
+                continue
             count = min(sum(waiter.count_max for waiter in self._waiters), 1_000)
             try:
-                messages = await self._fetch(node_id, sources, count, SLICE_S, Purpose.TAKING)
+                messages = await self._fetch(node_id, sources, count, BYTES_MAX, SLICE_S, Purpose.TAKING)
             except ClientError as error:
                 log.info("group %s: %s", self._group, error)
                 await asyncio.sleep(backoff_s)
@@ -339,7 +363,7 @@ class LeaseMember:
         return found
 
     async def _fetch(
-        self, node_id: int, sources: Sequence[Source], count: int, wait_s: float, purpose: Purpose
+        self, node_id: int, sources: Sequence[Source], count: int, bytes_max: int, wait_s: float, purpose: Purpose
     ) -> list[Leased]:
         """Lease records from a leader. Raises `ClientError`. Must not be cancelled: its answer has leases."""
         topics: dict[bytes, LeaseFetchRequestTopic] = {}
@@ -347,7 +371,7 @@ class LeaseMember:
             topic = topics.setdefault(source.topic_id, LeaseFetchRequestTopic(source.topic_id, []))
             topic.partitions.append(LeaseFetchRequestPartition(source.partition))
         request = LeaseFetchRequest(
-            self._group, self._membership.member_id, int(wait_s * 1000), BYTES_MAX, count, list(topics.values())
+            self._group, self._membership.member_id, int(wait_s * 1000), bytes_max, count, list(topics.values())
         )
         try:
             link = await self._brokers.link_to(node_id, purpose)
@@ -359,20 +383,18 @@ class LeaseMember:
             raise refusal(answer.error_code, f"Group `{self._group}` refuses a request", answer.error_message)
         now_ms = int(time.time() * 1000)
         found: list[Leased] = []
+        asked = {(source.topic_id, source.partition): source for source in sources}
         for each in answer.topics:
             for part in each.partitions:
-                known = self._leaders.source(each.topic_id, part.partition_index)
+                known = asked[each.topic_id, part.partition_index]
                 if part.error_code:
                     self._on_partition_error(known, part)
                 elif part.deliveries:
-                    topic_name = known.topic if known is not None else ""
-                    found += self._received(Source(topic_name, each.topic_id, part.partition_index), part, now_ms)
+                    found += self._received(Source(known.topic, each.topic_id, part.partition_index), part, now_ms)
         return found
 
-    def _on_partition_error(self, source: Source | None, part: LeaseFetchResponsePartition) -> None:
+    def _on_partition_error(self, source: Source, part: LeaseFetchResponsePartition) -> None:
         self._leaders.refresh()
-        if source is None:
-            return
         hint = part.current_leader
         if hint.leader_id >= 0 and hint.leader_epoch > source.leader_epoch and self._brokers.knows(hint.leader_id):
             source.leader_id, source.leader_epoch = hint.leader_id, hint.leader_epoch
@@ -437,3 +459,8 @@ class LeaseMember:
         if wanted != self._followed:
             self._followed = wanted
             self._leaders.assign(wanted)
+
+
+def shutting_down() -> ClientError:
+    """The answer to polls when the gateway stops."""
+    return ClientError("The gateway is shutting down", retriable=True, advice="Ask another gateway.")

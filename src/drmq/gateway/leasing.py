@@ -25,7 +25,7 @@ from typing import Final, Literal
 from drmq.client import ClientError
 from drmq.gateway import ack_ids
 from drmq.gateway.ack_ids import BadAckId
-from drmq.gateway.lease_member import GIVE_BACK, Leased, LeaseMember
+from drmq.gateway.lease_member import BYTES_MAX, GIVE_BACK, Leased, LeaseMember, shutting_down
 from drmq.gateway.settling import Settler, SettleResult, Wanted
 
 log = logging.getLogger("drmq.gateway")
@@ -103,7 +103,9 @@ class Leasing:
 
     # ---- taking ---------------------------------------------------------------------------------
 
-    async def poll(self, group: str, topics: Sequence[str], *, count_max: int, wait_ms: int) -> list[Leased]:
+    async def poll(
+        self, group: str, topics: Sequence[str], *, count_max: int, wait_ms: int, bytes_max: int = BYTES_MAX
+    ) -> list[Leased]:
         """Lease up to `count_max` messages, and wait for the first one. Raises `ClientError`.
 
         If the caller is cancelled, what was leased for it is given back.
@@ -112,11 +114,11 @@ class Leasing:
         assert 0 <= wait_ms <= WAIT_MS_MAX, wait_ms
         member = self._member(group, frozenset(topics))
         with member.in_use():
-            return await member.poll(count_max, wait_ms / 1000)
+            return await member.poll(count_max, wait_ms / 1000, bytes_max)
 
     def _member(self, group: str, topics: frozenset[str]) -> LeaseMember:
         if self._is_closed:
-            raise ClientError("The gateway is shutting down", retriable=True, advice="Ask another gateway.")
+            raise shutting_down()
         key = (group, topics)
         member = self._members.get(key)
         if member is not None and not member.has_failed:
@@ -189,8 +191,8 @@ class Leasing:
         with suppress(ClientError):
             await self.settle(group, [Settle(each.ack_id, "give_back") for each in messages])
 
-    async def close(self) -> None:
-        """Leave all groups. Leases that callers hold stay valid, and other gateways settle them."""
+    async def leave(self) -> None:
+        """End all polls, and leave all groups. Leases that callers hold stay valid. To settle is still possible."""
         self._is_closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -198,6 +200,10 @@ class Leasing:
         for key in list(self._members):
             self._remove(key)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def close(self) -> None:
+        """The same, and close all connections."""
+        await self.leave()
         self._settler.close()
 
 

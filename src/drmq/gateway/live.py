@@ -17,6 +17,7 @@ could read the cluster through the user's browser. Pages of the cluster's other 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,13 +29,15 @@ from msgspec import Meta
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from drmq.client import ClientError
-from drmq.gateway.problems import ProblemError, problem, respond
+from drmq.gateway.problems import BUG, ProblemError, problem, respond
 from drmq.gateway.streams import NAMES, TAIL, TailData
 from drmq.gateway.tail import RECORDS_MAX, Arrived, size_of
 from drmq.gateway.types import EventView, RecordView
 
 if TYPE_CHECKING:
     from drmq.gateway.gateway import Gateway
+
+log = logging.getLogger("drmq.gateway")
 
 MESSAGE_BYTES_MAX: Final = 65_536
 STREAMS_MAX: Final = 16
@@ -228,6 +231,10 @@ class _Page:
             self._put_error(stream, str(error))
         except ProblemError as error:
             self._put_error(stream, error.problem.detail)
+        except Exception:
+            # The page must not wait for ever, and the next look may succeed.
+            log.exception("looking for stream %s failed on a bug", stream)
+            self._put_error(stream, BUG)
         else:
             waiting = self._waiting[stream]
             if waiting.data is data:

@@ -11,6 +11,7 @@ from drmq.model import ErrorCode
 from drmq.telemetry import request_ids
 
 MEDIA_TYPE = "application/problem+json"
+BUG = "the gateway failed on a bug; its log has the details"
 _TYPE = "about:blank"
 
 _STATUS = {
@@ -72,9 +73,17 @@ _CODES = {
 class ProblemError(Exception):
     """Ends a request with a problem."""
 
-    def __init__(self, status: int, detail: str, *, code: str | None = None, advice: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: str | None = None,
+        advice: str | None = None,
+        retriable: bool = False,
+    ) -> None:
         super().__init__(detail)
-        self.problem = problem(status, detail, code=code, advice=advice)
+        self.problem = problem(status, detail, code=code, advice=advice, retriable=retriable)
 
 
 def problem(

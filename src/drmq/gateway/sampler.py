@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,9 +20,11 @@ from typing import Final
 
 from drmq.client import Admin, Broker, ClientError
 from drmq.client.events import NodeEvents
+from drmq.client.rates import Change, Labels, Reading
 from drmq.gateway.admin_pool import AdminPool
+from drmq.gateway.problems import ProblemError
 from drmq.gateway.types import BrokerView, EventView
-from drmq.model.counters import Sample, quantile
+from drmq.model.counters import Sample
 
 log = logging.getLogger("drmq.gateway")
 
@@ -36,20 +38,6 @@ NODE_TIMEOUT_S: Final = 2.0
 HISTORY_MAX: Final = 600
 EVENTS_MAX: Final = 1_000
 EVENTS_PER_SAMPLE_MAX: Final = 200
-
-Key = tuple[str, tuple[tuple[str, str], ...]]
-
-
-@dataclass(slots=True)
-class NodeSample:
-    """The counters of one node at one time."""
-
-    at_s: float
-    values: dict[Key, int]
-    buckets: dict[Key, tuple[int, ...]]
-
-    def value(self, name: str, *labels: tuple[str, str]) -> int:
-        return self.values.get((name, labels), 0)
 
 
 @dataclass(slots=True)
@@ -79,8 +67,10 @@ class Sampler:
         self._watched_s = -WATCHED_S
         self._looked_at = asyncio.Event()
         """Ends the longer pause that is made while nobody looks."""
-        self.last: dict[int, NodeSample] = {}
-        self._before: dict[int, NodeSample] = {}
+        self.last: dict[int, Reading] = {}
+        """Of the nodes that answered last; none if no node does."""
+        self._change = Change({}, {})
+        """Between the last two samples."""
         self.history: deque[Point] = deque(maxlen=HISTORY_MAX)
         self.brokers: list[Broker] = []
         self.sequence = 0
@@ -113,7 +103,9 @@ class Sampler:
             except ClientError as error:
                 log.warning("no node answers: %s", error, extra={"repeat_key": "sampling"})
                 # What an earlier sample has shown is over: no node is up, and this gateway is not ready.
-                self._before, self.last = self.last, {}
+                self.last, self._change = {}, Change({}, {})
+            except ProblemError as error:
+                log.warning("no sample was taken: %s", error, extra={"repeat_key": "sampling"})
             except Exception:
                 log.exception("sampling failed on a bug")
             self.sequence += 1
@@ -134,10 +126,10 @@ class Sampler:
         news = await asyncio.gather(*(self._admins.run(partial(_events, node, self._seen)) for node in serving))
         for answer in filter(None, news):
             self._take(answer)
-        self._before, self.last = self.last, {}
-        for node_id, samples in zip(serving, found, strict=True):
-            if samples is not None:
-                self.last[node_id] = _node_sample(samples)
+        read_s = time.monotonic()
+        answered = zip(serving, found, strict=True)
+        before, self.last = self.last, {node: Reading(each, read_s) for node, each in answered if each is not None}
+        self._change = Change(before, self.last)
         self.history.append(Point(int(time.time() * 1000), self._series()))
 
     def _take(self, answer: NodeEvents) -> None:
@@ -169,36 +161,20 @@ class Sampler:
     def _series(self) -> dict[str, float]:
         """The series of the overview: sums over all nodes that were sampled twice in one run."""
         series: dict[str, float] = {}
-        pairs = [(before, now) for node, now in self.last.items() if (before := self._earlier(node, now)) is not None]
-        for name, counter in _RATES.items():
-            rates = [
-                (now.value(counter) - before.value(counter)) / max(0.001, now.at_s - before.at_s)
-                for before, now in pairs
-            ]
-            if rates:
-                series[name] = sum(rates)
+        change = self._change
+        for name, (counter, labels) in _RATES.items():
+            rate = change.rate(counter, *labels)
+            if rate is not None:
+                series[name] = rate
         if "cpu_us" in series:
             series["cpu_cores"] = series.pop("cpu_us") / 1e6
-        for name, (counter, labels) in _LABELLED_RATES.items():
-            rates = [
-                (now.value(counter, *labels) - before.value(counter, *labels)) / max(0.001, now.at_s - before.at_s)
-                for before, now in pairs
-            ]
-            if rates:
-                series[name] = sum(rates)
         for name, (counter, labels, share) in _PERCENTILES.items():
-            difference = _difference(pairs, (counter, labels))
-            if sum(difference):
-                series[name] = quantile(difference, share) / 1000
+            found = change.quantile(share, counter, *labels)
+            if found is not None:
+                series[name] = found / 1000
         for name, (counter, labels) in _GAUGES.items():
             series[name] = sum(now.value(counter, *labels) for now in self.last.values())
         return series
-
-    def _earlier(self, node_id: int, now: NodeSample) -> NodeSample | None:
-        """The sample before, if it is of the same run of the node's process."""
-        name = "drmq_process_uptime_us"
-        before = self._before.get(node_id)
-        return before if before is not None and before.value(name) <= now.value(name) else None
 
     def broker_view(self, broker: Broker) -> BrokerView:
         """A node with what was sampled last."""
@@ -217,43 +193,39 @@ class Sampler:
             return view
         view.leaders = now.value("drmq_partitions", ("role", "leader"))
         view.followers = now.value("drmq_partitions", ("role", "follower"))
-        view.log_bytes = sum(value for (name, _), value in now.values.items() if name == "drmq_log_size_bytes")
+        view.log_bytes = now.total("drmq_log_size_bytes")
         view.resident_bytes = now.value("drmq_process_resident_bytes")
         view.uptime_ms = now.value("drmq_process_uptime_us") // 1000
         view.connections = now.value("drmq_connections")
-        before = self._earlier(broker.node_id, now)
-        if before is not None:
-            used_us = now.value("drmq_process_cpu_us_total") - before.value("drmq_process_cpu_us_total")
-            view.cpu_share = round(used_us / 1e6 / max(0.001, now.at_s - before.at_s), 4)
+        used_us = self._change.rate_of(broker.node_id, "drmq_process_cpu_us_total")
+        view.cpu_share = None if used_us is None else round(used_us / 1e6, 4)
         return view
 
 
-_RATES = {
-    "produce_rate": "drmq_messages_produced_total",
-    "consume_rate": "drmq_messages_consumed_total",
-    "produce_bytes": "drmq_produced_bytes_total",
-    "consume_bytes": "drmq_consumed_bytes_total",
-    "elections": "drmq_elections_total",
-    "cpu_us": "drmq_process_cpu_us_total",
-    "leased": "drmq_leased_messages_total",
-    "dead_lettered": "drmq_dead_letters_total",
-}
 _OUTCOMES = "drmq_lease_outcomes_total"
-_LABELLED_RATES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+_RATES: dict[str, tuple[str, Labels]] = {
+    "produce_rate": ("drmq_messages_produced_total", ()),
+    "consume_rate": ("drmq_messages_consumed_total", ()),
+    "produce_bytes": ("drmq_produced_bytes_total", ()),
+    "consume_bytes": ("drmq_consumed_bytes_total", ()),
+    "elections": ("drmq_elections_total", ()),
+    "cpu_us": ("drmq_process_cpu_us_total", ()),
+    "leased": ("drmq_leased_messages_total", ()),
+    "dead_lettered": ("drmq_dead_letters_total", ()),
     "leases_acked": (_OUTCOMES, (("outcome", "accept"),)),
     "leases_failed": (_OUTCOMES, (("outcome", "release"),)),
     "leases_rejected": (_OUTCOMES, (("outcome", "reject"),)),
     "leases_expired": (_OUTCOMES, (("outcome", "expire"),)),
 }
 _PRODUCE = (("api", "PRODUCE"),)
-_PERCENTILES: dict[str, tuple[str, tuple[tuple[str, str], ...], float]] = {
+_PERCENTILES: dict[str, tuple[str, Labels, float]] = {
     "produce_p50_ms": ("drmq_request_duration_us", _PRODUCE, 0.5),
     "produce_p99_ms": ("drmq_request_duration_us", _PRODUCE, 0.99),
     "commit_p99_ms": ("drmq_commit_duration_us", (), 0.99),
     "fsync_p99_ms": ("drmq_sync_duration_us", (), 0.99),
     "loop_p99_ms": ("drmq_loop_delay_us", (), 0.99),
 }
-_GAUGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+_GAUGES: dict[str, tuple[str, Labels]] = {
     "under_replicated": ("drmq_under_replicated_partitions", ()),
     "connections": ("drmq_connections", ()),
     "resident_bytes": ("drmq_process_resident_bytes", ()),
@@ -279,24 +251,3 @@ def _events(node_id: int, seen: Mapping[int, tuple[int, int]], admin: Admin) -> 
     except ClientError:
         return None
     return answer
-
-
-def _node_sample(samples: Iterable[Sample]) -> NodeSample:
-    values: dict[Key, int] = {}
-    buckets: dict[Key, tuple[int, ...]] = {}
-    for each in samples:
-        values[each.name, each.labels] = each.value
-        if each.buckets:
-            buckets[each.name, each.labels] = each.buckets
-    return NodeSample(time.monotonic(), values, buckets)
-
-
-def _difference(pairs: Iterable[tuple[NodeSample, NodeSample]], key: Key) -> list[int]:
-    """What was added to a histogram between the samples of each pair, in sum."""
-    total: list[int] = []
-    for before, now in pairs:
-        for bucket, count in enumerate(now.buckets.get(key, ())):
-            old = before.buckets.get(key, ())
-            total += [0] * (bucket + 1 - len(total))
-            total[bucket] += count - (old[bucket] if bucket < len(old) else 0)
-    return total

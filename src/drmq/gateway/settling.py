@@ -79,11 +79,14 @@ class Settler:
         self._brokers.close()
 
     async def settle(self, group: str, wanted: Sequence[Wanted], timeout_s: float = TIMEOUT_S) -> list[SettleResult]:
-        """Settle records. Raises `ClientError` if the cluster answers for none of them."""
+        """Settle records within a time. Raises `ClientError` if the cluster answers for none of them."""
         results: dict[int, SettleResult] = {}
-        for numbers in _rounds(wanted):
-            await _Round(self, group, wanted, numbers, results).run(timeout_s)
-        return [results[number] for number in range(len(wanted))]
+        until_s = time.monotonic() + timeout_s
+        different = list(dict.fromkeys(wanted))
+        for numbers in _rounds(different):
+            await _Round(self, group, different, numbers, results).run(until_s)
+        positions = {each: number for number, each in enumerate(different)}
+        return [results[positions[each]] for each in wanted]
 
     # ---- leaders --------------------------------------------------------------------------------
 
@@ -153,19 +156,19 @@ class _Round:
         self._open = set(numbers)
         self._failure: ClientError | None = None
 
-    async def run(self, timeout_s: float) -> None:
+    async def run(self, until_s: float) -> None:
         """Settle all of them, or say why not. Raises `ClientError` if the cluster answers for none."""
         began_s = time.monotonic()
         retry_s = _RETRY_S
         while self._open:
+            if time.monotonic() >= until_s:
+                self._give_up()
+                return
             await self._find_leaders(time.monotonic() - began_s)
             await asyncio.gather(*(self._exchange(*share) for share in self._shares()))
             if not self._open:
                 return
-            if time.monotonic() - began_s + retry_s >= timeout_s:
-                self._give_up()
-                return
-            await asyncio.sleep(retry_s)
+            await asyncio.sleep(min(retry_s, max(0.0, until_s - time.monotonic())))
             retry_s = min(2 * retry_s, _RETRY_S_MAX)
 
     def _give_up(self) -> None:

@@ -7,19 +7,23 @@ those that have grown: the last ones only, if more came than a person can read. 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from drmq.client import LATEST, Admin, ClientError
 from drmq.gateway.admin_pool import AdminPool
 from drmq.gateway.browse import DECOMPRESSED_BYTES_MAX
-from drmq.gateway.problems import ProblemError
+from drmq.gateway.problems import BUG, ProblemError
 from drmq.gateway.record_text import describe
 from drmq.gateway.types import RecordView
 from drmq.model import TopicPartition
-from drmq.records import InvalidBatch, iter_batches, iter_records
+from drmq.records import Buffer, InvalidBatch, iter_batches, iter_records
+
+log = logging.getLogger("drmq.gateway")
 
 INTERVAL_S: Final = 1.0
 RECORDS_MAX: Final = 200
@@ -75,6 +79,9 @@ class Tail:
                 found = await self._admins.run(self._look)
             except (ClientError, ProblemError) as error:
                 self._tell(error)
+            except Exception:
+                log.exception("watching topic %s failed on a bug", self._topic)
+                self._tell(ProblemError(500, BUG))
             else:
                 if found is not None and (found.records or found.missed):
                     self._tell(found)
@@ -126,15 +133,19 @@ def _read(admin: Admin, place: TopicPartition, start: int, end: int) -> list[Rec
     except ClientError:
         return []  # retention was faster, or its leader is lost: they count as missed
     found: list[RecordView] = []
-    for position, header in iter_batches(data):
-        if header.base_offset >= end:
-            break
-        if header.is_control:
-            continue
-        try:
-            batch = data[position : position + header.size]
-            records = list(iter_records(batch, decompressed_size_max=DECOMPRESSED_BYTES_MAX))
-        except InvalidBatch:
-            continue
-        found += [describe(place.partition, each) for each in records if start <= each.offset < end]
+    with suppress(InvalidBatch):  # what follows bytes that are no batch cannot be found
+        for position, header in iter_batches(data):
+            if header.base_offset >= end:
+                break
+            if not header.is_control:
+                found += _shown(place.partition, data[position : position + header.size], start, end)
     return found
+
+
+def _shown(partition: int, batch: Buffer, start: int, end: int) -> list[RecordView]:
+    """The records of a batch; none if it cannot be read."""
+    try:
+        records = list(iter_records(batch, decompressed_size_max=DECOMPRESSED_BYTES_MAX))
+    except InvalidBatch:
+        return []
+    return [describe(partition, each) for each in records if start <= each.offset < end]

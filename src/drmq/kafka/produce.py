@@ -15,7 +15,7 @@ then, and the answer waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -183,12 +183,12 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
         return
     pending = PendingProduce(server.broker, connection.open_answer(), exchange, results)
     traces = server.traces
-    spans: list[Span] = []
     if data.acks not in (ACKS_LEADER, ACKS_ALL):
         for entry in data.partitions:
             results.append(ProduceResult(entry.topic, entry.partition, ErrorCode.INVALID_REQUIRED_ACKS))
     else:
         for index, entry in enumerate(data.partitions):
+            spans: Sequence[Span] = ()
             try:
                 if refused_topics or version < _ZSTD_FROM:
                     _check(entry, version, refused_topics)
@@ -203,7 +203,6 @@ def handle(exchange: Exchange, refused: frozenset[Permission]) -> None:
             except ApiError as error:
                 if spans and traces is not None:
                     traces.end(spans, -1, error.code)
-                    spans = []
                 results.append(ProduceResult(entry.topic, entry.partition, error.code, error_message=error.message))
                 pending.note(error.code)
                 continue

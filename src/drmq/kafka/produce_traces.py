@@ -10,6 +10,7 @@ Compressed batches are not looked at. Without `--tracing` there is no `ProduceTr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from drmq.broker import Partition
@@ -67,7 +68,7 @@ class ProduceTraces:
                 spans.append(span)
         return spans
 
-    def end(self, spans: list[Span], base_offset: int, error: ErrorCode) -> None:
+    def end(self, spans: Sequence[Span], base_offset: int, error: ErrorCode) -> None:
         """The batch is safe, or it is known that it will not be."""
         for span in spans:
             if error is ErrorCode.NONE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ class Work:
         self.has_begun = asyncio.Event()
         self.may_end = asyncio.Event()
 
-    async def __call__(self) -> bytes:
+    async def __call__(self, done: dict[int, Any]) -> bytes:
         self.count += 1
         self.has_begun.set()
         await self.may_end.wait()
@@ -61,12 +62,39 @@ def test_a_failure_is_not_remembered() -> None:
         keys, work = Idempotency(), Work()
         work.may_end.set()
 
-        async def fail() -> bytes:
+        async def fail(done: dict[int, Any]) -> bytes:
             raise ValueError("no leader")
 
         with pytest.raises(ValueError, match="no leader"):
             await keys.once("t", "k", b"body", fail)
         assert await keys.once("t", "k", b"body", work) == b"answer 1"
+
+    asyncio.run(main())
+
+
+def test_what_was_done_before_a_failure_is_not_done_again() -> None:
+    async def main() -> None:
+        keys, sent, has_leader = Idempotency(), list[int](), False
+
+        async def send(done: dict[int, Any]) -> bytes:
+            for part in {0, 1, 2} - done.keys():
+                if part == 1 and not has_leader:
+                    continue
+                sent.append(part)
+                done[part] = part
+            if len(done) < 3:
+                raise ValueError("no leader")
+            return bytes(sorted(done))
+
+        for _ in range(3):
+            with pytest.raises(ValueError, match="no leader"):
+                await keys.once("t", "k", b"body", send)
+        with pytest.raises(ProblemError):
+            await keys.once("t", "k", b"another", send)
+        has_leader = True
+        assert await keys.once("t", "k", b"body", send) == b"\0\1\2"
+        assert await keys.once("t", "k", b"body", send) == b"\0\1\2"
+        assert sent == [0, 2, 1]
 
     asyncio.run(main())
 
@@ -95,6 +123,7 @@ def test_the_memory_is_bounded_and_keeps_what_runs() -> None:
         await asyncio.sleep(0)
         for number in range(50):
             await keys.once("t", f"later-{number}", b"body", work)
+        assert len(keys) <= 12, "also while an old one runs"
         running.may_end.set()
         assert await keys.once("t", "running", b"body", running) == b"answer 1"
         assert await first == b"answer 1"

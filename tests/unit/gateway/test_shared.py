@@ -58,3 +58,23 @@ def test_what_is_too_old_or_failed_is_looked_for_again() -> None:
         assert await shared.get() == 3
 
     asyncio.run(main())
+
+
+def test_a_look_waits_for_the_end_of_one_that_is_forgotten() -> None:
+    """What looks keeps something from one time to the next: two at a time would change it under each other's hands."""
+
+    async def main() -> None:
+        look = Look()
+        shared = Shared(look, 60.0)
+        callers = []
+        for _ in range(3):
+            callers.append(asyncio.ensure_future(shared.get()))
+            shared.forget()
+            await asyncio.sleep(0.01)
+            shared.forget()
+        assert look.count == 1
+        look.may_end.set()
+        assert await asyncio.gather(*callers) == [1, 2, 3]
+        await shared.close()
+
+    asyncio.run(main())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
+from drmq.broker import Partition
 from drmq.model import ErrorCode
 from drmq.records import Codec, decode_batch, encode_batch
 from drmq.wire import ApiKey
@@ -176,3 +179,27 @@ def test_more_replicas_than_there_are_nodes(harness: Harness, acks: int, code: E
     harness.create_topic("twice", min_insync_replicas="2")
     response = KafkaHarness(harness).ask(request(harness, bytes(a_batch()), topic="twice", acks=acks), 9)
     assert response.responses[0].partition_responses[0].error_code == code
+
+
+class Traces:
+    """Stands for `ProduceTraces`: a span is the index of its partition."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[list[int], int, ErrorCode]] = []
+
+    def begin(self, partition: Partition, batch: memoryview | None, request_id: str) -> list[int]:
+        return [partition.index]
+
+    def end(self, spans: list[int], base_offset: int, error: ErrorCode) -> None:
+        self.ended.append((spans, base_offset, error))
+
+
+def test_a_refused_batch_does_not_end_the_spans_of_the_one_before_it(harness: Harness, line: KafkaHarness) -> None:
+    traces = Traces()
+    line.server.traces = cast("Any", traces)
+    wanted = request(harness, bytes(a_batch()))
+    wanted.topic_data[0].partition_data += [ProduceRequestPartition(9, bytes(a_batch()))]
+    response = line.ask(wanted, 9)
+    codes = [each.error_code for each in response.responses[0].partition_responses]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert traces.ended == [([0], 0, ErrorCode.NONE)]

@@ -24,7 +24,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from drmq.columnar import BytesColumn, Columns
+from drmq.columnar import BytesColumn, Columns, HeadersColumn
 
 if TYPE_CHECKING:
     from drmq.client.leases.buffer import MessageBuffer
@@ -112,10 +112,29 @@ class Cells:
         return self._data[self._ends[row] : self._ends[row + 1]]
 
 
+class HeaderCells:
+    """The headers of records."""
+
+    __slots__ = ("_contents", "_ends", "_names")
+
+    def __init__(self, column: HeadersColumn) -> None:
+        self._ends = column.offsets.cast("B").cast("i").tolist() if column.count else None
+        self._names, self._contents = Cells(column.keys), Cells(column.values)
+
+    def __getitem__(self, row: int) -> tuple[tuple[str, bytes | None], ...]:
+        if self._ends is None:
+            return ()
+        return tuple(
+            (str(self._names[at] or b"", "utf-8"), self._contents[at])
+            for at in range(self._ends[row], self._ends[row + 1])
+        )
+
+
 class LeasedBatch:
     """The messages of one partition in one answer."""
 
     __slots__ = (
+        "_headers",
         "_keys",
         "_values",
         "buffer",
@@ -161,6 +180,7 @@ class LeasedBatch:
         """Whether the leases of held messages are to be renewed with the next request."""
         self._values: Cells | None = None
         self._keys: Cells | None = None
+        self._headers: HeaderCells | None = None
 
     # ---- contents -------------------------------------------------------------------------------
 
@@ -183,13 +203,11 @@ class LeasedBatch:
         return found
 
     def headers(self, row: int) -> tuple[tuple[str, bytes | None], ...]:
-        column = self.columns.headers
-        assert column is not None
-        if not column.count:
-            return ()
-        ends = column.offsets.cast("B").cast("i")
-        names, values = Cells(column.keys), Cells(column.values)
-        return tuple((str(names[at] or b"", "utf-8"), values[at]) for at in range(ends[row], ends[row + 1]))
+        cells = self._headers
+        if cells is None:
+            assert self.columns.headers is not None
+            cells = self._headers = HeaderCells(self.columns.headers)
+        return cells[row]
 
     # ---- leases ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Final
 
-from drmq.client import Admin, ClientError, Topic
+from drmq.client import Admin, ClientError
 from drmq.gateway.fetching import UNKNOWN_GRACE_S, TopicReader
 from drmq.gateway.gateway import Gateway
 from drmq.gateway.grpc.checks import check_topic, in_range
@@ -86,7 +86,7 @@ async def _resolved(gateway: Gateway, topic: str, position: pb.Position, partiti
     text = _text(position)
 
     def ask(admin: Admin) -> dict[int, int]:
-        existing = {each.index for each in _described(admin, topic).partitions}
+        existing = {each.index for each in admin.topics.describe(topic).partitions}
         missing = set(partitions) - existing
         if missing:
             raise ProblemError(
@@ -99,19 +99,16 @@ async def _resolved(gateway: Gateway, topic: str, position: pb.Position, partiti
         found = resolve(admin, text, places, admin.topics.bounds(places))
         return {place.partition: offset for place, offset in found.items()}
 
-    return await gateway.admins.run(ask)
-
-
-def _described(admin: Admin, topic: str) -> Topic:
-    """A topic. The node that is asked may not know it yet, if it has just been created."""
     until_s = time.monotonic() + UNKNOWN_GRACE_S
     while True:
         try:
-            return admin.topics.describe(topic)
+            return await gateway.admins.run(ask)
         except ClientError as error:
+            # The node that was asked may not know the topic yet, if it has just been created.
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or time.monotonic() > until_s:
                 raise
-        time.sleep(_UNKNOWN_PAUSE_S)
+        # Not in a thread of the pool: all calls about the cluster share a few of them.
+        await asyncio.sleep(_UNKNOWN_PAUSE_S)
 
 
 def _text(position: pb.Position) -> str:

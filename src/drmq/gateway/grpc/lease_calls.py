@@ -15,6 +15,8 @@ from drmq.v1 import leases_pb2 as pb
 from drmq.v1.records_pb2 import Error
 
 MESSAGES_MAX: Final = 1_000
+RESPONSE_BYTES_MAX: Final = 3 * 1_048_576
+"""Of a response, about. Clients accept 4 MiB by default, and would lose a larger one with all its leases."""
 WAIT_MS_MAX: Final = 30_000
 ACK_IDS_MAX: Final = 10_000
 
@@ -34,8 +36,11 @@ async def poll(leasing: Leasing, request: pb.PollRequest) -> pb.PollResponse:
     check_topics(request.topics)
     count_max = in_range(request.max_messages, 0, MESSAGES_MAX, "max_messages") or 1
     wait_ms = in_range(request.wait_ms, 0, WAIT_MS_MAX, "wait_ms")
+    found = await leasing.poll(
+        request.group, list(request.topics), count_max=count_max, wait_ms=wait_ms, bytes_max=RESPONSE_BYTES_MAX
+    )
     response = pb.PollResponse()
-    for each in await leasing.poll(request.group, list(request.topics), count_max=count_max, wait_ms=wait_ms):
+    for each in found:
         message = response.messages.add(
             ack_id=each.ack_id,
             topic=each.topic,

@@ -32,6 +32,8 @@ from drmq.v1 import leases_pb2 as pb
 log = logging.getLogger("drmq.gateway")
 
 CREDITS_MAX: Final = 10_000
+ANSWERS_MAX: Final = 10_000
+"""Answers that wait for the client to read them. Beyond that its next request is not read."""
 DELIVERIES_MAX: Final = 500
 """Messages in one response."""
 RESPONSE_BYTES: Final = 1_048_576
@@ -95,6 +97,8 @@ class LeaseStream:
         self._has_credits = asyncio.Event()
         self._answers = pb.Settled()
         self._has_answers = asyncio.Event()
+        self._is_told = asyncio.Event()
+        """Set when the client is told what it was not told before."""
 
     async def run(self, requests: AsyncIterator[pb.LeaseRequest]) -> None:
         """Serve the stream until the client ends it."""
@@ -108,6 +112,9 @@ class LeaseStream:
             sending = [tasks.create_task(self._deliver()), tasks.create_task(self._tell_answers())]
             async for request in requests:
                 self._on_request(request)
+                while self._answer_count > ANSWERS_MAX:
+                    self._is_told.clear()
+                    await self._is_told.wait()
             # The client has ended its side: it gets the answers that are still to come, and no further messages.
             sending[0].cancel()
             await self._session_of().flush(CLOSE_S_MAX)
@@ -187,6 +194,9 @@ class LeaseStream:
                 raise bad_request("only OUTCOME_NACK has a delay")
             if not 0 <= delay_ms <= DELAY_S_MAX * 1000:
                 raise bad_request(f"delay_ms must be from 0 to {DELAY_S_MAX * 1000}")
+        count = len(wanted.delivery_ids)
+        if count > CREDITS_MAX:
+            raise bad_request(f"a request settles up to {CREDITS_MAX} deliveries, and this one {count}")
         buffer = self._session_of().buffer
         for delivery_id in wanted.delivery_ids:
             held = self._held.get(delivery_id)
@@ -224,6 +234,10 @@ class LeaseStream:
             self._end(delivery_id)
         self._add_failure(delivery_id, error)
 
+    @property
+    def _answer_count(self) -> int:
+        return len(self._answers.delivery_ids) + len(self._answers.failures)
+
     def _add_failure(self, delivery_id: int, error: ClientError) -> None:
         self._answers.failures.add(delivery_id=delivery_id, error=item_error(error))
         self._has_answers.set()
@@ -242,6 +256,7 @@ class LeaseStream:
         self._has_answers.clear()
         if self._answers.ByteSize():
             told, self._answers = self._answers, pb.Settled()
+            self._is_told.set()
             await self._call.write(pb.LeaseResponse(settled=told))
 
     # ---- messages -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from drmq.client.leases import LeasedBatch
-from drmq.client.leases.batch import Cells
+from drmq.client.leases.batch import Cells, HeaderCells
 from drmq.columnar import Columns
 from drmq.v1.records_pb2 import Record
 
@@ -40,17 +40,11 @@ def records_of(partition: int, columns: Columns) -> list[Record]:
     assert columns.key is not None
     assert columns.value is not None
     assert columns.headers is not None
-    keys, values = Cells(columns.key), Cells(columns.value)
+    keys, values, headers = Cells(columns.key), Cells(columns.value), HeaderCells(columns.headers)
     offsets, timestamps = columns.offsets.cast("B").cast("q"), columns.timestamps.cast("B").cast("q")
-    header_ends = columns.headers.offsets.cast("B").cast("i") if columns.headers.count else None
-    names, contents = Cells(columns.headers.keys), Cells(columns.headers.values)
     found = []
     for row in range(columns.row_count):
         record = Record(partition=partition, offset=offsets[row], timestamp_ms=timestamps[row] // 1000)
-        headers: list[tuple[str, bytes | None]] = []
-        if header_ends is not None:
-            for at in range(header_ends[row], header_ends[row + 1]):
-                headers.append((str(names[at] or b"", "utf-8"), contents[at]))
-        fill(record, keys[row], values[row], headers)
+        fill(record, keys[row], values[row], headers[row])
         found.append(record)
     return found

@@ -24,7 +24,7 @@ from google.protobuf.message_factory import GetMessageClass
 from drmq.gateway.grpc.observed import observed
 from drmq.gateway.grpc.status import DETAILS_KEY, EXPECTED, bad_request, problem_from, status_of
 from drmq.gateway.observed import CallCounters
-from drmq.gateway.problems import problem
+from drmq.gateway.problems import BUG, problem
 from drmq.gateway.types import Problem
 
 log = logging.getLogger("drmq.gateway")
@@ -202,4 +202,4 @@ def _problem_of_call(method: MethodDescriptor, error: Exception) -> tuple[Proble
 
 
 def _bug() -> Problem:
-    return problem(500, "the gateway failed on a bug; its log has the details")
+    return problem(500, BUG)

@@ -16,7 +16,7 @@ from drmq.gateway.caller import Caller
 from drmq.gateway.endpoint import endpoint
 from drmq.gateway.gateway import Gateway
 from drmq.gateway.positions import resolve
-from drmq.gateway.problems import ProblemError
+from drmq.gateway.problems import ProblemError, problem_of
 from drmq.gateway.types import Index, Limit, Name, ProduceAnswer, ProduceRequest, RecordPage, Sent
 from drmq.model import TopicPartition
 
@@ -78,31 +78,39 @@ def _begin(
     headers={"Idempotency-Key": "A repeat of the request with the same key gets the same answer, and sends nothing."},
 )
 async def produce(gateway: Gateway, params: ProduceParams, body: ProduceRequest, caller: Caller) -> ProduceAnswer:
-    async def send() -> bytes:
-        return msgspec.json.encode(await _send(gateway, params.topic, body))
+    async def send(stored: dict[int, Sent]) -> bytes:
+        return msgspec.json.encode(await _send(gateway, params.topic, body, stored))
 
     key = caller.header("idempotency-key")
     if key is None:
-        return await _send(gateway, params.topic, body)
+        return await _send(gateway, params.topic, body, {})
     asked = msgspec.json.encode(body)
     answer = await gateway.idempotency.once(f"produce:{params.topic}", key, asked, send)
     return msgspec.json.decode(answer, type=ProduceAnswer)
 
 
-async def _send(gateway: Gateway, topic: str, body: ProduceRequest) -> ProduceAnswer:
-    records = []
-    for each in body.records:
+async def _send(gateway: Gateway, topic: str, body: ProduceRequest, stored: dict[int, Sent]) -> ProduceAnswer:
+    """Send all records but those that are stored already. Raises `ProblemError` if any cannot be."""
+    records: dict[int, RecordToSend] = {}
+    for index, each in enumerate(body.records):
         headers = [(header.name, None if header.value is None else header.value.encode()) for header in each.headers]
         key, value = _bytes(each.key, each.key_format, "key"), _bytes(each.value, each.value_format, "value")
-        records.append(RecordToSend(value, key, headers or None, each.partition, each.timestamp_ms))
+        if index not in stored:
+            records[index] = RecordToSend(value, key, headers or None, each.partition, each.timestamp_ms)
     appending = Appending((await gateway.producer()).sender, topic, len(records))
-    await appending.send(records)
-    sent = []
-    for result in await appending.results():
+    await appending.send(list(records.values()))
+    failure: ClientError | None = None
+    for index, result in zip(records, await appending.results(), strict=True):
         if isinstance(result, ClientError):
-            raise result
-        sent.append(Sent(result.partition, result.offset, result.timestamp))
-    return ProduceAnswer(sent)
+            failure = failure or result
+        else:
+            stored[index] = Sent(result.partition, result.offset, result.timestamp)
+    if failure is not None:
+        found = problem_of(failure)
+        if stored:
+            found.detail += f" ({len(stored)} of {len(body.records)} records were stored)"
+        raise ProblemError(found.status, found.detail, code=found.code, advice=found.advice, retriable=found.retriable)
+    return ProduceAnswer([stored[index] for index in range(len(body.records))])
 
 
 def _bytes(content: Any, form: str, what: str) -> bytes | None:

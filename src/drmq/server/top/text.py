@@ -1,4 +1,7 @@
-"""Lines of text for `drmq top`: pure functions of a snapshot and a width. Colour is never needed to read them."""
+"""Lines of text for `drmq top`: pure functions of a snapshot and a width. Colour is never needed to read them.
+
+Names that clients chose may have any character. What could steer the terminal is escaped.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Final
 
 from drmq.server.cli.output import duration_text, size_text
 from drmq.server.top.observer import BrokerRow, GroupRow, Snapshot
+from drmq.telemetry.logs import one_line
 
 MARKS: Final = {"healthy": "●", "degraded": "▲", "down": "■"}
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -52,7 +56,7 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
 
 def status_line(shown: Snapshot, last_good: Snapshot | None, now_s: float) -> str:
     """The sentence about the cluster, and how old everything else is if it is not fresh."""
-    sentence = f"{MARKS[shown.status]} {shown.status.capitalize()}: {shown.reason}."
+    sentence = one_line(f"{MARKS[shown.status]} {shown.status.capitalize()}: {shown.reason}.")
     if shown is not last_good:
         age = "" if last_good is None else f" The rest is {_age(last_good, now_s)} old."
         sentence += f"{age} Trying again."
@@ -111,7 +115,7 @@ def group_lines(rows: Sequence[GroupRow], order: str, now_s: float, width: int) 
     columns = ["LAG", "OLDEST", "OUT", "DEAD", "MEMBERS", "STATE", "TYPE", "PARKED"]
     cells = [
         [
-            _cut(row.group_id, max(20, width - 55)),
+            _cut(one_line(row.group_id), max(20, width - 55)),
             _number(row.lag),
             _age_of(row.oldest_ms, now_s),
             _number(row.held),
@@ -148,7 +152,7 @@ def event_lines(snapshot: Snapshot) -> list[str]:
     for node_id, event in snapshot.events:
         at = time.strftime("%H:%M:%S", time.localtime(event.time_ms / 1000))
         level = "" if event.level == "info" else f"{event.level.upper()} "
-        lines.append(f"{at}  node {node_id}  {level}{event.text}")
+        lines.append(one_line(f"{at}  node {node_id}  {level}{event.text}"))
     return lines
 
 

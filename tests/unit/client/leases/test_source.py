@@ -22,10 +22,12 @@ from drmq.client.leases.batch import (
     RELEASE,
     RELEASED,
     RENEW,
+    Cells,
     LeasedBatch,
     LeasedOffsets,
 )
 from drmq.client.leases.source import RUNS_MAX, Source, decode_records
+from drmq.columnar import BytesColumn
 from drmq.model import Offset
 from drmq.records import Codec, Record, encode_batch
 
@@ -63,6 +65,22 @@ class Queue:
 @pytest.fixture
 def queue() -> Queue:
     return Queue()
+
+
+def test_the_headers_of_a_batch_are_unpacked_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To copy the columns for each record takes seconds for some thousand records, on an event loop of a gateway."""
+    unpacked = []
+
+    class Counted(Cells):
+        def __init__(self, column: BytesColumn) -> None:
+            unpacked.append(column)
+            super().__init__(column)
+
+    monkeypatch.setattr("drmq.client.leases.batch.Cells", Counted)
+    batch = queue.lease(log_of(*range(100)), (0, 99))
+    assert batch is not None
+    assert [batch.headers(row) for row in range(100)] == [(("h", b"%d" % row),) for row in range(100)]
+    assert len(unpacked) == 2, "names and values"
 
 
 def settle(batch: LeasedBatch | None, letter: int, *offsets: int) -> None:

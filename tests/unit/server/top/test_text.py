@@ -81,3 +81,14 @@ def test_what_matters_is_shown_in_80_columns() -> None:
 )
 def test_brokers_are_sorted(order: str, expected: str) -> None:
     assert [line.split()[1] for line in broker_lines(BROKERS, order, 78)[1:]] == expected.split()
+
+
+def test_names_that_clients_choose_cannot_steer_the_terminal() -> None:
+    evil = "\x1b]0;mine\x07\nnode 9"
+    shown = snapshot()
+    shown.reason = f"group {evil}"
+    shown.events = [(2, Event(9, 1_000_000, "info", "broker", f"group {evil} is gone"))]
+    lines = [*event_lines(shown), status_line(shown, shown, 1_001.0)]
+    lines += group_lines([GroupRow(evil, "classic", "Empty", 0, None)], "name", 1_000.0, 200)
+    assert all(line.isprintable() for line in lines), lines
+    assert len(lines) == 5
