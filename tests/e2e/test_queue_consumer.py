@@ -235,6 +235,32 @@ def test_several_topics(bootstrap: str, broker: Broker) -> None:
         assert take(consumer, 1)[0].value == b"4"
 
 
+def test_what_waits_when_a_topic_is_left_is_given_back(bootstrap: str, broker: Broker) -> None:
+    """And what a request in flight brings afterwards."""
+    one, two = broker.create_topic(), broker.create_topic()
+    with consumer_of(bootstrap, one) as leaver, consumer_of(bootstrap, one, group=leaver.group) as stayer:
+        stayer.unsubscribe(one)
+        leaver.subscribe(two)
+        for number in range(5):
+            leaver.subscribe(one)
+            send(bootstrap, one, [b"%d" % number] * 20)
+            [first] = take(leaver, 1)
+            first.ack()
+            leaver.unsubscribe(one)
+            send(bootstrap, one, [b"late"])
+            send(bootstrap, two, [b"other"])
+            stayer.subscribe(one)
+            [other] = take(leaver, 1)
+            assert (other.topic, other.value) == (two, b"other")
+            other.ack()
+            rest = take(stayer, 20)
+            assert [(each.topic, each.attempt) for each in rest] == [(one, 1)] * 20
+            for each in rest:
+                each.ack(wait=False)
+            stayer.flush()
+            stayer.unsubscribe(one)
+
+
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches(bootstrap: str, topic: str, compression: str) -> None:
     """Also if only some records of a batch are leased at a time."""

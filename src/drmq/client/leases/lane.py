@@ -62,10 +62,14 @@ class Lane:
             # A broker asks at most so many partitions as records are wanted, so new ones are asked by themselves.
             sources = [source for source in sources if not source.was_asked][:count] or sources
             self.asked_count = count
+            for source in sources:
+                source.request_count += 1
             try:
                 is_done = await self._take(sources, count)
             finally:
                 self.asked_count = 0
+                for source in sources:
+                    source.request_count -= 1
             if is_done:
                 backoff_s = _BACKOFF_S
             else:

@@ -92,13 +92,13 @@ class Leaders:
             except TimeoutError:
                 pass
             self._is_stale.clear()
-            topics = self._topics | {source.topic for source in self.sources if source.batches}
+            topics = self._topics | {source.topic for source in self.sources if source.is_in_use}
             if not topics:
                 continue
             try:
                 self._learn(await self._brokers.metadata(sorted(topics)))
                 is_settled = not self._unknown and all(
-                    source.leader_id != NO_LEADER for source in self.sources if source.is_assigned or source.batches
+                    source.leader_id != NO_LEADER for source in self.sources if source.is_assigned or source.is_in_use
                 )
             except ClientError as error:
                 self._on_failed(error)
@@ -116,11 +116,11 @@ class Leaders:
         for topic in answer.topics:
             if not topic.error_code and topic.name:
                 self._learn_topic(topic.name, topic)
-        held = {key for key, source in self._sources.items() if source.batches}
+        in_use = {key for key, source in self._sources.items() if source.is_in_use}
         self._sources = {
             key: source
             for key, source in self._sources.items()
-            if key in held or key in self._assignment or source.topic in self._topics
+            if key in in_use or key in self._assignment or source.topic in self._topics
         }
         self._mark_assigned()
         self._on_changed()

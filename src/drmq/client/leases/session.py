@@ -84,6 +84,7 @@ class LeaseSession:
             is_complete=lambda: self._leaders.is_complete,
         )
         self._leaders = Leaders(self.brokers, on_changed=self._on_leaders, on_failed=self._on_failed)
+        self._followed: frozenset[str] = frozenset()
         self._lanes: dict[int, Lane] = {}
         self._linger: asyncio.TimerHandle | None = None
         self._lost: list[LostRun] = []
@@ -127,10 +128,17 @@ class LeaseSession:
             self._notify()
 
     def follow(self, topics: Iterable[str]) -> None:
-        """Work on these topics, and no others."""
-        chosen = frozenset(topics)
-        self._leaders.follow(chosen)
-        self._membership.subscribe(chosen)
+        """Work on these topics, and no others. What waits for the application of others is given back."""
+        self._followed = frozenset(topics)
+        self._leaders.follow(self._followed)
+        self._membership.subscribe(self._followed)
+        with self.lock:
+            left = [source for source in self._leaders.sources if source.topic not in self._followed]
+            given_back = [batch for source in left for batch in source.batches if batch.give_back()]
+            for batch in given_back:
+                self.buffer.drop(batch)
+        if given_back:
+            self._settle_now()
 
     async def subscribe(self, topics: Iterable[str], timeout_s: float) -> None:
         """The same, and waits until the group has a position in every partition of this member. Raises `ClientError`.
@@ -450,9 +458,12 @@ class LeaseSession:
             count = sum(span.end_row - span.start_row for span in spans)
             if self.is_closing:
                 self._give_back_all()
+            elif source.topic not in self._followed:
+                for span in spans:
+                    span.batch.give_back()
             else:
                 self.buffer.put(spans)
-        if self.is_closing:
+        if self.is_closing or source.topic not in self._followed:
             self._settle_now()
         return count
 

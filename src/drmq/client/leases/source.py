@@ -90,6 +90,8 @@ class Source:
         self.was_asked = False
         """Whether its leader has answered a request for records. From then on the group has a position there."""
         self.retry_at_s = 0.0
+        self.request_count = 0
+        """Requests for records in flight. What they bring must not be left to nobody."""
         self.batches: list[LeasedBatch] = []
         """Those in which messages are still leased."""
         self._loose: list[Run] = []
@@ -97,6 +99,11 @@ class Source:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether messages are leased, or may be soon."""
+        return bool(self.batches or self._loose or self.request_count)
 
     @property
     def is_pending(self) -> bool:
