@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from drmq.model.counters import COUNTERS
 from drmq.model.metrics_text import exported_name
+from support.polling import eventually
 from support.processes import BrokerProcess
 from support.raw_client import RawClient
 
@@ -72,6 +74,19 @@ def test_what_happens_is_in_the_metrics(broker: BrokerProcess) -> None:
     assert values["drmq_commit_duration_seconds_count",] >= 1
     exported = {exported_name(name).removesuffix("_total") for name in COUNTERS}
     assert {name.removesuffix("_total") for name in families} <= exported
+
+
+def test_the_space_of_the_disk(broker: BrokerProcess) -> None:
+    """An answer is that of the last question: the first scrape only asks."""
+
+    def space() -> dict[str, float]:
+        families = text_string_to_metric_families(get(broker, "/metrics")[1])
+        return {each.name: each.samples[0].value for each in families if each.name.startswith("drmq_disk_")}
+
+    found = eventually(space)
+    usage = shutil.disk_usage(broker.data_dir)
+    assert found["drmq_disk_total_bytes"] == usage.total
+    assert abs(found["drmq_disk_free_bytes"] - usage.free) < usage.total / 10
 
 
 def test_probes(broker: BrokerProcess) -> None:

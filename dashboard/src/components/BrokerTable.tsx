@@ -10,10 +10,16 @@ export function BrokerState({ broker }: { broker: Broker }) {
   return broker.is_up ? <Pill tone="good">Up</Pill> : <Pill tone="bad">No answer</Pill>;
 }
 
-/** The nodes with bars: processor of one core, memory and log relative to the largest. */
+/** How full a disk is, in words and as a share; a full one refuses appends. */
+export function diskUse(broker: Broker): { share: number; text: string; tone: "" | "warn" } | null {
+  if (broker.disk_total_bytes == null || broker.disk_free_bytes == null) return null;
+  const share = 1 - broker.disk_free_bytes / Math.max(1, broker.disk_total_bytes);
+  return { share, text: `${bytes(broker.disk_free_bytes)} free`, tone: share > 0.9 ? "warn" : "" };
+}
+
+/** The nodes with bars: processor of one core, memory relative to the largest, and how full the disk is. */
 export function BrokerTable({ brokers, isShort = false }: { brokers: Broker[]; isShort?: boolean }) {
   const memory = Math.max(1, ...brokers.map((each) => each.resident_bytes ?? 0));
-  const log = Math.max(1, ...brokers.map((each) => each.log_bytes ?? 0));
   const columns: Column<Broker>[] = [
     {
       name: "Node",
@@ -36,7 +42,15 @@ export function BrokerTable({ brokers, isShort = false }: { brokers: Broker[]; i
       sort: (each) => each.resident_bytes,
       cell: (each) => <Bar share={(each.resident_bytes ?? 0) / memory} text={bytes(each.resident_bytes)} />,
     },
-    { name: "Log", sort: (each) => each.log_bytes, cell: (each) => <Bar share={(each.log_bytes ?? 0) / log} text={bytes(each.log_bytes)} /> },
+    { name: "Log", right: true, sort: (each) => each.log_bytes, cell: (each) => bytes(each.log_bytes) },
+    {
+      name: "Disk",
+      sort: (each) => diskUse(each)?.share ?? 0,
+      cell: (each) => {
+        const use = diskUse(each);
+        return use === null ? "–" : <Bar share={use.share} text={use.text} tone={use.tone} />;
+      },
+    },
     { name: "Leads", right: true, sort: (each) => each.leaders, cell: (each) => count(each.leaders) },
     { name: "Follows", right: true, sort: (each) => each.followers, cell: (each) => count(each.followers) },
     { name: "Clients", right: true, sort: (each) => each.connections, cell: (each) => count(each.connections) },

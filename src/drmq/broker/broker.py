@@ -498,6 +498,7 @@ class Broker:
         self.services.share_groups.stop()
         self.services.recompression.stop()
         self.services.group_lag.stop()
+        self.services.disk_space.stop()
         self.internal_topics.stop()
         # A snapshot must cover the whole log. While leaders continued to send, the log's end would keep moving.
         self.host.stop()
@@ -527,6 +528,7 @@ class Broker:
         """Stop taking part in all groups at once, without saving anything."""
         self.services.recompression.stop()
         self.services.group_lag.stop()
+        self.services.disk_space.stop()
         self.host.stop()
         for partition in self.partitions:
             partition.replica.stop()

@@ -194,6 +194,9 @@ class Sampler:
         view.leaders = now.value("drmq_partitions", ("role", "leader"))
         view.followers = now.value("drmq_partitions", ("role", "follower"))
         view.log_bytes = now.total("drmq_log_size_bytes")
+        total_bytes = now.value("drmq_disk_total_bytes")
+        if total_bytes:
+            view.disk_total_bytes, view.disk_free_bytes = total_bytes, now.value("drmq_disk_free_bytes")
         view.resident_bytes = now.value("drmq_process_resident_bytes")
         view.uptime_ms = now.value("drmq_process_uptime_us") // 1000
         view.connections = now.value("drmq_connections")

@@ -18,7 +18,7 @@ from drmq.wire.messages.describe_counters import (
 
 
 def handle(context: Context, request: DescribeCountersRequest) -> DescribeCountersResponse:
-    context.services.group_lag.refresh()
+    context.services.counters.refresh()
     return DescribeCountersResponse(
         node_id=context.broker.node_id,
         counters=[

@@ -151,6 +151,8 @@ COUNTERS: Final[dict[str, Description]] = {
     "drmq_writer_queued_bytes": Description(_G, "Bytes that wait for the writer thread."),
     "drmq_sync_duration_us": Description(_H, "Microseconds that a cycle of the writer took to make appends durable."),
     "drmq_write_failures_total": Description(_C, "Appends and syncs that failed."),
+    "drmq_disk_total_bytes": Description(_G, "Size of the file system that has the data directory."),
+    "drmq_disk_free_bytes": Description(_G, "Free space of that file system."),
     "drmq_journal_records_total": Description(_C, "Cycles whose appends one write to the journal made durable."),
     "drmq_journal_bytes_total": Description(_C, "Bytes written to the journal."),
     # Other nodes

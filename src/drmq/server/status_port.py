@@ -111,7 +111,7 @@ class StatusPort:
     def _metrics(self) -> Response:
         if self.obstacle == STARTING:
             return Response(503, STARTING + "\n")
-        self._broker.services.group_lag.refresh()
+        self._broker.services.counters.refresh()
         return Response(200, render(self._broker.services.counters.read()), CONTENT_TYPE)
 
     def _ready(self) -> Response:

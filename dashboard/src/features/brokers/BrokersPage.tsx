@@ -11,7 +11,7 @@ export default function BrokersPage() {
         <BrokerTable brokers={query.data?.items ?? []} />
       </section>
       <p className="muted small" style={{ margin: 0 }}>
-        Processor is the share of one core over the last sample. The bars of memory and log are relative to the largest node.
+        Processor is the share of one core over the last sample. The bar of memory is relative to the largest node, that of the disk to its size.
       </p>
     </Page>
   );

@@ -32,11 +32,17 @@ class Counters:
         self._survey = Sparingly(lambda: survey(broker))
         self._descriptor_count = Sparingly(descriptor_count)
         self._sources: list[Source] = [self._records, self._partitions, self._disk, self._peers, self._coordinators]
-        self._sources += [self._leases, self._process, lambda: broker.services.group_lag.samples()]
+        self._sources += [self._leases, self._process]
+        self._sources += [lambda: broker.services.group_lag.samples(), lambda: broker.services.disk_space.samples()]
 
     def add(self, source: Source) -> None:
         """Include the counters that `source` returns whenever they are read."""
         self._sources.append(source)
+
+    def refresh(self) -> None:
+        """Somebody reads the counters: find out anew what takes time, for the next time."""
+        self._broker.services.group_lag.refresh()
+        self._broker.services.disk_space.refresh()
 
     def read(self, prefix: str = "") -> list[Sample]:
         """All counters whose names begin with `prefix`, by name and labels."""

@@ -10,6 +10,7 @@ from drmq.broker.services.appends import Appends
 from drmq.broker.services.cluster_view import ClusterView
 from drmq.broker.services.counters import Counters
 from drmq.broker.services.dead_letters import DeadLetters
+from drmq.broker.services.disk_space import DiskSpace
 from drmq.broker.services.elections import Elections
 from drmq.broker.services.events import Events
 from drmq.broker.services.fault_lab import FaultLab
@@ -59,6 +60,7 @@ class Services:
         self.redrives = RedriveService(broker)
         self.lease_queries = LeaseQueries(broker, self.leases.shards)
         self.group_lag = GroupLag(broker)
+        self.disk_space = DiskSpace(broker)
         self.lease_sessions = LeaseSessions(broker.options.lease_sessions_max)
         self.router = Router(broker, lambda: self.gate, self.appends, self.reads)
         self.topic_creation = TopicCreation(
