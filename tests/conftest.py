@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 # Examples may take as long as the machine needs: a busy machine is not a slow parser.
@@ -21,3 +22,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # The same with `nohup` and SIGHUP, which must not end the tests themselves.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Simulations first: some take minutes, and the last one would run while all other workers have nothing to do."""
+    items.sort(key=lambda item: "/unit/testing/" not in item.path.as_posix())
