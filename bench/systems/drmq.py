@@ -36,9 +36,13 @@ class DrmqSystem(System):
         return version("drmq")
 
     def command(self, workload: Workload) -> list[str]:
-        """Defaults for everything but the address and the place."""
+        """Defaults for everything but the address and the place, and no gateway.
+
+        That would take a core while it starts, which is when the measurement begins. `bench telemetry` and
+        `bench.doors` measure what it costs. The variable, unlike the option, is known to all versions.
+        """
         return [
-            str(self.program), "server", "--node-id", "1", "--port", str(self.port),
+            "env", "DRMQ_GATEWAY=false", str(self.program), "server", "--node-id", "1", "--port", str(self.port),
             "--data-dir", str(self.directory),
         ]  # fmt: skip
 
