@@ -270,6 +270,9 @@ class Broker:
         """Use this network to connect to peers."""
         self.network = self.host.network = self.membership.network = self.features.network = network
         self.membership.peer_address = (self.membership.peer_address[0], port)
+        # A node that joined later is not among the first peers. If it votes, there may be no controller without it,
+        # from which this node could learn more than it has stored. For now, configured addresses are preferred.
+        self.membership.follow_catalog()
         self.membership.dial_first_peers()
 
     def _open_metadata(self) -> Partition:

@@ -270,6 +270,16 @@ class Node:
             state.leader_id = None
             state.hasten_election(rank)
 
+    def hasten_election(self) -> None:
+        """The driver wants this replica to become leader if the group has none: campaign soon."""
+        if self._leader is None and self._state.leader_id is None:
+            self._state.hasten_election(0)
+
+    def delay_election(self, patience: int) -> None:
+        """The driver expects another replica to campaign: wait so many times longer than usual before this one does."""
+        if self._leader is None and self._state.leader_id is None:
+            self._state.timeout_ticks *= patience
+
     def on_voter_returned(self, rank: int = 0) -> None:
         """The driver knows that a voter can be reached again: if campaigns have failed, the next one follows soon."""
         if self._leader is None and self._state.leader_id is None and self._state.campaigns:

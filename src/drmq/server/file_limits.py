@@ -21,7 +21,7 @@ KEPT_BACK = 128
 """For everything that is not counted: listeners, the journal, pipes, directories that are synced, log files."""
 PEERS_MAX = 1_000
 """Connections that other nodes may open (`transport.peers`)."""
-LOGS_MAX = 16_384
+LOGS_MAX = 65_536
 """More open files than this gain nothing, and each needs about a kilobyte of the kernel's memory."""
 
 
@@ -44,7 +44,7 @@ def divided(open_files: int) -> FileLimits:
             f"this process may open {open_files} files, and a node needs at least {OPEN_FILES_MIN}; raise the limit "
             "(`ulimit -n`, or LimitNOFILE in a systemd unit)"
         )
-    logs = min((open_files - KEPT_BACK) // 3, LOGS_MAX)
+    logs = min((open_files - KEPT_BACK) * 3 // 8, LOGS_MAX)
     peers = min((open_files - KEPT_BACK) // 8, PEERS_MAX)
     return FileLimits(logs, open_files - KEPT_BACK - logs - peers)
 

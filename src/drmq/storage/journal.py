@@ -67,7 +67,7 @@ PAGE_BYTES = 4096
 STEPS = 16
 """The number of parts of a file. It is lengthened by one part at a time; each time one is filled, a log may be
 synced."""
-PINNED_SHARE_MAX = 0.5
+PINNED_SHARE_MAX = 0.75
 """Each log whose latest appends are only in the journal needs an open file. If these are more than this part of all
 files that may be open, logs are synced one by one. From half of this on, the oldest are synced in the background."""
 FREE_FILES_MIN = 16

@@ -72,8 +72,8 @@ class _Brought(NamedTuple):
 
     topic: Topic
     partition: Partition
-    is_to_lead: bool
-    """Whether it should become the first leader."""
+    is_new: bool
+    """Whether its group has never had a leader, as far as this node knows."""
 
 
 class Assignments:
@@ -334,7 +334,7 @@ class Assignments:
             )
             self._lost.add(group)
             return None
-        return _Brought(topic, partition, not was_made and begins and assignment.replicas[0] == self._node_id)
+        return _Brought(topic, partition, is_new=not was_made and begins)
 
     async def _publish(self, brought: Sequence[_Brought]) -> None:
         """Let opened or created replicas take part in their groups."""
@@ -353,9 +353,12 @@ class Assignments:
                         self._made[group] = member
                 await self._put_away(brought, error)
                 return
-        for number, (_, partition, is_to_lead) in enumerate(brought, 1):
+        for number, (topic, partition, is_new) in enumerate(brought, 1):
+            preferred = topic.partitions[partition.index].replicas[0]
             self._table.publish(partition)
-            if is_to_lead:
+            if not is_new:
+                self._table.rejoin(partition, preferred)
+            elif preferred == self._node_id:
                 # The first replica becomes leader at once. The others need not wait for an election timeout.
                 partition.replica.campaign()
             if number % _PUBLISHED_AT_ONCE == 0:

@@ -39,7 +39,18 @@ from drmq.broker.replication.incoming_snapshot import IncomingSnapshot
 from drmq.broker.replication.outgoing_snapshot import SnapshotCache
 from drmq.broker.replication.replica import Replica
 from drmq.catalog import METADATA_VERSION, TYPED_ENTRIES, Catalog, Topic, TopicConfig
-from drmq.model import ApiError, ErrorCode, GroupId, MemberId, Offset, TopicId, incarnation_of, member_id, node_of
+from drmq.model import (
+    ApiError,
+    ErrorCode,
+    GroupId,
+    MemberId,
+    NodeId,
+    Offset,
+    TopicId,
+    incarnation_of,
+    member_id,
+    node_of,
+)
 from drmq.model.names import INTERNAL_PREFIX
 from drmq.raft import NO_INDEX, NO_TERM, Configuration, Leadership, configuration_to_bytes
 from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
@@ -272,6 +283,10 @@ class PartitionTable:
         self._put(partition.topic, partition.topic_id, partition.index, partition)
         self._by_log[partition.log] = partition
         self._host.add(partition)
+
+    def rejoin(self, partition: Partition, preferred: NodeId) -> None:
+        """Make a partition that was closed find its leader. `preferred` should lead it if no other node does."""
+        self._host.rejoin(partition, preferred)
 
     def publish_stopped(self, topic: Topic, index: int, reason: str, *, may_repeat: bool = False) -> None:
         """Answer requests for a partition with the reason why it cannot be used.

@@ -11,11 +11,12 @@ before it gives up; when a node is down, its groups are told. Campaigns in progr
 members of a group take turns. See decision 0019.
 
 **Sleep (quiescing).** An idle group costs nothing. When everything is committed on all members and there was no request
-for a while, the leader notifies the others, and all of them stop ticking. Members on nodes that are down are left out:
-when their node returns, the leader wakes up. From then on the heartbeats between the nodes replace those of the group:
-when the leader's node becomes silent, or too few nodes are left, or a node returns with a new process, the group wakes
-up and uses its own timers again. Any message or request wakes a group too. Sleeping only saves cost. If a notification
-is lost, the replica that missed it stays awake, campaigns, and thereby wakes the others.
+for a while, the leader notifies the others, and all of them stop ticking. From then on the heartbeats between the nodes
+replace those of the group: when the leader's node becomes silent, or too few nodes are left, the group wakes up and
+uses its own timers again. Any message or request wakes a group too. Members that are not heard, because their nodes are
+down or still open their replicas, are left out: when their node returns after a pause, the leader wakes up, and when it
+returns with a new process, each of its replicas wakes the others as soon as it is open. Sleeping only saves cost. If a
+notification is lost, the replica that missed it stays awake, campaigns, and thereby wakes the others.
 
 **Leader announcements** (`leader_news`) go to all nodes, also to those without a replica: a leader announces itself
 together with the replicas that are in sync.
@@ -46,13 +47,19 @@ from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Slee
 log = logging.getLogger("drmq.broker")
 
 _UNCLAIMED_MAX = 4_096
-"""The maximum number of messages kept for groups that this node does not know yet."""
+"""The maximum number of groups that this node does not know yet and keeps messages for."""
 _PATIENCE = 5
 """How many election timeouts a follower waits for its leader while the leader's node is up, and a leader for followers
 that nobody has reported as lost. Something is wrong with one group then, not with a node."""
 _CAMPAIGNS_MAX = 128
 """Campaigns that this node has in progress at a time; further ones wait. An election costs each node a millisecond of
 its processor: with this many, a node can still be heard in time."""
+_HEARD_LOOKS = 2
+"""A follower that was not heard since so many looks of its leader keeps its group awake."""
+_IDLE_LOOKS = _HEARD_LOOKS + 1
+"""How often in a row a leader finds its group idle before the group sleeps: often enough that all followers were heard
+since the group woke up. Not more often, because a group that is awake costs ticks and heartbeats, and after a single
+write these soon cost more than the write."""
 _CAMPAIGNS_CHECKED_EVERY = 64
 """Replicas that are ticked between two checks of which campaigns are over."""
 _PUMPED_AT_ONCE = 32
@@ -94,7 +101,8 @@ class GroupHost:
         self._partitions: dict[GroupId, Partition] = {}
         self._awake: dict[GroupId, Replica] = {}
         self._dirty: list[Replica] = []
-        self._unclaimed: OrderedDict[tuple[GroupId, type], tuple[NodeId, PeerMessage]] = OrderedDict()
+        self._unclaimed: OrderedDict[GroupId, dict[type, tuple[NodeId, PeerMessage]]] = OrderedDict()
+        """The last message of each type for groups that this node does not know yet."""
         self._boots: dict[NodeId, bytes] = {}
         self._unannounced: dict[GroupId, Partition] = {}
         """What this node leads, and has not announced to the others yet."""
@@ -138,9 +146,23 @@ class GroupHost:
         self._partitions[group] = partition
         self._awake[group] = partition.replica
         self.guard(partition.replica, partition.replica.start)
-        for key in [key for key in self._unclaimed if key[0] == group]:
-            peer, message = self._unclaimed.pop(key)
+        for peer, message in self._unclaimed.pop(group, {}).values():
             self.on_group_message(peer, group, message)
+
+    def rejoin(self, partition: Partition, preferred: NodeId) -> None:
+        """Find the leader of a replica that was closed: its group may sleep, or have none.
+
+        If all nodes have started together, the preferred replica becomes leader, and the others wait until its node has
+        opened it too. Otherwise leadership would have to be transferred later, which is a second election.
+        """
+        node = partition.replica.node
+        if node is None or partition.replica.is_alone:
+            return
+        self.wake_others(partition.replica)
+        if preferred == self.node_id:
+            node.hasten_election()
+        elif self._reaches(preferred):
+            node.delay_election(_PATIENCE)
 
     def remove(self, partition: Partition) -> None:
         self._partitions.pop(partition.group, None)
@@ -261,7 +283,8 @@ class GroupHost:
             return
         leader = node.leader_id
         patience = _PATIENCE if leader is not None and self._reaches(node_of(leader)) else 1
-        may_campaign = len(self._campaigns) < _CAMPAIGNS_MAX or replica.group == METADATA_GROUP
+        has_turn = len(self._campaigns) < _CAMPAIGNS_MAX or replica in self._campaigns
+        may_campaign = has_turn or replica.group == METADATA_GROUP
         replica.tick(patience, may_campaign)
         # Without a quorum of nodes a campaign costs nothing, because its messages are not sent.
         if node.is_campaigning and replica not in self._campaigns and self._has_quorum(node):
@@ -312,30 +335,34 @@ class GroupHost:
         if replica.asleep:
             return
         last = node.last_index
+        # The others are left out: when they return, the group wakes up. A learner may not know its group yet, and then
+        # could not wake it.
+        heard = {
+            member: peer
+            for member, peer in progress.items()
+            if self._reaches(node_of(member)) and (peer.ticks_since_heard < self._lost_ticks or not peer.votes)
+        }
+        voters = node.configuration.voters
         idle = (
             partition.is_serving
-            and self._has_quorum(node)
+            and 2 * len(voters & {node.node_id, *heard}) > len(voters)
             and node.commit_index == node.applied_index == last
             and not replica.is_busy
             and not node.change_in_progress
             and node.transfer_target is None
             and all(
-                # A member on a node that is down is left out. When the node returns, the group wakes up.
-                (
-                    (member in in_sync or not peer.votes)
-                    and peer.match == last
-                    and peer.state is ProgressState.REPLICATE
-                    and peer.ticks_since_heard <= self.raft_options.heartbeat_ticks * 2
-                )
-                or not self._reaches(node_of(member))
-                for member, peer in progress.items()
+                (member in in_sync or not peer.votes)
+                and peer.match == last
+                and peer.state is ProgressState.REPLICATE
+                and peer.ticks_since_heard <= self.raft_options.heartbeat_ticks * _HEARD_LOOKS
+                for member, peer in heard.items()
             )
         )
         if not idle:
             replica.idle_ticks = 0
             return
         replica.idle_ticks += 1
-        if replica.idle_ticks * self.raft_options.heartbeat_ticks > self.raft_options.election_timeout_ticks:
+        if replica.idle_ticks >= _IDLE_LOOKS:
             if self.network is not None:
                 for member in progress:
                     self.network.send(node_of(member), replica.group, Sleep(replica.member, member, node.term, last))  # type: ignore[arg-type]
@@ -353,7 +380,7 @@ class GroupHost:
         partition = self._partitions.get(group)
         if partition is None:
             # The group may be so new that this node does not know it yet.
-            self._unclaimed[group, type(message)] = (peer, message)
+            self._unclaimed.setdefault(group, {})[type(message)] = (peer, message)
             if len(self._unclaimed) > _UNCLAIMED_MAX:
                 self._unclaimed.popitem(last=False)
             return
@@ -392,7 +419,7 @@ class GroupHost:
             self.network.send(node_of(message.sender), replica.group, Wake(replica.member, message.sender, node.term))
 
     def wake_others(self, replica: Replica) -> None:
-        """Wake the other members of a replica that ends: while its node is up, they would not notice."""
+        """Wake the other members of a replica that ends or begins: while its node is up, they would not notice."""
         node = replica.node
         if node is not None and self.network is not None:
             for member in node.configuration.members - {replica.member}:
@@ -401,9 +428,13 @@ class GroupHost:
     def _on_wake(self, replica: Replica, message: Wake) -> None:
         replica.wake()
         node = replica.node
-        if node is not None and node.leader_id == message.sender:
-            # A leader wakes others only when it ends.
+        if node is None:
+            return
+        if node.leader_id == message.sender:
+            # A leader wakes others only when it ends, or has started again.
             self.guard(replica, node.on_leader_lost, self._rank(replica, node))
+        elif node.leader_id is None:
+            self.guard(replica, node.on_voter_returned, self._rank(replica, node))
 
     def on_peer_up(self, hello: Hello) -> None:
         before, self._boots[hello.node_id] = self._boots.get(hello.node_id), hello.boot_id
@@ -425,18 +456,28 @@ class GroupHost:
         self._notify(node_id, notices)
 
     def _on_member_up(self, partition: Partition, member: MemberId, is_restarted: bool) -> None:
-        """The node of a member is up. With a new process, what it holds must be verified again."""
+        """The node of a member is up. With a new process, what it holds must be verified again.
+
+        That process may take long to open all its replicas. Until then an idle group does not wait for its member
+        there: the replica wakes the group when it is open.
+        """
         replica, node = partition.replica, partition.replica.node
         assert node is not None
         leads = node.role is Role.LEADER
-        if is_restarted or (leads and member not in partition.members_in_sync):
-            replica.wake()
         if is_restarted and leads:
             node.on_member_restarted(member)
+            node.on_member_lost(member, self._lost_ticks)
             self.mark_dirty(replica)
+            if not node.configuration.votes(member):
+                replica.wake()
+            if node_of(member) in partition.in_sync:
+                self.look_at(partition)
         elif is_restarted and node.leader_id == member:
+            replica.wake()
             node.on_leader_lost(self._rank(replica, node))
             self.mark_dirty(replica)
+        elif leads and member not in partition.members_in_sync:
+            replica.wake()
         elif node.leader_id is None:
             node.on_voter_returned(self._rank(replica, node))
 

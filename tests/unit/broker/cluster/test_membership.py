@@ -363,6 +363,20 @@ def test_a_restarted_node_dials_a_voter_that_it_does_not_know_yet(
     assert network.dialled == {OTHER: ("host", 1)}
 
 
+def test_a_restarted_node_dials_the_nodes_that_its_stored_catalog_names(harness: Harness) -> None:
+    """Found by seed 34: a node that joined later was in the stored catalog, but nobody dialled it before there was a
+    controller, which needed its vote."""
+    register(harness, 3, "d" * 32)
+    register(harness, 4, "e" * 32)
+    broker = harness.broker
+    broker.cluster = broker.membership.options = replace(
+        broker.membership.options, peers={NodeId(3): PeerAddress("configured", 7, 8)}
+    )
+    network = Linked({})
+    harness.call(lambda: broker.use_network(network, 5))
+    assert network.dialled == {NodeId(3): ("configured", 8), NodeId(4): ("host", 2)}
+
+
 def test_an_unknown_node_can_only_register(harness: Harness) -> None:
     membership = harness.broker.membership
     network = membership.network = Linked({})

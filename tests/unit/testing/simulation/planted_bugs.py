@@ -236,7 +236,7 @@ BUGS = [
             wrong="elif log.term_at(message.previous_index) is None:",
         ),
         seeds=40,
-        first=15,
+        first=2,
         kind="strands",
     ),
     SeededBug(
