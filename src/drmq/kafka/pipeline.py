@@ -59,11 +59,9 @@ NAME_KEPT_MAX: Final = 255
 _CONTROLLER_WAIT_S = 5.0
 """How long a request for the controller waits while there is none. Most elections take a second."""
 _COORDINATOR_WAIT_S = 10.0
-_OFTEN: Final = frozenset(
-    (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.LEASE_FETCH)
-)
+_OFTEN: Final = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.LEASE_FETCH)
 _TIMED_ONE_IN = 16
-"""One in so many of these requests is timed: to read the clock twice would cost each a hundredth."""
+"""One in so many of these requests is timed: to read the clock twice would cost each a hundredth. A power of two."""
 _NOTHING: Final[frozenset[Permission]] = frozenset()
 _FORWARDED: Final = {
     ApiKey.CREATE_TOPICS,
@@ -100,6 +98,19 @@ class Way:
     """Answers a request that is refused as a whole."""
 
 
+class ApiCounts:
+    """What is counted of the requests of one API."""
+
+    __slots__ = ("durations_us", "requests", "untimed_mask")
+
+    def __init__(self, timed_one_in: int) -> None:
+        self.requests = 0
+        self.durations_us = Histogram()
+        """From a request to its response."""
+        self.untimed_mask = timed_one_in - 1
+        """A request is timed if its number has none of these bits."""
+
+
 def _is_for_controller(api_key: int, request: Any) -> bool:
     """Whether a request is forwarded to the controller, whichever node receives it."""
     if api_key == ApiKey.DESCRIBE_QUORUM:
@@ -114,10 +125,8 @@ class Pipeline:
         self._server = server
         self._broker = server.broker
         self._services = server.broker.services
-        self.requests = dict.fromkeys(map(int, APIS), 0)
-        """The number of requests of clients, by API."""
-        self.durations_us = {int(key): Histogram() for key in APIS}
-        """The time from a request to its response, by API."""
+        self.counts = {int(key): ApiCounts(_TIMED_ONE_IN if key in _OFTEN else 1) for key in APIS}
+        """By API; only requests of clients are counted."""
         self._callers: dict[Connection, Caller] = {}
         self._handlers: dict[int, Handler] = {}
         self._message = Way(_parse_message, self._message_needs, self._handle_message, _refuse_message)
@@ -136,13 +145,13 @@ class Pipeline:
         header = read_request_header(frame)
         way = self._ways.get(header.api_key, self._message)
         request = way.parse(frame, header)
-        api_key = header.api_key
-        count = self.requests[api_key] = self.requests[api_key] + 1
-        if api_key not in _OFTEN or not count % _TIMED_ONE_IN:
-            connection.stopwatch = Stopwatch(self.durations_us[api_key], perf_counter_ns())
-        else:
+        counts = self.counts[header.api_key]
+        counts.requests += 1
+        if counts.requests & counts.untimed_mask:
             connection.stopwatch = None
-        connection.request = None if api_key in PATIENT else header
+        else:
+            connection.stopwatch = Stopwatch(counts.durations_us, perf_counter_ns())
+        connection.request = None if header.api_key in PATIENT else header
         caller = self._callers.get(connection)
         if caller is None or caller.client_id != (header.client_id or ""):
             caller = self._set_caller(connection, header.client_id)

@@ -85,10 +85,10 @@ class KafkaServer:
         yield Sample("drmq_partial_request_bytes", listener.partial_bytes)
         waiting = sum(map(len, self._parked.values())) + sum(map(len, self._reads.values()))
         yield Sample("drmq_waiting_requests", waiting)
-        for key, count in pipeline.requests.items():
+        for key, counts in pipeline.counts.items():
             labels = (("api", API_NAMES[key]),)
-            yield Sample("drmq_requests_total", count, labels)
-            yield sample_of("drmq_request_duration_us", pipeline.durations_us[key], labels)
+            yield Sample("drmq_requests_total", counts.requests, labels)
+            yield sample_of("drmq_request_duration_us", counts.durations_us, labels)
         yield from (
             Sample("drmq_slow_requests_total", count, (("api", api),))
             for api, count in self.request_log.slow_counts.items()
