@@ -13,9 +13,9 @@ members of a group take turns. See decision 0019.
 **Sleep (quiescing).** An idle group costs nothing. When everything is committed on all members and there was no request
 for a while, the leader notifies the others, and all of them stop ticking. From then on the heartbeats between the nodes
 replace those of the group: when the leader's node becomes silent, or too few nodes are left, the group wakes up and
-uses its own timers again. Any message or request wakes a group too. Members that are not heard, because their nodes are
-down or still open their replicas, are left out: when their node returns after a pause, the leader wakes up, and when it
-returns with a new process, each of its replicas wakes the others as soon as it is open. Sleeping only saves cost. If a
+uses its own timers again. Any message or request wakes a group too. Members on nodes that are down, or that still open
+their replicas after a start, are left out: when a node returns after a pause, the leader wakes up, and when it returns
+with a new process, each of its replicas wakes the others as soon as it is open. Sleeping only saves cost. If a
 notification is lost, the replica that missed it stays awake, campaigns, and thereby wakes the others.
 
 **Leader announcements** (`leader_news`) go to all nodes, also to those without a replica: a leader announces itself
@@ -104,6 +104,8 @@ class GroupHost:
         self._unclaimed: OrderedDict[GroupId, dict[type, tuple[NodeId, PeerMessage]]] = OrderedDict()
         """The last message of each type for groups that this node does not know yet."""
         self._boots: dict[NodeId, bytes] = {}
+        self._unopened: dict[NodeId, set[GroupId]] = {}
+        """By node that has started: the groups whose replicas there were not heard since, and may not be open yet."""
         self._unannounced: dict[GroupId, Partition] = {}
         """What this node leads, and has not announced to the others yet."""
         self._pass = SlicedWork()
@@ -337,15 +339,16 @@ class GroupHost:
         last = node.last_index
         # The others are left out: when they return, the group wakes up. A learner may not know its group yet, and then
         # could not wake it.
-        heard = {
+        present = {
             member: peer
             for member, peer in progress.items()
-            if self._reaches(node_of(member)) and (peer.ticks_since_heard < self._lost_ticks or not peer.votes)
+            if self._reaches(node_of(member))
+            and not (peer.votes and partition.group in self._unopened.get(node_of(member), ()))
         }
         voters = node.configuration.voters
         idle = (
             partition.is_serving
-            and 2 * len(voters & {node.node_id, *heard}) > len(voters)
+            and 2 * len(voters & {node.node_id, *present}) > len(voters)
             and node.commit_index == node.applied_index == last
             and not replica.is_busy
             and not node.change_in_progress
@@ -355,7 +358,7 @@ class GroupHost:
                 and peer.match == last
                 and peer.state is ProgressState.REPLICATE
                 and peer.ticks_since_heard <= self.raft_options.heartbeat_ticks * _HEARD_LOOKS
-                for member, peer in heard.items()
+                for member, peer in present.items()
             )
         )
         if not idle:
@@ -377,6 +380,8 @@ class GroupHost:
     def on_group_message(self, peer: NodeId, group: GroupId, message: PeerMessage) -> None:
         if self._is_stopped:
             return
+        if peer in self._unopened:
+            self._unopened[peer].discard(group)
         partition = self._partitions.get(group)
         if partition is None:
             # The group may be so new that this node does not know it yet.
@@ -439,6 +444,8 @@ class GroupHost:
     def on_peer_up(self, hello: Hello) -> None:
         before, self._boots[hello.node_id] = self._boots.get(hello.node_id), hello.boot_id
         is_restarted = before is not None and before != hello.boot_id
+        if is_restarted:
+            self._unopened[hello.node_id] = set()
         self._peer_events.add(self._after_up(hello.node_id, is_restarted))
 
     def _after_up(self, node_id: NodeId, is_restarted: bool) -> Iterator[None]:
@@ -464,9 +471,10 @@ class GroupHost:
         replica, node = partition.replica, partition.replica.node
         assert node is not None
         leads = node.role is Role.LEADER
+        if is_restarted and node_of(member) in self._unopened:
+            self._unopened[node_of(member)].add(replica.group)
         if is_restarted and leads:
             node.on_member_restarted(member)
-            node.on_member_lost(member, self._lost_ticks)
             self.mark_dirty(replica)
             if not node.configuration.votes(member):
                 replica.wake()
@@ -483,6 +491,7 @@ class GroupHost:
 
     def on_peer_down(self, node_id: NodeId) -> None:
         self._news.forget_node(node_id)
+        self._unopened.pop(node_id, None)
         self._peer_events.add(self._after_down(node_id))
 
     def _after_down(self, node_id: NodeId) -> Iterator[None]:
