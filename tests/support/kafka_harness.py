@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import asyncio
+import time
+from typing import Any, Final, cast
 
 from drmq.kafka import KafkaServer
 from drmq.transport import Answer, Connection
@@ -10,6 +12,8 @@ from drmq.transport.connection import Stopwatch
 from drmq.wire import APIS, ApiKey, read_response, write_request
 from drmq.wire.fields import spec_of
 from support.broker_harness import Harness
+
+ANSWER_S_MAX: Final = 30.0
 
 
 class PaperConnection:
@@ -85,7 +89,12 @@ class KafkaHarness:
         return message
 
     def ask(self, request: object, version: int) -> Any:
+        """Send a request and return its answer, which may need other threads: on a busy machine they take a moment."""
         self.send(request, version)
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while self.paper.answers[-1].buffers is None and time.monotonic() < deadline:
+            self._harness.run(asyncio.sleep(0.005))
+            self._harness.settle()
         return self.answer()
 
 

@@ -46,6 +46,7 @@ _REFUSED_SHOWN = 10
 _PROBES = 5
 _PROBE_PAUSE_S = 0.1
 """On a full disk, a partition accepts some appends between failing ones, so a single probe is not enough."""
+_OF_A_FULL_DISK = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 @click.command()
@@ -362,8 +363,11 @@ class _Sender:
                 full = {}
         for place, partition in zip(places, partitions, strict=True):
             known = found.get(place)
-            if partition.leader in full and (known is None or known.code is ErrorCode.KAFKA_STORAGE_ERROR):
-                found[place] = _no_room(place, full[partition.leader])
+            # After each failed write, a partition with one replica has no leader for a moment.
+            hosts = partition.replicas if len(partition.replicas) == 1 else (partition.leader,)
+            no_room = next((full[node] for node in hosts if node in full), None)
+            if no_room is not None and (known is None or known.code in _OF_A_FULL_DISK):
+                found[place] = _no_room(place, no_room)
         return found
 
     def _counted(self, error: ClientError) -> ClientError:
