@@ -298,7 +298,7 @@ BUGS = [
             wrong="install = None",
         ),
         seeds=45,
-        first=36,
+        first=13,
         kind="installs",
     ),
     SeededBug(
