@@ -99,7 +99,10 @@ def produce(connection: socket.socket, request: bytes, count: int, window: int) 
         connection.sendall(request * window)
         received = bytearray()
         while len(received) < RESPONSE_SIZE * window:
-            received += connection.recv(1 << 16)
+            part = connection.recv(1 << 16)
+            if not part:
+                raise BenchError("the node has closed the connection")
+            received += part
         if error := first_error(memoryview(received)):
             raise BenchError(f"a record was refused with error code {error}")
 
