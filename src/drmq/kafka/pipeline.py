@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,7 +24,7 @@ from drmq.broker.services.caller import ANONYMOUS, Caller, unknown_caller
 from drmq.broker.services.gate import ADMITTED, Permission, refusal
 from drmq.kafka import describe_quorum, fetch, offset_fetch, produce
 from drmq.kafka.context import Context
-from drmq.kafka.exchange import API_NAMES, Exchange
+from drmq.kafka.exchange import Exchange
 from drmq.kafka.first_leaders import WAIT_S
 from drmq.kafka.permissions import RULES
 from drmq.kafka.refusals import merge, refuse, refuse_whole
@@ -85,10 +85,11 @@ class Relayed(NamedTuple):
     answer: memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Way:
-    """How the requests of some APIs are parsed and carried out."""
+    """How the requests of one API are parsed and carried out, and what is counted of those that clients sent."""
 
+    api: str
     parse: Callable[[memoryview, RequestHeader], Any]
     needs: Callable[[Exchange], Iterable[Permission]]
     """The permissions that a request needs."""
@@ -96,19 +97,13 @@ class Way:
     """Carries out a request, except for the refused parts. Returns None if a callback sends the answer."""
     refuse: Callable[[Exchange, ApiError], Any]
     """Answers a request that is refused as a whole."""
-
-
-class ApiCounts:
-    """What is counted of the requests of one API."""
-
-    __slots__ = ("durations_us", "requests", "untimed_mask")
-
-    def __init__(self, timed_one_in: int) -> None:
-        self.requests = 0
-        self.durations_us = Histogram()
-        """From a request to its response."""
-        self.untimed_mask = timed_one_in - 1
-        """A request is timed if its number has none of these bits."""
+    is_patient: bool
+    """Its requests may take as long as they like."""
+    untimed_mask: int
+    """A request is timed if its number has none of these bits."""
+    requests: int = 0
+    durations_us: Histogram = field(default_factory=Histogram)
+    """From a request to its response."""
 
 
 def _is_for_controller(api_key: int, request: Any) -> bool:
@@ -125,15 +120,24 @@ class Pipeline:
         self._server = server
         self._broker = server.broker
         self._services = server.broker.services
-        self.counts = {int(key): ApiCounts(_TIMED_ONE_IN if key in _OFTEN else 1) for key in APIS}
-        """By API; only requests of clients are counted."""
         self._callers: dict[Connection, Caller] = {}
         self._handlers: dict[int, Handler] = {}
-        self._message = Way(_parse_message, self._message_needs, self._handle_message, _refuse_message)
-        self._ways: dict[int, Way] = {
-            ApiKey.PRODUCE: Way(produce.parse, produce.needs, produce.handle, produce.refuse_all),
-            ApiKey.FETCH: Way(fetch.parse, fetch.needs, fetch.handle, fetch.refuse_all),
+        self.ways = {
+            int(key): Way(
+                api.key.name,
+                _parse_message,
+                self._message_needs,
+                self._handle_message,
+                _refuse_message,
+                is_patient=key in PATIENT,
+                untimed_mask=_TIMED_ONE_IN - 1 if key in _OFTEN else 0,
+            )
+            for key, api in APIS.items()
         }
+        """By API."""
+        for key, module in ((ApiKey.PRODUCE, produce), (ApiKey.FETCH, fetch)):
+            way = self.ways[key]
+            way.parse, way.needs, way.handle, way.refuse = module.parse, module.needs, module.handle, module.refuse_all
 
     # ---- the stages -----------------------------------------------------------------------------
 
@@ -143,15 +147,14 @@ class Pipeline:
         Raises `ProtocolError` for a frame that is not a valid request.
         """
         header = read_request_header(frame)
-        way = self._ways.get(header.api_key, self._message)
+        try:
+            way = self.ways[header.api_key]
+        except KeyError:
+            raise ProtocolError(f"api key {header.api_key} is not supported") from None
         request = way.parse(frame, header)
-        counts = self.counts[header.api_key]
-        counts.requests += 1
-        if counts.requests & counts.untimed_mask:
-            connection.stopwatch = None
-        else:
-            connection.stopwatch = Stopwatch(counts.durations_us, perf_counter_ns())
-        connection.request = None if header.api_key in PATIENT else header
+        number = way.requests = way.requests + 1
+        connection.stopwatch = None if number & way.untimed_mask else Stopwatch(way.durations_us, perf_counter_ns())
+        connection.request = None if way.is_patient else header
         caller = self._callers.get(connection)
         if caller is None or caller.client_id != (header.client_id or ""):
             caller = self._set_caller(connection, header.client_id)
@@ -170,7 +173,7 @@ class Pipeline:
         caller = caller or unknown_caller(header.client_id or "")
         exchange = Exchange(self._server, None, header, frame, request, caller)
         # The cost is 0, because the node that the client is connected to has counted it.
-        response = await _result(self._admit_and_handle(self._message, exchange, 0))
+        response = await _result(self._admit_and_handle(self.ways[header.api_key], exchange, 0))
         if is_for_coordinator and offset_fetch.is_elsewhere(response):
             raise ApiError(ErrorCode.NOT_COORDINATOR, "another node coordinates this group")
         return (write_response(header.api_key, header.api_version, header.correlation_id, response),)
@@ -178,9 +181,7 @@ class Pipeline:
     def _admit_and_handle(self, way: Way, exchange: Exchange, cost_bytes: int) -> Any:
         """Authenticate, authorise, throttle and handle a request. Handlers are called from nowhere else."""
         try:
-            admission = self._services.gate.admit(
-                exchange.caller, API_NAMES[exchange.header.api_key], cost_bytes, way.needs, exchange
-            )
+            admission = self._services.gate.admit(exchange.caller, way.api, cost_bytes, way.needs, exchange)
         except ApiError as refused:
             return way.refuse(exchange, refused)
         if admission is ADMITTED:
@@ -326,9 +327,7 @@ class Pipeline:
 
 
 def _parse_message(frame: memoryview, header: RequestHeader) -> Any:
-    api = APIS.get(header.api_key)
-    if api is None:
-        raise ProtocolError(f"api key {header.api_key} is not supported")
+    api = APIS[header.api_key]
     if api.serves(header.api_version):
         return read_request(frame, header)
     if header.api_key == ApiKey.API_VERSIONS:

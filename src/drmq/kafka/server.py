@@ -22,7 +22,7 @@ from drmq.broker import Broker
 from drmq.broker.services.pending import Pending
 from drmq.broker.services.reads import Read
 from drmq.kafka.context import Parked
-from drmq.kafka.exchange import API_NAMES, Exchange
+from drmq.kafka.exchange import Exchange
 from drmq.kafka.fetch_sessions import FetchSessions
 from drmq.kafka.pipeline import Pipeline, Relayed
 from drmq.kafka.produce_traces import ProduceTraces
@@ -85,10 +85,10 @@ class KafkaServer:
         yield Sample("drmq_partial_request_bytes", listener.partial_bytes)
         waiting = sum(map(len, self._parked.values())) + sum(map(len, self._reads.values()))
         yield Sample("drmq_waiting_requests", waiting)
-        for key, counts in pipeline.counts.items():
-            labels = (("api", API_NAMES[key]),)
-            yield Sample("drmq_requests_total", counts.requests, labels)
-            yield sample_of("drmq_request_duration_us", counts.durations_us, labels)
+        for way in pipeline.ways.values():
+            labels = (("api", way.api),)
+            yield Sample("drmq_requests_total", way.requests, labels)
+            yield sample_of("drmq_request_duration_us", way.durations_us, labels)
         yield from (
             Sample("drmq_slow_requests_total", count, (("api", api),))
             for api, count in self.request_log.slow_counts.items()

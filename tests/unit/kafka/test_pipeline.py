@@ -74,9 +74,9 @@ def reached_handlers(line: KafkaHarness, monkeypatch: pytest.MonkeyPatch) -> lis
         return APIS[ApiKey[context.api]].response()
 
     monkeypatch.setattr(pipeline, "_handlers", dict.fromkeys(map(int, APIS), handler))
-    for key, way in list(pipeline._ways.items()):
+    for key, way in list(pipeline.ways.items()):
         noting = replace(way, handle=lambda exchange, refused: reached.append(exchange.api) if not refused else None)
-        monkeypatch.setitem(pipeline._ways, key, noting if key in (ApiKey.PRODUCE, ApiKey.FETCH) else way)
+        monkeypatch.setitem(pipeline.ways, key, noting if key in (ApiKey.PRODUCE, ApiKey.FETCH) else way)
     return reached
 
 
