@@ -1,4 +1,4 @@
-"""How many instructions a node executes for a request with one record, counted by valgrind's callgrind.
+"""How many instructions a node executes for a Produce request, counted by valgrind's callgrind.
 
     git worktree add ../before REVISION && cp src/drmq/columnar/*.so ../before/src/drmq/columnar/
     python -m bench.instructions ../before .
@@ -30,7 +30,6 @@ from bench.systems.kafka_admin import create_topic
 from bench.workloads import TOPIC
 from drmq.server.ports import free_ports
 
-RECORD_SIZE = 100
 PHASES = 4
 WARM_UP_REQUESTS = 320
 _START_S, _TIMEOUT_S = 300.0, 120.0
@@ -107,14 +106,12 @@ def produce(connection: socket.socket, request: bytes, count: int, window: int) 
             raise BenchError(f"a record was refused with error code {error}")
 
 
-def measure(tree: Path, count: int, window: int) -> float:
-    """Instructions per request."""
+def measure(tree: Path, batch: bytes, count: int, window: int) -> float:
+    """Instructions per request with this batch."""
     with tempfile.TemporaryDirectory() as directory:
         node = CountedNode(tree, Path(directory))
         try:
-            request = produce_request(
-                TOPIC, 0, record_batch(make_payloads(RECORD_SIZE, 1), int(time.time() * 1000)), 60_000
-            )
+            request = produce_request(TOPIC, 0, batch, 60_000)
             with node.connect() as connection:
                 produce(connection, request, WARM_UP_REQUESTS, window)
                 found = []
@@ -133,15 +130,18 @@ def main() -> None:
     parser.add_argument("trees", nargs="*", type=Path, default=[Path()], help="source trees; this one if none is given")
     parser.add_argument("--requests", type=int, default=3_200, help=f"in each of {PHASES} phases (default 3200)")
     parser.add_argument("--window", type=int, default=64, help="requests in flight (default 64)")
+    parser.add_argument("--records", type=int, default=1, help="in each request (default 1)")
+    parser.add_argument("--record-size", type=int, default=100, help="bytes of a record (default 100)")
     parser.add_argument("--repeat", type=int, default=2, help="starts of each tree (default 2)")
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         raise SystemExit("error: valgrind is not installed; install the package valgrind of your system")
+    batch = record_batch(make_payloads(options.record_size, options.records), int(time.time() * 1000))
     found: dict[Path, list[float]] = {tree: [] for tree in options.trees}
     try:
         for number in range(options.repeat):
             for tree, results in found.items():
-                results.append(measure(tree, options.requests, options.window))
+                results.append(measure(tree, batch, options.requests, options.window))
                 print(f"{tree}, start {number + 1}: {results[-1]:,.0f} instructions a request", flush=True)
     except BenchError as error:
         raise SystemExit(f"error: {error}") from error
