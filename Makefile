@@ -74,7 +74,7 @@ test-steps:
 	@$(MAKE) --no-print-directory other-pythons
 
 # The machine has no time to spare meanwhile. What fails is listed, with how often. TESTS="tests/e2e -k up" selects some.
-flaky: $(SPARK_READY) tools ## tests with processes beside processes that burn CPU, many times (ROUNDS=20 BURNERS=8)
+flaky: $(SPARK_READY) $(DASHBOARD) tools ## tests with processes beside processes that burn CPU, many times (ROUNDS=20 BURNERS=8)
 	@$(BIN)/python tests/support/flaky.py --rounds $(or $(ROUNDS),20) --burners $(or $(BURNERS),8) \
 	  --workers $(WORKERS) $(TESTS)
 
