@@ -184,7 +184,8 @@ class GroupLag:
             for group in offsets.groups():
                 for entry in offsets.of_group(group):
                     topic_id = entry.topic_id or self._topic_id(entry.topic)
-                    if topic_id is not None:
+                    # A client that commits a negative offset has given up its position: nothing is committed.
+                    if topic_id is not None and entry.offset >= 0:
                         yield Place(group, CLASSIC, topic_id, entry.partition, entry.offset, entry.offset)
                     count += 1
                     if not count % _SLICE:
@@ -227,7 +228,8 @@ class GroupLag:
             return
         lag = place.waiting + max(0, records.high_watermark - place.end)
         lag_ms = 0
-        if lag and records.oldest_ms != UNKNOWN:
+        # Producers may set any time. A negative one says that there is none.
+        if lag and records.oldest_ms >= 0:
             lag_ms = max(0, self._broker.clock.wall_ms() - records.oldest_ms)
         row = found.rows.setdefault((place.group, topic.name, place.type), Row())
         row.add(Row(lag, lag_ms, place.held, place.parked))

@@ -9,13 +9,16 @@ import pytest
 
 from drmq.broker.services import group_lag
 from drmq.broker.services.group_lag import INTERVAL_MS
+from drmq.model import ErrorCode
 from drmq.model.counters import COUNTERS
+from drmq.wire.messages.describe_counters import DescribeCountersRequest
 from drmq.wire.messages.lease_fetch import LeaseSettlement
 from drmq.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from support.batches import a_batch
 from support.broker_harness import Harness
 from support.lease_requests import ACCEPT, GROUP, RELEASE, TOPIC, Leases
 
@@ -58,6 +61,27 @@ def test_a_group_is_behind_by_what_it_has_not_committed(harness: Harness) -> Non
     assert found["drmq_group_lag_unlisted",] == found["drmq_group_lag_unknown_partitions",] == 0
     commit(harness, "readers", "orders", 3, 4)
     assert survey(harness)["drmq_group_lag_records", "readers", "orders", "classic"] == 0
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -(2**63), 2**63 - 1])
+def test_an_offset_outside_of_the_log_is_no_lag(harness: Harness, offset: int) -> None:
+    """A negative offset says that nothing is committed. The counters can be sent whatever was committed."""
+    harness.create_topic("orders", 2)
+    harness.produce("orders", 0, [b"x"] * 3)
+    harness.produce("orders", 1, [b"x"] * 3)
+    commit(harness, "readers", "orders", offset, 1)
+    assert survey(harness)["drmq_group_lag_records", "readers", "orders", "classic"] == 2
+    harness.ask(DescribeCountersRequest("drmq_group_lag"))
+
+
+@pytest.mark.parametrize("time_ms", [-9_000_000_000_000_000_000, -1, 2**63 - 1])
+def test_a_record_of_any_time_leaves_the_counters_readable(harness: Harness, time_ms: int) -> None:
+    """Producers choose the time of a record, and by default topics accept every time in the past."""
+    harness.create_topic("orders", message_timestamp_after_max_ms=str(2**63 - 1))
+    assert harness.append("orders", a_batch([b"x"], timestamp_ms=time_ms))[1] is ErrorCode.NONE
+    commit(harness, "readers", "orders", 0)
+    assert survey(harness)["drmq_group_lag_us", "readers", "orders", "classic"] == 0
+    harness.ask(DescribeCountersRequest("drmq_group_lag"))
 
 
 def test_a_lease_group_is_behind_by_what_is_not_settled(harness: Harness) -> None:
