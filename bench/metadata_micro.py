@@ -4,7 +4,8 @@
 
 A broker in memory has all partitions, once in one topic and once in topics of one partition. Three nodes are in its
 catalog. The times are processor time of the event loop's thread, from the parsed request to the encoded answer: the
-first answer after a change of every partition, and answers after that.
+first answer after a change of every partition, and answers after that. An answer about many topics is made in slices;
+the longest is how long other work on the loop has to wait.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable
+from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from drmq.broker import Broker, MemoryLogs
 from drmq.broker.services.caller import ANONYMOUS, Caller
@@ -36,14 +39,32 @@ class Reachable(NoNetwork):
         return True
 
 
-async def answer(context: Context) -> tuple[float, int]:
-    """The processor time of one answer in milliseconds, and its size."""
+class Answered(NamedTuple):
+    """Processor times of one answer in milliseconds, and its size."""
+
+    total: float
+    longest_slice: float
+    size: int
+
+
+async def answer(context: Context) -> Answered:
     started = time.thread_time()
+    turns = [started]
+
+    async def note_turns() -> None:
+        while True:
+            turns.append(time.thread_time())
+            await asyncio.sleep(0)
+
+    noting = asyncio.ensure_future(note_turns())
     response = metadata.handle(context, MetadataRequest(None))
     if isinstance(response, Awaitable):
         response = await response
     size = len(write_response(ApiKey.METADATA, context.version, 1, response))
-    return (time.thread_time() - started) * 1000, size
+    turns.append(time.thread_time())
+    noting.cancel()
+    longest = max(after - before for before, after in pairwise(turns))
+    return Answered((turns[-1] - started) * 1000, longest * 1000, size)
 
 
 def announce(broker: Broker, topics: list[Topic], term: int) -> None:
@@ -69,17 +90,16 @@ async def measure(topic_count: int, partition_count: int) -> None:
         catalog.replay(TopicCreated(broker.new_topic_id(), f"topic-{number}", replicas, {}))
         topics.append(catalog.topics[f"topic-{number}"])
     context = Context(broker, None, VERSION, Caller(ANONYMOUS, "bench", "127.0.0.1", "KAFKA"), "METADATA")
-    firsts, laters, size = [], [], 0
+    firsts: list[Answered] = []
+    laters: list[Answered] = []
     for term in range(1, 8):
         announce(broker, topics, term)
-        taken, size = await answer(context)
-        firsts.append(taken)
-        for _ in range(5):
-            laters.append((await answer(context))[0])
-    print(
-        f"{topic_count:6d} topics of {partition_count:6d} partitions: first {median(firsts):6.1f} ms, "
-        f"later {median(laters):6.2f} ms, {size:,} bytes"
-    )
+        firsts.append(await answer(context))
+        laters += [await answer(context) for _ in range(5)]
+    print(f"{topic_count:6d} topics of {partition_count:6d} partitions, {firsts[-1].size:,} bytes")
+    for name, found in (("first", firsts), ("later", laters)):
+        total, longest = median(each.total for each in found), median(each.longest_slice for each in found)
+        print(f"  {name}: {total:6.2f} ms, longest slice {longest:6.2f} ms")
     await broker.stop()
 
 

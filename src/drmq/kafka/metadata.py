@@ -10,7 +10,9 @@ damaged has no leader.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable
+from itertools import islice
 from typing import cast
 
 from drmq.broker.services.gate import Operation, on_topic
@@ -32,34 +34,45 @@ from drmq.wire.messages.metadata import (
 )
 
 _NULL_NAME_FROM = 12
+_SLICE_TOPICS = 500
+"""Topics that are described before other work on the event loop gets its turn: about 5 ms if all have changed."""
 
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     topics = context.services.cluster.catalog.topics
-    new = context.broker.new_partitions
     if request.topics is None or (context.version == 0 and not request.topics):
-        return when_led(new, new.topics(), lambda: _describe_all(context, request))
+        return _describe_all(context, request)
     wanted = list(dict.fromkeys(_wanted(entry) for entry in request.topics))
     missing = [name for name in wanted if isinstance(name, str) and name not in topics]
     if missing and request.allow_auto_topic_creation and context.broker.options.auto_create_topics:
         return _create_and_answer(context, request, wanted, missing)
     return when_led(
-        new,
+        context.broker.new_partitions,
         _ids(context, wanted),
         lambda: _named(context, request, (_find(context, topic) for topic in wanted)),
     )
 
 
-def _describe_all(context: Context, request: MetadataRequest) -> MetadataResponse:
-    cluster, look = context.services.cluster, context.services.cluster.look()
+async def _describe_all(context: Context, request: MetadataRequest) -> MetadataResponse:
+    """Describe all topics, in slices: after a change of all leaders, to encode 10,000 topics takes 0.1 s."""
+    new, cluster = context.broker.new_partitions, context.services.cluster
+    if leaderless := new.topics():
+        await new.wait(leaderless, WAIT_S)
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
-    seen = [
-        encoded(look, topic, context.version, operations)
-        for name, topic in cluster.catalog.topics.items()
-        if context.may(on_topic(Operation.DESCRIBE, name))
-    ]
-    topics = EncodedArray(len(seen), b"".join(seen))
-    return _response(context, request, cast("list[MetadataResponseTopic]", topics))
+    seen: list[bytes] = []
+    rest = iter(list(cluster.catalog.topics))
+    while names := list(islice(rest, _SLICE_TOPICS)):
+        if seen:
+            await asyncio.sleep(0)
+        look, topics = cluster.look(), cluster.catalog.topics
+        seen += [
+            encoded(look, topics[name], context.version, operations)
+            for name in names
+            # A topic may be deleted between two slices.
+            if name in topics and context.may(on_topic(Operation.DESCRIBE, name))
+        ]
+    described = EncodedArray(len(seen), b"".join(seen))
+    return _response(context, request, cast("list[MetadataResponseTopic]", described))
 
 
 async def _create_and_answer(
