@@ -16,7 +16,7 @@ from drmq.model import ApiError, ErrorCode
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
-_NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
+_NUMBER = re.compile(r"([0-9]{1,19}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,2})?", re.ASCII)
 
 Check = Callable[[str], str | None]
 """Returns what is wrong with a value, or None."""
@@ -59,7 +59,9 @@ def check_value(definitions: Mapping[str, ConfigDefinition], kind: str, name: st
         known = ", ".join(definitions)
         raise ApiError(ErrorCode.INVALID_CONFIG, f"unknown {kind} setting {name!r}; known are: {known}")
     if value is None:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} has no value")
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG, f"{name} has no value; give it one, or leave it out to keep its default"
+        )
     problem = definition.problem(value)
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}={value!r} {problem}")

@@ -127,6 +127,16 @@ _LEVEL_NAMES = {codec: f"compression.{codec.name.lower()}.level" for codec in (C
 _NO_COMPACTION = "Has an effect only on compacted topics, which do not exist yet."
 _NO_TIERS = "there is no tiered storage"
 
+
+def _cleanup_policy(value: str) -> str | None:
+    """A check that a value is the only policy that is offered."""
+    if value == "delete":
+        return None
+    if "compact" in value.lower():
+        return "is not offered: there is no compaction by key yet; the only policy is delete"
+    return "is not a policy; the only one is delete, in lower case and given once"
+
+
 DEFINITIONS: dict[str, ConfigDefinition] = table_of(
     ConfigDefinition(
         "cleanup.policy",
@@ -134,7 +144,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = table_of(
         "delete",
         "log.cleanup.policy",
         "What happens to old records: `delete` removes whole segments by time and size.",
-        one_of("delete", why="compaction by key is not offered yet"),
+        _cleanup_policy,
     ),
     ConfigDefinition(
         "compression.gzip.level",
@@ -159,7 +169,7 @@ DEFINITIONS: dict[str, ConfigDefinition] = table_of(
         "compression.type",
         "`producer` keeps batches as their producers compressed them. With a codec, the broker recompresses those that "
         "have another one, which takes processor time.",
-        one_of(_KEPT, *_CODECS, why="clients could not read other codecs"),
+        one_of(_KEPT, *_CODECS, why="not all clients know other codecs, and no other names"),
     ),
     ConfigDefinition(
         "compression.zstd.level",

@@ -105,5 +105,6 @@ def no_settings(resource: Resource) -> ApiError:
     except ValueError:
         return ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} is unknown")
     return ApiError(
-        ErrorCode.INVALID_REQUEST, f"a {kind} has no settings in DRMQ; only topics, brokers and groups have"
+        ErrorCode.INVALID_REQUEST,
+        f"resources of type {kind!r} have no settings in DRMQ; only topics, brokers and groups have",
     )

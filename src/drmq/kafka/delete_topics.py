@@ -1,7 +1,8 @@
 """DeleteTopics (20): delete topics by name, or from v6 by id.
 
 The answer is sent when the deletion is committed. The offsets that groups committed for the topics are deleted as well.
-A topic that the request names twice is refused, and so is an entry with both a name and an id, or with neither.
+A topic that the request names twice, be it by name or id, is refused, and so is an entry with both a name and an id, or
+with neither.
 """
 
 from __future__ import annotations
@@ -28,10 +29,19 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
         wanted = request.topics
     else:
         wanted = [DeleteTopicsRequestTopic(name) for name in request.topic_names]
-    counts = Counter((entry.name, entry.topic_id) for entry in wanted)
     entries = {(entry.name, entry.topic_id): entry for entry in wanted}
-    deleted = await concurrently(_delete(context.broker, entry, counts[key]) for key, entry in entries.items())
+    catalog = context.services.cluster.catalog
+    counts = Counter(_key(catalog, entry) for entry in wanted)
+    deleted = await concurrently(
+        _delete(context.broker, entry, counts[_key(catalog, entry)]) for entry in entries.values()
+    )
     return DeleteTopicsResponse(responses=deleted)
+
+
+def _key(catalog: Catalog, entry: DeleteTopicsRequestTopic) -> str | bytes | None:
+    """The same for a topic that is named, and for one that is given by its id."""
+    topic = catalog.topics_by_id.get(TopicId(entry.topic_id))
+    return topic.name if topic is not None else entry.name or entry.topic_id
 
 
 async def _delete(broker: Broker, entry: DeleteTopicsRequestTopic, count: int) -> DeleteTopicsResponseTopic:

@@ -31,6 +31,15 @@ def test_ids_are_never_given_twice_over_crashes() -> None:
     assert len(set(given)) == len(given)
 
 
+@pytest.mark.parametrize("version", range(3, versions(ApiKey.INIT_PRODUCER_ID).stop))
+def test_an_id_and_its_epoch_go_together(harness: Harness, version: int) -> None:
+    """A producer sends what it has after an error. One without the other is no state that a producer can be in."""
+    for producer_id, epoch, code in ((5, -1, 42), (-1, 0, 42), (5, 0, 0), (-1, -1, 0)):
+        request = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
+        answer = harness.ask(request, version)
+        assert (answer.error_code, answer.producer_id >= 0) == (code, code == 0), (producer_id, epoch)
+
+
 def test_transactional_ids_are_refused_for_good(harness: Harness) -> None:
     answer = harness.ask(InitProducerIdRequest("tx", 1000), 4)
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
