@@ -8,6 +8,8 @@ import signal
 import pytest
 from hypothesis import settings
 
+from support.rerun import WORKER_SESSIONS
+
 # Examples may take as long as the machine needs: a busy machine is not a slow parser.
 settings.register_profile("drmq", deadline=None, print_blob=True)
 settings.load_profile("drmq")
@@ -22,6 +24,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # The same with `nohup` and SIGHUP, which must not end the tests themselves.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`make flaky` gives each worker a session: a scheduler that shares the CPU between sessions gives it as much as a
+    process that burns CPU. Otherwise all tests together would get as much as one of these."""
+    if os.environ.get(WORKER_SESSIONS) and hasattr(config, "workerinput"):
+        os.setsid()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,8 +1,8 @@
 """Runs the tests with real processes again and again on a machine without time to spare; lists what failed how often.
 
-Beside them run processes that burn CPU, each in a session of its own: a scheduler that shares the CPU between sessions
-then gives each as much as a broker. A test that needs a quiet machine fails here sooner or later. The list at the end
-should be empty; the output of each round with failures is in `build/flaky`.
+Beside them run processes that burn CPU, each in a session of its own, and so is each worker of pytest: a scheduler that
+shares the CPU between sessions then gives each as much as a broker. A test that needs a quiet machine fails here sooner
+or later. The list at the end should be empty; the output of each round with failures is in `build/flaky`.
 
 As a program: `flaky.py --rounds 20 --burners 8 [--workers 2] [ARGUMENT...]` with arguments for pytest, or else all
 tests with processes.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from support.rerun import FAILED, run_pytest
+from support.rerun import FAILED, WORKER_SESSIONS, run_pytest
 
 BURN = """
 import os
@@ -67,6 +68,7 @@ def main(words: list[str]) -> int:
     options, chosen = parser.parse_known_args(words)
     counts: Counter[str] = Counter()
     OUTPUT.mkdir(parents=True, exist_ok=True)
+    os.environ[WORKER_SESSIONS] = "1"
     done = 0
     with burners(options.burners), contextlib.suppress(KeyboardInterrupt):
         for number in range(1, options.rounds + 1):

@@ -22,6 +22,8 @@ from pathlib import Path
 
 FOLDERS = ("tests/e2e/", "tests/conformance/", "tests/browser/", "tests/spark/")
 """Where the tests with real processes are."""
+WORKER_SESSIONS = "DRMQ_TEST_WORKER_SESSIONS"
+"""The environment variable with which each worker of pytest gets a session of its own."""
 RERUN_MAX = 10
 FAILED = 1
 """pytest's exit status if tests failed. Others say that it could not even run them all."""
