@@ -61,6 +61,8 @@ export async function go(page, path) {
     history.pushState({}, "", to);
     dispatchEvent(new PopStateEvent("popstate"));
   }, path);
+  // Until it is rendered, the heading is that of the page before.
+  await page.waitForFunction((wanted) => document.getElementById("main")?.dataset.path === wanted, new URL(path, page.url()).pathname);
   await page.waitForTimeout(200);
   await page.getByRole("heading", { level: 1 }).waitFor();
   await page.getByLabel(/is loading/).waitFor({ state: "detached" });

@@ -22,8 +22,9 @@ from pathlib import Path
 
 FOLDERS = ("tests/e2e/", "tests/conformance/", "tests/browser/", "tests/spark/")
 """Where the tests with real processes are."""
-WORKER_SESSIONS = "DRMQ_TEST_WORKER_SESSIONS"
-"""The environment variable with which each worker of pytest gets a session of its own."""
+WORKER_SESSIONS = "PYTEST_WORKER_SESSIONS"
+"""The environment variable with which each worker of pytest gets a session of its own. Nodes warn of unknown names that
+begin with DRMQ_, so this one does not."""
 RERUN_MAX = 10
 FAILED = 1
 """pytest's exit status if tests failed. Others say that it could not even run them all."""

@@ -91,11 +91,11 @@ export function Shell() {
         </nav>
         <ServedBy />
       </AppShell.Navbar>
-      <AppShell.Main id="main" tabIndex={-1}>
+      <AppShell.Main id="main" tabIndex={-1} data-path={place.pathname}>
         <StatusNews />
         <Moved />
         <LoadBoundary key={place.pathname.split("/")[1]}>
-          <Suspense fallback={<Loader size="sm" aria-label="The page is loading" />}>
+          <Suspense fallback={<Loader size="sm" role="status" aria-label="The page is loading" />}>
             <Routes>
               {ROUTES.map(({ path, Page }) => <Route key={path} path={path} element={<Page />} />)}
               <Route path="*" element={<NotFound />} />

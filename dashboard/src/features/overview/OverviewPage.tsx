@@ -34,7 +34,7 @@ export default function OverviewPage() {
   if (overview === null) {
     return (
       <Page title="Overview" name="Overview">
-        <Loader size="sm" aria-label="Waiting for the first sample" />
+        <Loader size="sm" role="status" aria-label="Waiting for the first sample" />
       </Page>
     );
   }
