@@ -151,6 +151,14 @@ class DeadLetters:
         request = RedriveRequest(RedriveAction.LIST, topic, _text(letters))
         return sum(answer.matched_count for answer in self._pages(request))
 
+    def purgeable(self, topic: str, letters: Filter | None = None) -> int:
+        """How many letters `purge` would give up."""
+        if letters:
+            return self.count(topic, letters)
+        # Refused for a topic that takes no dead letters, as a purge is.
+        self._ask(RedriveRequest(RedriveAction.LIST, topic, None, 1))
+        return self.status(topic).waiting
+
     def find(self, topic: str, letters: Filter | None = None, *, count_max: int = 0) -> Iterator[DeadLetter]:
         """The letters that wait and match, the first ones of each partition first; `count_max` at most, or all."""
         left = count_max

@@ -285,6 +285,19 @@ def let_go(harness: Harness) -> None:
     harness.broker.services.router.is_held = False  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("action", [RedriveAction.PURGE, RedriveAction.START, RedriveAction.LIST])
+def test_the_records_of_an_ordinary_topic_are_no_dead_letters(
+    harness: Harness, leases: Leases, action: RedriveAction
+) -> None:
+    """A client that purges a topic by mistake goes on to delete its records: it has to be refused before that."""
+    harness.create_topic("precious")
+    harness.produce("precious", values=[b"x"] * 10)
+    refused = ask(harness, action, topic="precious", count_max=10)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "takes no dead letters" in refused.error_message
+    assert waiting(do(harness, RedriveAction.STATUS, topic="precious")) == 10
+
+
 def test_one_redrive_at_a_time(harness: Harness, leases: Leases) -> None:
     bury(harness, leases, b"a")
     hold_up(harness)

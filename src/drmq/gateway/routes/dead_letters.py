@@ -111,9 +111,7 @@ async def purge(gateway: Gateway, params: LetterTopicParams, body: PurgeRequest)
 
     def ask(admin: Admin) -> PurgeAnswer:
         if body.dry_run:
-            found = admin.dead_letters
-            matching = found.count(params.topic, wanted) if wanted else found.status(params.topic).waiting
-            return PurgeAnswer(params.topic, 0, matching)
+            return PurgeAnswer(params.topic, 0, admin.dead_letters.purgeable(params.topic, wanted))
         return PurgeAnswer(params.topic, admin.dead_letters.purge(params.topic, wanted))
 
     answer = await gateway.admins.run(ask)

@@ -11,6 +11,7 @@ import click
 from drmq.server.cli.completion import topic_names
 from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import (
+    INT32_MAX,
     ClusterChoice,
     bootstrap_option,
     confirm,
@@ -56,10 +57,16 @@ _FILTERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--value-contains", {"metavar": "TEXT", "help": "Only letters with this text in their value."}),
     ("--reason", {"metavar": "TEXT", "help": "Only letters with this text in their reason."}),
     ("--topic", {"metavar": "TOPIC", "help": "Only letters from this topic.", "shell_complete": topic_names}),
-    ("--partition", {"type": click.IntRange(min=0), "help": "Only letters from this partition of their topic."}),
+    ("--partition", {"type": click.IntRange(0, INT32_MAX), "help": "Only letters from this partition of their topic."}),
     ("--header", {"multiple": True, "metavar": "NAME=VALUE", "help": "Only letters with this header; repeatable."}),
-    ("--attempts-min", {"type": click.IntRange(min=0), "help": "Only letters that were delivered so often at least."}),
-    ("--redrives-max", {"type": click.IntRange(min=0), "help": "Only letters that were moved back so often at most."}),
+    (
+        "--attempts-min",
+        {"type": click.IntRange(0, INT32_MAX), "help": "Only letters that were delivered so often at least."},
+    ),
+    (
+        "--redrives-max",
+        {"type": click.IntRange(0, INT32_MAX), "help": "Only letters that were moved back so often at most."},
+    ),
     ("--since", {"metavar": "TIME", "callback": _time, "help": "Only letters that failed at this time or later."}),
     ("--until", {"metavar": "TIME", "callback": _time, "help": "Only letters that failed before this time."}),
 )
@@ -83,10 +90,15 @@ def _filter(chosen: dict[str, Any], group: str | None) -> dict[str, Any]:
 
 def _find(admin: Admin, name: str) -> tuple[str, str | None]:
     """The dead-letter topic that a name stands for, and the group if it is the name of one."""
-    topics = {topic.name for topic in admin.topics.all()}
-    if name in topics:
+    if name in admin.dead_letters.topics():
         return name, None
+    topics = {topic.name for topic in admin.topics.all()}
     topic = admin.dead_letters.topic_of(name)
+    if name in topics and topic not in topics:
+        raise click.ClickException(
+            f"Topic `{name}` takes no dead letters (errors.deadletterqueue.group.enable is not true on it), so its "
+            "records are left alone. `drmq dlq ls` lists the topics that do."
+        )
     if topic is None:
         raise click.ClickException(f"Group `{name}` has no dead-letter topic: records that it gives up are dropped.")
     if topic not in topics:
@@ -134,7 +146,7 @@ def list_topics(cluster: ClusterChoice, output: Output) -> None:
 @click.argument("name", metavar="NAME", shell_complete=topic_names)
 @filter_options
 @click.option(
-    "-n", "--count", type=click.IntRange(min=1), default=_SHOWN_MAX, show_default=True, help="How many, at most."
+    "-n", "--count", type=click.IntRange(1, INT32_MAX), default=_SHOWN_MAX, show_default=True, help="How many, at most."
 )
 @bootstrap_option
 @output_option
@@ -210,7 +222,9 @@ def _text(content: bytes | None) -> str:
 @dlq.command()
 @click.argument("name", metavar="NAME", shell_complete=topic_names)
 @filter_options
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Move so many at most; without it, all that match.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, INT32_MAX), help="Move so many at most; without it, all that match."
+)
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the redrive has ended.")
 @dry_run_option
 @yes_option
@@ -365,7 +379,7 @@ def purge(name: str, dry_run: bool, yes: bool, cluster: ClusterChoice, output: O
         topic, group = _find(admin, name)
         wanted = _filter(chosen, group)
         if dry_run or not yes:
-            count = admin.dead_letters.count(topic, wanted) if wanted else admin.dead_letters.status(topic).waiting
+            count = admin.dead_letters.purgeable(topic, wanted)
         if dry_run:
             text = f"{plural(count, 'dead letter')} of `{topic}` would be purged."
             output.one({"topic": topic, "matching": count, "purged": 0}, text)

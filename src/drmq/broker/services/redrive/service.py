@@ -20,7 +20,7 @@ from drmq.broker.services.redrive.letter_pages import READ_TIMEOUT_S, read_page
 from drmq.broker.services.redrive.letters import Letter
 from drmq.broker.services.redrive.run import Page, RedriveRun, ShardLost, runs_of
 from drmq.broker.services.redrive.world import BrokerWorld
-from drmq.catalog import Topic
+from drmq.catalog import DEAD_LETTERS_ALLOWED, Topic
 from drmq.leases import (
     DescribeLetters,
     LeaseRequest,
@@ -152,7 +152,7 @@ class RedriveService:
 
     async def start(self, caller: Caller, name: str, letter_filter: LetterFilter, count_max: int) -> int:
         """Begin a redrive; returns its number. Raises `ApiError`."""
-        topic = self._topic(name)
+        topic = self._letter_topic(name)
         if count_max < 0:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{count_max} letters cannot be moved; 0 stands for all")
         bounds = await self._bounds(caller, topic)
@@ -199,7 +199,7 @@ class RedriveService:
 
         Looks at some pages only; `Found.next` is where to go on. Raises `ApiError`.
         """
-        topic = self._topic(name)
+        topic = self._letter_topic(name)
         view = await self._view(topic)
         found: list[Letter] = []
         count, size = 0, 0
@@ -216,7 +216,7 @@ class RedriveService:
 
     async def purge(self, caller: Caller, name: str, letter_filter: LetterFilter, cursor: Cursor) -> Found:
         """Mark letters as done: all of them, or those that match. Raises `ApiError`."""
-        topic = self._topic(name)
+        topic = self._letter_topic(name)
         if not letter_filter.text:
             count = await self._purge_all(caller, topic)
             self.purged_count += count
@@ -248,6 +248,17 @@ class RedriveService:
         self._broker.services.leases.shards.check_enabled()
         check_not_internal(name)
         return self._broker.metadata.committed_catalog.topic(name)
+
+    def _letter_topic(self, name: str) -> Topic:
+        """The topic of this name, if its records are dead letters. Those of another must not be given up as such."""
+        topic = self._topic(name)
+        if topic.configs.get(DEAD_LETTERS_ALLOWED, "").lower() != "true":
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"topic {name} takes no dead letters, so its records are left alone; dead-letter topics have "
+                f"{DEAD_LETTERS_ALLOWED}=true",
+            )
+        return topic
 
     async def _ask(self, topic: Topic, request: LeaseRequest) -> LeaseResponse:
         answer = await self._broker.services.leases.shards.ask(redrive_key(topic.topic_id), request)
