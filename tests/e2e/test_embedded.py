@@ -259,6 +259,13 @@ def test_wrong_arguments_are_errors_where_they_are_made() -> None:
             Broker(options=wrong)
         with pytest.raises(TypeError, match="BrokerOptions"):
             cluster(options=wrong)
+    for wrong in (5, b"data"):
+        with pytest.raises(TypeError, match="and must be a str or a pathlib"):
+            Broker(data_dir=wrong)
+    with pytest.raises(ValueError, match="data_dir is empty"):
+        Broker(data_dir="")
+    with pytest.raises(ValueError, match="nodes is 1000000, and must be a whole number from 1 to 100"):
+        cluster(nodes=1_000_000)
     for wrong in (0, -1, "3", 2.5, True):
         with pytest.raises(ValueError, match="must be a whole number from 1"):
             cluster(nodes=wrong)
@@ -275,6 +282,11 @@ def test_wrong_calls_are_errors_too() -> None:
                 call(7)
         with pytest.raises(ValueError, match="there is no node 2"):
             one.partition([1], [2])
+        with pytest.raises(ValueError, match="node 1 is in two groups"):
+            one.partition([1], [1])
+        for wrong in ({"name": 5}, {"configs": 5}):
+            with pytest.raises(TypeError, match=f"{next(iter(wrong))} is 5, and must be"):
+                one.create_topic(**wrong)
         with pytest.raises(RuntimeError, match="node 1 is already running"):
             one.start(1)
         with pytest.raises(ClientError, match="INVALID_REPLICATION_FACTOR"):

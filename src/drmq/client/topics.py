@@ -345,6 +345,8 @@ def topic_refusal(
     if number == ErrorCode.OFFSET_OUT_OF_RANGE:
         return refusal(number, f"{thing} does not have this offset", advice=f"`drmq offsets {topic}` shows its range.")
     if number == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        if topic.startswith("__"):
+            return refusal(number, f"{thing} cannot {doing}", said, "Only the broker itself writes internal topics.")
         advice = "A name has 1 to 249 letters, digits, dots, underscores and dashes, and is not `.` or `..`."
         return refusal(number, f"{thing} cannot {doing}", said, advice)
     return refusal(number, f"{thing} cannot {doing}", said)

@@ -31,11 +31,27 @@ def split_address(text: str) -> tuple[str, int | None]:
         port = after if separator else None
     if not host or any(character.isspace() for character in host):
         raise ValueError(f"{text!r} has no host; allowed is HOST or HOST:PORT")
+    check_host(host)
     if port is None:
         return host, None
     if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
         raise ValueError(f"{text!r} has no valid port; allowed is 1 to 65535")
     return host, int(port)
+
+
+def check_host(host: str) -> None:
+    """Raise `ValueError` for what cannot be the name or address of a host, so that no resolver has to be asked."""
+    labels = host.removesuffix(".").split(".")
+    if not host.isascii():
+        try:
+            host.encode("idna")
+        except UnicodeError:
+            labels = []
+    if "/" in host or not labels or not all(1 <= len(label) <= 63 for label in labels):
+        raise ValueError(
+            f"{host[:100]!r} is not a host: a name has parts of 1 to 63 characters with single dots between them; "
+            "give HOST:PORT, not a URL"
+        )
 
 
 def parse_bootstrap(text: str) -> list[Address]:

@@ -66,4 +66,4 @@ def check_ranges(options: Any) -> None:
         value = getattr(options, field.name)
         for allowed in getattr(hints[field.name], "__metadata__", ()):
             if isinstance(allowed, Range) and value not in allowed:
-                raise InvalidOption(field.name, f"{value} is not possible; allowed is {allowed}")
+                raise InvalidOption(field.name, f"{value!r} is not possible; allowed is {allowed}")

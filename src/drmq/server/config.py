@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from drmq.broker.options import BrokerOptions, ClusterOptions, ListenerOptions
 from drmq.model import DrmqError
-from drmq.model.address import is_loopback, split_address
+from drmq.model.address import check_host, is_loopback, split_address
 from drmq.model.options import InvalidOption, Range, check_ranges
 from drmq.server.membership import WILDCARD_HOSTS, ClusterSettings, NodeAddress, cluster_options
 from drmq.server.settings import BadValue, Setting, settings_of
@@ -95,6 +95,10 @@ class ServerConfig:
             raise InvalidOption(
                 "lab", f"anybody who can reach {self.host!r} could kill this node; the lab needs `host` to be 127.0.0.1"
             )
+        try:
+            check_host(self.host)
+        except ValueError as error:
+            raise InvalidOption("host", str(error)) from None
         if self.advertise is None:
             if self.host in WILDCARD_HOSTS:
                 raise InvalidOption(

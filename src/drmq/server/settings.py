@@ -102,6 +102,8 @@ class Setting:
         raise BadValue(f"a value of type {type(raw).__name__} is not allowed")
 
     def _parse_text(self, text: str) -> Any:
+        if self.kind != "path" and any("\ud800" <= character <= "\udfff" for character in text):
+            raise BadValue("this is not UTF-8 text")
         if self.kind == "bool":
             lowered = text.lower()
             if lowered in _TRUE or lowered in _FALSE:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from drmq.broker import BrokerOptions
 
 
@@ -11,6 +14,22 @@ def check_number(name: str, value: object, lowest: int, highest: int | None = No
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if not is_number or not lowest <= value <= (value if highest is None else highest):  # type: ignore[operator]
         raise ValueError(f"{name} is {value!r}, and must be a whole number {allowed}")
+
+
+def check_directory(data_dir: object) -> None:
+    """Raise `TypeError` or `ValueError` unless this is a path or None. An empty one would be the present directory."""
+    if data_dir is not None and not isinstance(data_dir, str | Path):
+        raise TypeError(f"data_dir is {data_dir!r}, and must be a str or a pathlib.Path")
+    if data_dir == "":
+        raise ValueError("data_dir is empty, and must be the path of a directory; '.' is the present one")
+
+
+def check_topic(name: object, configs: object) -> None:
+    """Raise `TypeError` unless a topic can have this name and these settings."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name is {name!r}, and must be a str")
+    if configs is not None and not isinstance(configs, Mapping):
+        raise TypeError(f"configs is {configs!r}, and must be a dictionary, such as {{'retention.ms': 1000}}")
 
 
 def check_options(options: object) -> None:

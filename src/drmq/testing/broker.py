@@ -25,7 +25,7 @@ from typing import Literal, Self
 from drmq.broker import BrokerOptions
 from drmq.server.config import ServerConfig
 from drmq.server.node import Node, new_event_loop, open_store
-from drmq.testing.arguments import check_number, check_options
+from drmq.testing.arguments import check_directory, check_number, check_options
 from drmq.testing.topics import create_topic
 
 _START_TIMEOUT_S = 30.0
@@ -47,6 +47,7 @@ class Broker:
             raise ValueError(f"storage is {storage!r}, and must be 'memory' or 'disk'")
         check_number("port", port, 0, _PORT_MAX)
         check_options(options)
+        check_directory(data_dir)
         self._memory = storage == "memory" and data_dir is None
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._port = port

@@ -34,6 +34,7 @@ from drmq.testing.topics import create_topic
 
 T = TypeVar("T")
 
+_NODES_MAX = 100
 _HOST = "127.0.0.1"
 _TIMEOUT_S = 30.0
 
@@ -117,7 +118,7 @@ class Cluster:
     def __init__(
         self, nodes: int = 3, *, options: BrokerOptions | None = None, racks: Mapping[int, str] | None = None
     ) -> None:
-        check_number("nodes", nodes, 1)
+        check_number("nodes", nodes, 1, _NODES_MAX)
         check_options(options)
         self.node_ids = tuple(range(1, nodes + 1))
         for node_id in racks or {}:
@@ -235,9 +236,12 @@ class Cluster:
 
     def partition(self, *groups: Iterable[int]) -> None:
         """Allow connections only between nodes of the same group. Nodes that are not named form one more group."""
-        group_of = {node_id: index for index, group in enumerate(groups) for node_id in group}
-        for node_id in group_of:
-            self._check_id(node_id)
+        group_of: dict[int, int] = {}
+        for index, group in enumerate(groups):
+            for node_id in group:
+                self._check_id(node_id)
+                if group_of.setdefault(node_id, index) != index:
+                    raise ValueError(f"node {node_id} is in two groups, and must be in one")
         self._blocked = {
             (one, other)
             for one in self.node_ids

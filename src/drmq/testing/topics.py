@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from drmq.testing.arguments import check_number
+from drmq.testing.arguments import check_number, check_topic
 
 _TIMEOUT_S = 30.0
 
@@ -22,6 +22,7 @@ def create_topic(
     """Create a topic and return its name. Raises `ClientError` if the broker refuses it."""
     from drmq.client import Admin, NewTopic
 
+    check_topic(name, configs)
     check_number("partitions", partitions, 1)
     if replicas is not None:
         check_number("replicas", replicas, 1)

@@ -21,7 +21,7 @@ from drmq.model import DrmqError
 from drmq.server.cli import hints
 from drmq.server.cli.endings import Terminated
 from drmq.server.cli.nouns import NOUNS, Noun
-from drmq.server.cli.options import bootstrap_text
+from drmq.server.cli.options import bootstrap_text, not_utf8
 from drmq.server.system_errors import os_error_text
 
 EXIT_FAILED = 1
@@ -162,6 +162,7 @@ def drmq(bootstrap: str | None) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     hints.asked(None)
+    _open_closed_streams()
     try:
         result = drmq.main(list(arguments) if arguments is not None else None, prog_name="drmq", standalone_mode=False)
         sys.stdout.flush()
@@ -184,11 +185,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), EXIT_FAILED)
     except DrmqError as error:
         return _fail(hints.with_bootstrap(str(error)), EXIT_FAILED)
+    except UnicodeEncodeError as error:
+        # An argument is not UTF-8, and has reached the place that sends it. Anything else is a bug.
+        if error.encoding != "utf-8" or not any("\udc80" <= character <= "\udcff" for character in error.object):
+            raise
+        return _fail(not_utf8(error.object), EXIT_USAGE)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _fail(os_error_text(error), EXIT_FAILED)
+
+
+def _open_closed_streams() -> None:
+    """Replace the standard streams that the process was started without, as with `>&-`; Python has None for them."""
+    for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_WRONLY, "w"), ("stderr", os.O_WRONLY, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
 
 
 def _fail(text: str, code: int) -> int:

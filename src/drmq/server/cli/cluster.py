@@ -13,6 +13,7 @@ from drmq.server.cli.features import features, upgrade
 from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
 from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import (
+    INT32_MAX,
     ClusterChoice,
     bootstrap_option,
     confirm,
@@ -30,7 +31,7 @@ CODES = {"healthy": 0, "degraded": 1, "down": 2}
 _LISTED_MAX = 10
 _POLL_S = 0.2
 
-_node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="NODE")
+_node_argument = click.argument("node_id", type=click.IntRange(0, INT32_MAX), metavar="NODE")
 
 
 @click.group(cls=Noun)

@@ -18,7 +18,7 @@ import click
 from drmq.server.cli.completion import group_names, topic_names
 from drmq.server.cli.consume_leases import LeaseReader
 from drmq.server.cli.endings import OutputWatch, Signals
-from drmq.server.cli.options import ClusterChoice, bootstrap_option
+from drmq.server.cli.options import INT32_MAX, ClusterChoice, bootstrap_option, check_text
 from drmq.server.cli.output import plural
 from drmq.server.cli.positions import POSITION_HELP, TIME_HELP, Position, parse_position, resolve
 from drmq.server.cli.record_text import FORMAT_HELP, ReadRecord, compile_format, to_json
@@ -49,7 +49,7 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
     metavar="POSITION",
     help=f"Where to start: {POSITION_HELP} (may be repeated). TIME is {TIME_HELP}.  [default: begin]",
 )
-@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option("-n", "--count", type=click.IntRange(1, INT32_MAX), metavar="N", help="Stop after N records.")
 @click.option("--until-end", is_flag=True, help="Stop at the end of the topic. This is the default.")
 @click.option("-F", "--follow", is_flag=True, help="Wait for more records at the end, until Ctrl-C.")
 @click.option(
@@ -57,10 +57,16 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
     "--partition",
     "only",
     multiple=True,
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, INT32_MAX),
     help="Read only this partition; may be repeated.",
 )
-@click.option("-g", "--group", shell_complete=group_names, help="Read as a member of this group, and commit offsets.")
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=group_names,
+    callback=lambda _context, _parameter, value: value and check_text(value),
+    help="Read as a member of this group, and commit offsets.",
+)
 @click.option(
     "--lease",
     is_flag=True,

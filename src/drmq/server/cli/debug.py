@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drmq.server.cli.nouns import Noun
-from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
+from drmq.server.cli.options import INT32_MAX, ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Column, Output
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ def debug() -> None:
 
 @debug.command("counters")
 @click.argument("prefix", default="", metavar="[PREFIX]")
-@click.option("--node", "nodes", type=click.IntRange(min=0), multiple=True, help="Only this node; can be repeated.")
+@click.option(
+    "--node", "nodes", type=click.IntRange(0, INT32_MAX), multiple=True, help="Only this node; can be repeated."
+)
 @bootstrap_option
 @output_option
 def counters(prefix: str, nodes: tuple[int, ...], cluster: ClusterChoice, output: Output) -> None:

@@ -20,13 +20,7 @@ from drmq.server.cli.group_progress import (
     warn,
 )
 from drmq.server.cli.nouns import Noun
-from drmq.server.cli.options import (
-    ClusterChoice,
-    Watch,
-    bootstrap_option,
-    output_option,
-    watch_option,
-)
+from drmq.server.cli.options import INT32_MAX, ClusterChoice, Watch, bootstrap_option, output_option, watch_option
 from drmq.server.cli.output import Column, Output, duration_text, plural
 from drmq.server.cli.positions import time_text
 
@@ -217,7 +211,7 @@ def lag(name: str, watch: Watch, cluster: ClusterChoice, output: Output) -> None
 @click.option(
     "--max",
     "leases_max",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, INT32_MAX),
     default=1000,
     show_default=True,
     metavar="N",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drmq.server.cli.options import output_option
+from drmq.server.cli.options import Seconds, output_option
 from drmq.server.cli.output import Output
 from drmq.server.cli.progress import StatusLine
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DIRECTORY = "drmq-local"
 DEFAULT_HOST = "127.0.0.1"
+_NODES_MAX = 100
 _ASK_S = 5.0
 _BEGAN = ("started", "joined")
 """Outcomes of nodes that this command started."""
@@ -57,7 +58,7 @@ def show_note(cluster: LocalCluster) -> None:
 @click.command()
 @click.option(
     "--nodes",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, _NODES_MAX),
     metavar="N",
     help="Start nodes 1 to N.  [default: all existing nodes, or 1]",
 )
@@ -223,7 +224,7 @@ def _first_step(node: LocalNode) -> str:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

@@ -9,7 +9,7 @@ import click
 
 from drmq.server.cli.local import directory_option, existing_cluster, show_note, trouble_sentence
 from drmq.server.cli.nouns import Noun
-from drmq.server.cli.options import output_option
+from drmq.server.cli.options import INT32_MAX, Seconds, output_option
 from drmq.server.cli.output import Column, Output
 from drmq.server.cli.progress import StatusLine
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from drmq.server.local_nodes import LocalNode
 
 _ASK_S = 2.0
-_node_argument = click.argument("node_id", type=click.IntRange(min=0), metavar="ID")
+_node_argument = click.argument("node_id", type=click.IntRange(0, INT32_MAX), metavar="ID")
 
 
 @click.group(cls=Noun)
@@ -79,7 +79,7 @@ def kill(node_id: int, directory: Path, output: Output) -> None:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -20,7 +21,39 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+"""What fits into requests: replicas, and the numbers of partitions, nodes and records."""
+SECONDS_MAX = 1_000_000.0
+"""Nobody waits longer, and the functions of the system that wait have limits of their own."""
 DEFAULT_CLIENT_ID = "drmq-cli"
+
+
+class Seconds(click.FloatRange):
+    """How long to wait."""
+
+    def __init__(self, minimum: float) -> None:
+        super().__init__(minimum, SECONDS_MAX)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        seconds = super().convert(value, parameter, context)
+        if math.isnan(seconds):  # neither below nor above any limit
+            self.fail(f"{value} is not a number of seconds.", parameter, context)
+        return float(seconds)
+
+
+def check_text(text: str) -> str:
+    """Raise `click.UsageError` for text that cannot be sent, because it was not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError(not_utf8(text)) from None
+    return text
+
+
+def not_utf8(text: str) -> str:
+    """The error about an argument whose bytes are not UTF-8."""
+    return f"{os.fsencode(text)!r} is not UTF-8 text; names and settings have to be."
 
 
 def bootstrap_text() -> str:
@@ -61,7 +94,7 @@ def bootstrap_option(function: Function) -> Function:
     function = click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(min=0.1),
+        type=Seconds(0.1),
         default=10.0,
         show_default=True,
         metavar="SECONDS",
@@ -110,6 +143,8 @@ class ClusterChoice:
         if properties:
             from drmq.server.cli.properties import checked
 
+            for value in properties.values():
+                check_text(value)
             self.properties = checked(properties)
         self.is_named = is_named
         """Whether the user chose the address; otherwise it is the default."""
@@ -133,7 +168,7 @@ def watch_option(function: Function) -> Function:
     function = click.option(
         "--every",
         "every_s",
-        type=click.FloatRange(min=0.1),
+        type=Seconds(0.1),
         default=2.0,
         metavar="SECONDS",
         is_eager=True,
@@ -190,6 +225,7 @@ def key_values(pairs: tuple[str, ...], option: str) -> dict[str, str]:
     found = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
+        check_text(name)
         if not separator or not name:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint=option)
         found[name] = value

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 POSITION_HELP = "`begin`, `end`, `-N` (N before the end of each partition), `@TIME`, an offset, or `PARTITION:OFFSET`"
 TIME_HELP = "2026-11-01, 2026-11-01T12:00:00Z (local time without Z), milliseconds since 1970, or 15m, 2h, 7d ago"
 
+_TIME_MS_MAX = 253_402_300_799_999
 _AGO = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
@@ -40,7 +41,13 @@ class Position:
 
 def parse_time(text: str, now_ms: int | None = None) -> int:
     """A time, in any of the accepted notations, as milliseconds since 1970. Raises `BadPosition`."""
-    text = text.strip().removeprefix("@")
+    found = _parse_time(text.strip().removeprefix("@"), now_ms)
+    if not 0 <= found <= _TIME_MS_MAX:
+        raise BadPosition(f"{text!r} is before 1970 or after the year 9999. Allowed: {TIME_HELP}.")
+    return found
+
+
+def _parse_time(text: str, now_ms: int | None) -> int:
     ago = re.fullmatch(r"-?(\d+)([smhdw])(?: ago)?", text)
     if ago:
         now_ms = int(time.time() * 1000) if now_ms is None else now_ms
@@ -51,7 +58,10 @@ def parse_time(text: str, now_ms: int | None = None) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadPosition(f"{text!r} is not a time. Allowed: {TIME_HELP}.") from None
-    return int(moment.timestamp() * 1000)
+    try:
+        return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return -1  # a local time at either end of the calendar
 
 
 def time_text(timestamp_ms: int) -> str | None:

@@ -24,7 +24,7 @@ import click
 from drmq.model import ErrorCode
 from drmq.server.cli.completion import topic_names
 from drmq.server.cli.endings import Signals, Terminated
-from drmq.server.cli.options import ClusterChoice, bootstrap_option, key_values, output_option
+from drmq.server.cli.options import INT32_MAX, ClusterChoice, bootstrap_option, key_values, output_option
 from drmq.server.cli.output import Column, Output, plural, size_text
 from drmq.server.cli.record_text import BadRecord, NewRecord, from_json, from_text, unescape
 
@@ -60,7 +60,7 @@ _OF_A_FULL_DISK = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated."
 )
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Partition of every record.  [by key]")
+@click.option("-p", "--partition", type=click.IntRange(0, INT32_MAX), help="Partition of every record.  [by key]")
 @click.option(
     "--input",
     "form",

@@ -13,14 +13,14 @@ import click
 
 from drmq.server.cli.completion import topic_names
 from drmq.server.cli.nouns import Noun
-from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
+from drmq.server.cli.options import INT32_MAX, ClusterChoice, bootstrap_option, output_option
 from drmq.server.cli.output import Column, Output
 
 if TYPE_CHECKING:
     from drmq.client import Partition, Quorum
     from drmq.model import TopicPartition
 
-_partition_argument = click.argument("partition", type=click.IntRange(min=0), metavar="PARTITION")
+_partition_argument = click.argument("partition", type=click.IntRange(0, INT32_MAX), metavar="PARTITION")
 
 
 @click.group(cls=Noun)
@@ -182,7 +182,12 @@ def _ago(when_ms: int | None, now_ms: float) -> str | None:
 @click.argument("topic", shell_complete=topic_names)
 @_partition_argument
 @click.option(
-    "--to", "node_id", type=click.IntRange(min=0), required=True, metavar="NODE", help="Node that becomes the leader."
+    "--to",
+    "node_id",
+    type=click.IntRange(0, INT32_MAX),
+    required=True,
+    metavar="NODE",
+    help="Node that becomes the leader.",
 )
 @bootstrap_option
 @output_option

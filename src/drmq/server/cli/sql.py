@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from drmq.server.cli.options import ClusterChoice, bootstrap_option, key_values, output_option
+from drmq.server.cli.options import ClusterChoice, bootstrap_option, check_text, key_values, output_option
 from drmq.server.cli.output import Column, Output
 from drmq.server.cli.positions import POSITION_HELP, TIME_HELP, Position, parse_position, resolve
 
@@ -79,7 +79,7 @@ def sql(
     from drmq.spark.sql import parse
 
     check_installed()
-    parsed = parse(query)
+    parsed = parse(check_text(query))
     given = _schemas(schemas, list(parsed.views))
     # Checked before Spark starts: an error about a missing topic should not take ten seconds.
     bounds = {topic: _bounds(cluster, topic, starts, ends) for topic in parsed.views}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drmq.server.cli.options import ClusterChoice, bootstrap_option, output_option
+from drmq.server.cli.options import ClusterChoice, Seconds, bootstrap_option, output_option
 from drmq.server.cli.output import Output, plural, size_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LISTED_MAX = 5
 
 @click.command()
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
-@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Interval for --watch.")
+@click.option("--every", type=Seconds(0.1), default=2.0, metavar="SECONDS", help="Interval for --watch.")
 @bootstrap_option
 @output_option
 def status(watch: bool, every: float, cluster: ClusterChoice, output: Output) -> int:

@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from drmq.server.cli.options import ClusterChoice, bootstrap_option
+from drmq.server.cli.options import ClusterChoice, Seconds, bootstrap_option
 
 
 @click.command()
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(min=0.5),
+    type=Seconds(0.5),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

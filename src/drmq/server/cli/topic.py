@@ -11,6 +11,8 @@ from drmq.server.cli.config_values import plain_values
 from drmq.server.cli.moves import COLUMNS, carry_out, confirm_moves, move_row, no_wait_option
 from drmq.server.cli.nouns import Noun
 from drmq.server.cli.options import (
+    INT16_MAX,
+    INT32_MAX,
     ClusterChoice,
     bootstrap_option,
     confirm,
@@ -85,12 +87,12 @@ def list_topics(internal: bool, cluster: ClusterChoice, output: Output) -> None:
 @topic.command()
 @click.argument("name")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions.  [default: set by the broker]"
+    "-p", "--partitions", type=click.IntRange(1, INT32_MAX), help="Number of partitions.  [default: set by the broker]"
 )
 @click.option(
     "-r",
     "--replicas",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, INT16_MAX),
     help="Replicas of each partition, each on its own node.  [default: 3, or the number of nodes if fewer]",
 )
 @click.option(
@@ -224,7 +226,9 @@ def describe(name: str, all_configs: bool, cluster: ClusterChoice, output: Outpu
 @click.option(
     "--reset", "resets", multiple=True, metavar="NAME", help="Reset this setting to its default; may be repeated."
 )
-@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Replicas of each partition, each on its own node.")
+@click.option(
+    "-r", "--replicas", type=click.IntRange(1, INT16_MAX), help="Replicas of each partition, each on its own node."
+)
 @_set_option
 @dry_run_option
 @no_wait_option
@@ -293,6 +297,8 @@ def delete(names: tuple[str, ...], dry_run: bool, yes: bool, cluster: ClusterCho
     """Delete topics and all their records."""
     with cluster.admin() as admin:
         topics = [admin.topics.describe(name) for name in names]
+        for found in topics:
+            _check_not_internal(found)
         if dry_run:
             records = _record_counts(admin, topics)
             output.each(_would_delete(found, records) for found in topics)
@@ -318,7 +324,7 @@ def _delete(admin: Admin, name: str) -> tuple[dict[str, Any], str]:
 
 @topic.command("add-partitions")
 @click.argument("name", shell_complete=topic_names)
-@click.argument("total", type=click.IntRange(min=1))
+@click.argument("total", type=click.IntRange(1, INT32_MAX))
 @dry_run_option
 @bootstrap_option
 @output_option
@@ -358,7 +364,9 @@ def trim(
       drmq topic trim orders --before @2026-11-01 --dry-run
     """
     with cluster.admin() as admin:
-        places = _places(admin.topics.describe(name))
+        found = admin.topics.describe(name)
+        _check_not_internal(found)
+        places = _places(found)
         before = resolve(admin, places, positions)
         bounds = admin.topics.bounds(before)
         rows = [
@@ -384,6 +392,14 @@ def trim(
         Column("records", "DELETED" if not dry_run else "WOULD DELETE", right=True),
     ]
     output.rows(columns, rows, "Nothing to delete.")
+
+
+def _check_not_internal(found: Topic) -> None:
+    """The broker refuses it; a dry run must not promise it."""
+    if found.is_internal:
+        raise click.ClickException(
+            f"Topic `{found.name}` is internal: it holds the state of the broker, so its records are left alone."
+        )
 
 
 def _places(found: Topic) -> list[TopicPartition]:

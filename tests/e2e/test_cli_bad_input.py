@@ -1,0 +1,90 @@
+"""What people type by mistake: an error that says what and why, and never a traceback or a crash of the interpreter."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from support.command_line import Cli
+from support.polling import PATIENCE_S
+
+NOT_UTF8 = os.fsdecode(b"x\xff\xfe")
+HUGE = "9" * 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["topic", "create", "x", "--partitions", "99999999999"], "is not in the range 1<=x<=2147483647"),
+        (["topic", "create", "x", "--replicas", "40000"], "is not in the range 1<=x<=32767"),
+        (["topic", "add-partitions", "x", "99999999999"], "is not in the range"),
+        (["produce", "x", "-v", "x", "-p", "99999999999"], "is not in the range"),
+        (["topic", "trim", "x", "--before", f"@{HUGE}", "--yes"], "before 1970 or after the year 9999"),
+        (["consume", "x", "--from", f"@{HUGE}"], "before 1970 or after the year 9999"),
+        (["consume", "x", "--from", "0001-01-01"], "before 1970 or after the year 9999"),
+        (["group", "reset", "g", "--topic", "x", "--to", f"@{HUGE}"], "before 1970 or after the year 9999"),
+        (["offsets", "x", "--time", HUGE], "before 1970 or after the year 9999"),
+        (["topic", "ls", "--timeout", "1e300"], "is not in the range"),
+        (["topic", "ls", "--timeout", "inf"], "is not in the range"),
+        (["topic", "ls", "--timeout", "nan"], "is not a number of seconds"),
+        (["down", "--timeout", "nan"], "is not a number of seconds"),
+        (["up", "--nodes", "99999999"], "is not in the range 1<=x<=100"),
+        (["topic", "ls", "-b", "..:9092"], "is not a host"),
+        (["topic", "ls", "-b", "a" * 300], "is not a host"),
+        (["topic", "ls", "-b", f"{NOT_UTF8}:9092"], "is not a host"),
+        (["topic", "ls", "-b", "http://127.0.0.1:9092"], "not a URL"),
+        (["server", "--port", "0", "--data-dir", "never", "--host", "..."], "is not a host"),
+        (["server", "--port", "0", "--data-dir", "never", "--rack", NOT_UTF8], "this is not UTF-8 text"),
+        (["server", "--port", "0", "--data-dir", "never", "--advertise", NOT_UTF8], "this is not UTF-8 text"),
+        (["consume", "x", "-g", NOT_UTF8], "is not UTF-8 text"),
+        (["consume", "x", "-X", f"{NOT_UTF8}=1"], "is not UTF-8 text"),
+        (["consume", "x", "-X", f"client.id={NOT_UTF8}"], "is not UTF-8 text"),
+        (["produce", "x", "-v", "x", "--header", f"{NOT_UTF8}=1"], "is not UTF-8 text"),
+        (["topic", "create", "x", "-c", f"{NOT_UTF8}=1"], "is not UTF-8 text"),
+        (["topic", "create", NOT_UTF8], "is not UTF-8 text"),
+        (["topic", "delete", NOT_UTF8, "--yes"], "is not UTF-8 text"),
+        (["consume", NOT_UTF8], "is not UTF-8 text"),
+        (["produce", NOT_UTF8, "-v", "x"], "is not UTF-8 text"),
+        (["offsets", NOT_UTF8], "is not UTF-8 text"),
+        (["group", "describe", NOT_UTF8], "is not UTF-8 text"),
+        (["dlq", "show", NOT_UTF8], "is not UTF-8 text"),
+        (["debug", "counters", NOT_UTF8], "is not UTF-8 text"),
+    ],
+)
+def test_it_is_refused_in_words(cli: Cli, arguments: Sequence[str], text: str) -> None:
+    error = cli.refused(64, *arguments)
+    assert text in error
+    assert "Traceback" not in error
+
+
+def test_a_value_may_be_any_bytes(cli: Cli, topic: str) -> None:
+    cli.ok("produce", topic, "-v", NOT_UTF8)
+    assert cli.run("consume", topic, "-f", "%v").stdout.startswith(os.fsencode(NOT_UTF8))
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_no_bug(cli: Cli, topic: str, closed: str) -> None:
+    script = f'"$0" -m drmq produce "$1" {closed} && "$0" -m drmq topic ls {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable, topic],
+        env=cli.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_nothing_is_promised_of_what_the_broker_refuses(cli: Cli, topic: str) -> None:
+    """A dry run of a command that deletes: internal topics, and ordinary ones that were taken for dead letters."""
+    cli.ok("produce", topic, "-v", "precious")
+    cli.run("consume", topic, "-g", f"{topic}-readers")  # so that there is the internal topic
+    assert "is internal" in cli.refused(1, "topic", "delete", "__consumer_offsets", "--dry-run")
+    assert "is internal" in cli.refused(1, "topic", "trim", "__consumer_offsets", "--before", "end", "--dry-run")
+    for chosen in ("--dry-run", "--yes"):
+        assert "takes no dead letters" in cli.refused(1, "dlq", "purge", topic, chosen)
+    assert cli.ok("consume", topic, "-f", "%v") == "precious"
