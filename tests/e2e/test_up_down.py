@@ -116,6 +116,27 @@ def test_moved_directory_works_where_it_is(directory: Path, tmp_path: Path) -> N
     assert not old.exists()
 
 
+def test_directory_that_is_moved_while_its_node_runs(directory: Path, tmp_path: Path) -> None:
+    """The node makes no new one at the old place: what it acknowledged there would be lost with the next start."""
+    old = tmp_path / "old"
+    try:
+        assert drmq("up", "--data-dir", str(old), "--port", "0").returncode == 0
+        address = node(old)["kafka"]
+        assert drmq("produce", "t", "-v", "before", "-b", address).returncode == 0
+        old.rename(directory)
+        refused = drmq("topic", "create", "new", "-b", address)
+        assert refused.returncode == 1
+        assert "the data directory was moved or removed while its node runs" in refused.stderr
+        assert drmq("produce", "t", "-p", "0", "-v", "after", "-b", address).returncode == 0
+        assert drmq("down", "--data-dir", str(directory)).returncode == 0
+        assert not old.exists()
+        assert drmq("up", "--data-dir", str(directory)).returncode == 0
+        assert drmq("consume", "t", "-b", address).stdout.split() == ["before", "after"]
+        assert drmq("produce", "new", "-v", "x", "-b", address).returncode == 0
+    finally:
+        drmq("down", "--data-dir", str(directory), "--force")
+
+
 def test_copied_directory_is_a_cluster_of_its_own(directory: Path, tmp_path: Path) -> None:
     """Beside its running original: another port, its own data; what is deleted and stopped there is so only there."""
     copy = tmp_path / "copy"

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Protocol
 
-from drmq.storage.files import OS_FILES, Files, OpenFile
+from drmq.storage.files import OS_FILES, Files, KnownDirectories, OpenFile
 
 OPEN_FILES_MAX = 1024
 """How many files a pool keeps open, unless its creator knows better."""
@@ -92,7 +92,7 @@ class FilePool:
         self.index_bytes = 0
         self.opened_count = 0
         """How often a file was opened."""
-        self.known_directories: set[str] = set()
+        self.known_directories = KnownDirectories()
         """Directories whose names are known to be durable (`files.sync_ancestors`)."""
         self._lock = Lock()
         self._idle: OrderedDict[PooledFile, None] = OrderedDict()

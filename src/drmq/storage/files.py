@@ -271,10 +271,25 @@ class BackgroundSync:
             raise self._error
 
 
-def make_directories(files: Files, path: str, known: set[str] | None = None) -> None:
+class KnownDirectories(set[str]):
+    """Directories whose names are known to be durable, and the one that all of them are in."""
+
+    root: str | None = None
+    """It exists as long as it is in use. Were it made again after somebody has moved it, new logs would be written to a
+    directory that the next start does not look at."""
+
+
+def make_directories(files: Files, path: str, known: KnownDirectories | None = None) -> None:
     """Create a directory and its missing parents, durably. Those that are created are added to `known`."""
     missing: list[str] = []
     while not files.is_directory(path):
+        if known is not None and path == known.root:
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "the data directory was moved or removed while its node runs; stop the node and start it where the "
+                "directory is now",
+                path,
+            )
         missing.append(path)
         path = os.path.dirname(path) or "."
     for directory in reversed(missing):
@@ -287,7 +302,7 @@ def make_directories(files: Files, path: str, known: set[str] | None = None) -> 
             known.add(directory)
 
 
-def sync_ancestors(files: Files, path: str, known: set[str] | None = None) -> None:
+def sync_ancestors(files: Files, path: str, known: KnownDirectories | None = None) -> None:
     """Make the names of `path` and of all directories above it durable.
 
     Directories in `known` have durable names: this process has synced their parents since they were created.
@@ -295,7 +310,7 @@ def sync_ancestors(files: Files, path: str, known: set[str] | None = None) -> No
     A process that is killed between creating a directory and syncing its parent leaves a directory that looks complete
     to the next process, although a power cut would still remove it with all its content.
     """
-    known = set() if known is None else known
+    known = KnownDirectories() if known is None else known
     while path not in ("", ".", "/"):
         parent = os.path.dirname(path)
         if path not in known:

@@ -21,7 +21,15 @@ from crc32c import crc32c
 from drmq.model import Offset
 from drmq.records import Buffer
 from drmq.storage.errors import FormatTooNew, InvalidName
-from drmq.storage.files import OS_FILES, Files, OpenFile, make_directories, replace_file, sync_ancestors
+from drmq.storage.files import (
+    OS_FILES,
+    Files,
+    KnownDirectories,
+    OpenFile,
+    make_directories,
+    replace_file,
+    sync_ancestors,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -47,7 +55,7 @@ class SnapshotStore:
     """The snapshots in one directory, of one or several kinds. Only one thread saves."""
 
     def __init__(
-        self, directory: str, files: Files = OS_FILES, keep_count: int = 2, known: set[str] | None = None
+        self, directory: str, files: Files = OS_FILES, keep_count: int = 2, known: KnownDirectories | None = None
     ) -> None:
         """`known` are directories whose names are durable (`files.sync_ancestors`)."""
         assert keep_count >= 1, keep_count

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drmq.storage import Files, OsFiles
-from drmq.storage.files import OpenFile, make_directories, remove_tree, replace_file
+from drmq.storage.files import KnownDirectories, OpenFile, make_directories, remove_tree, replace_file
 from drmq.testing.files import FakeFiles, PowerCut
 
 
@@ -298,3 +298,16 @@ def test_dropped_caches_are_filled_by_reading() -> None:
     assert files.read_cached(handle, 1, 0) == b""
     assert files.read(handle, 1, 0) == b"x"
     assert files.read_cached(handle, 1, 0) == b"x"
+
+
+def test_a_directory_that_is_in_use_is_not_made_again() -> None:
+    """Somebody has moved it. What would be written to a new one of its name, the next start would not find."""
+    files, known = FakeFiles(), KnownDirectories()
+    make_directories(files, "/nodes/data", known)
+    known.root = "/nodes/data"
+    make_directories(files, "/nodes/data/topics/a", known)
+    files.rename("/nodes/data", "/nodes/moved")
+    with pytest.raises(FileNotFoundError, match="was moved or removed while its node runs"):
+        make_directories(files, "/nodes/data/topics/b", known)
+    assert not files.is_directory("/nodes/data")
+    make_directories(files, "/nodes/moved/topics/b", known)

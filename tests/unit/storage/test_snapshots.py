@@ -8,7 +8,7 @@ import pytest
 
 from drmq.model import Offset
 from drmq.storage import InvalidName, SnapshotStore
-from drmq.storage.files import make_directories, remove_tree
+from drmq.storage.files import KnownDirectories, make_directories, remove_tree
 from drmq.testing.files import FakeFiles
 
 PATH = "/data/log"
@@ -50,7 +50,7 @@ class CountingFiles(FakeFiles):
 
 def test_the_first_of_a_kind_syncs_no_directory_that_is_known_to_be_durable() -> None:
     """A node that stops writes the first snapshots of thousands of partitions. All are below the same directories."""
-    files, known = CountingFiles(), set[str]()
+    files, known = CountingFiles(), KnownDirectories()
     for index in range(3):
         path = f"/data/topic/{index}"
         make_directories(files, path)
@@ -67,7 +67,7 @@ def test_the_first_of_a_kind_syncs_no_directory_that_is_known_to_be_durable() ->
 
 def test_a_directory_that_was_removed_is_not_known_any_more() -> None:
     """It is created again, and the power fails before its name is durable: the next snapshot must not trust it."""
-    files, known = FakeFiles(), set[str]()
+    files, known = FakeFiles(), KnownDirectories()
     store = SnapshotStore(PATH, files, known=known)
     store.save("producers", Offset(1), b"x")
     assert PATH in known

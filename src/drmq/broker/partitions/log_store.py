@@ -156,6 +156,7 @@ class DiskLogs:
         self._directory = directory
         self._files = files
         self.pool = FilePool(files, open_files_max)
+        self.pool.known_directories.root = directory.path
         self.location = directory.path
         self.directory_id = directory.directory_id
         directory.remove_deleted()
