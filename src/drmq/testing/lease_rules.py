@@ -107,7 +107,9 @@ class _Story:
         if not self._is_repetition(settling):
             seen = next((other for other in later if other.answered_ms <= settling.asked_ms), None)
             if seen is not None and (settling.is_fenced or seen.member != settling.by):
-                yield Broken("stale-leases-are-refused", f"{settling} was answered with success, after {seen}")
+                # With what else was said, because an old REJECT may pass for a repetition of another settlement.
+                said = "; ".join(str(each) for every in self.settlings.values() for each in every)
+                yield Broken("stale-leases-are-refused", f"{settling} was answered with success, after {seen}: {said}")
             elif self._has_surely_expired(handout, settling):
                 yield Broken("stale-leases-are-refused", f"{settling} was answered with success, after its lease")
         if settling.outcome in _FINAL:
