@@ -78,6 +78,7 @@ from drmq.catalog.topic_configs import (
     check_config,
     default_texts,
     effective,
+    takes_dead_letters,
     throttled_replicas,
 )
 from drmq.catalog.topics import Assignment, Topic
@@ -148,5 +149,6 @@ __all__ = [
     "place",
     "plan_leaders",
     "plan_rebalance",
+    "takes_dead_letters",
     "throttled_replicas",
 ]

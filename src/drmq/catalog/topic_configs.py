@@ -429,6 +429,11 @@ def check_config(name: str, value: str | None) -> None:
     check_value(DEFINITIONS, "topic", name, value)
 
 
+def takes_dead_letters(configs: Mapping[str, str]) -> bool:
+    """Whether the settings of a topic allow that dead letters are written to it."""
+    return configs.get(DEAD_LETTERS_ALLOWED, "").lower() == "true"
+
+
 def default_texts(defaults: TopicDefaults) -> dict[str, str]:
     """The settings of a topic that sets nothing itself, by name."""
     texts = {name: definition.default for name, definition in DEFINITIONS.items()}

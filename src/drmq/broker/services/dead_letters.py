@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.broker.services.caller import node_caller
 from drmq.broker.services.redrive.letters import letter_headers
-from drmq.catalog import DEAD_LETTER_CREATES, DEAD_LETTERS_ALLOWED, Topic, cluster_config
+from drmq.catalog import DEAD_LETTER_CREATES, DEAD_LETTERS_ALLOWED, Topic, cluster_config, takes_dead_letters
 from drmq.leases import Bury, DeadRecord, QueueKey
 from drmq.model import ApiError, ErrorCode, Offset
 from drmq.records import BatchHeader, Codec, InvalidBatch, Record, encode_batch, iter_batches, iter_records
@@ -195,7 +195,7 @@ class DeadLetters:
             caller = node_caller(broker.node_id)
             await broker.services.topic_creation.auto_create(caller, name, _CONFIGS)
             topic = broker.metadata.committed_catalog.topic(name)
-        if topic.configs.get(DEAD_LETTERS_ALLOWED, "").lower() != "true":
+        if not takes_dead_letters(topic.configs):
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
                 f"topic {name} exists and does not allow dead letters; set {DEAD_LETTERS_ALLOWED}=true on it, or give "

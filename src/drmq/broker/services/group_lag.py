@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from drmq.broker.services.caller import node_caller
 from drmq.broker.services.lease_queries import UNKNOWN, OpenRecords
-from drmq.catalog import DEAD_LETTERS_ALLOWED
+from drmq.catalog import takes_dead_letters
 from drmq.leases import WHOLE_TOPIC, redrive_key
 from drmq.model import ApiError, GroupId, NodeId, TopicId
 from drmq.model.counters import Sample
@@ -241,7 +241,7 @@ class GroupLag:
         topics = [
             topic
             for topic in self._broker.metadata.committed_catalog.topics.values()
-            if topic.configs.get(DEAD_LETTERS_ALLOWED, "").lower() == "true"
+            if takes_dead_letters(topic.configs)
         ]
         for topic in topics:
             shard = leases.shards.get(leases.index_of(redrive_key(topic.topic_id)))

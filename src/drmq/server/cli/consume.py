@@ -49,7 +49,7 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
     metavar="POSITION",
     help=f"Where to start: {POSITION_HELP} (may be repeated). TIME is {TIME_HELP}.  [default: begin]",
 )
-@click.option("-n", "--count", type=click.IntRange(1, INT32_MAX), metavar="N", help="Stop after N records.")
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
 @click.option("--until-end", is_flag=True, help="Stop at the end of the topic. This is the default.")
 @click.option("-F", "--follow", is_flag=True, help="Wait for more records at the end, until Ctrl-C.")
 @click.option(

@@ -20,7 +20,7 @@ from drmq.broker.services.redrive.letter_pages import READ_TIMEOUT_S, read_page
 from drmq.broker.services.redrive.letters import Letter
 from drmq.broker.services.redrive.run import Page, RedriveRun, ShardLost, runs_of
 from drmq.broker.services.redrive.world import BrokerWorld
-from drmq.catalog import DEAD_LETTERS_ALLOWED, Topic
+from drmq.catalog import DEAD_LETTERS_ALLOWED, Topic, takes_dead_letters
 from drmq.leases import (
     DescribeLetters,
     LeaseRequest,
@@ -252,7 +252,7 @@ class RedriveService:
     def _letter_topic(self, name: str) -> Topic:
         """The topic of this name, if its records are dead letters. Those of another must not be given up as such."""
         topic = self._topic(name)
-        if topic.configs.get(DEAD_LETTERS_ALLOWED, "").lower() != "true":
+        if not takes_dead_letters(topic.configs):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"topic {name} takes no dead letters, so its records are left alone; dead-letter topics have "
