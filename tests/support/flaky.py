@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -51,12 +52,27 @@ def burners(count: int) -> Iterator[None]:
             burner.wait()
 
 
-def parts(workers: int, chosen: list[str]) -> list[list[str]]:
-    """The runs of pytest that make a round: Spark's tests share one session, so they have no workers."""
+def parts(workers: int, chosen: list[str]) -> dict[str, list[str]]:
+    """The runs of pytest that make a round, by name. Spark's tests share one session, so they have no workers."""
     if chosen:
-        return [["-q", *chosen]]
+        return {"chosen": ["-q", *chosen]}
     with_workers = ["-q", "-n", str(workers), "--dist", "worksteal", "tests/e2e", "tests/conformance", "tests/browser"]
-    return [with_workers, ["-q", "tests/spark"]]
+    return {"tests": with_workers, "spark": ["-q", "tests/spark"]}
+
+
+def run_part(round_number: int, name: str, arguments: list[str]) -> list[str]:
+    """What failed."""
+    log = OUTPUT / f"round-{round_number}-{name}.log"
+    log.unlink(missing_ok=True)
+    status, failed = run_pytest(arguments, log)
+    return failed if status in (0, FAILED) else [f"pytest ended with {status}: {log}"]
+
+
+def run_round(number: int, wanted: dict[str, list[str]]) -> list[str]:
+    """What failed in any part. All parts run at the same time, so each is part of the load of the others."""
+    with ThreadPoolExecutor() as threads:
+        running = [threads.submit(run_part, number, name, arguments) for name, arguments in wanted.items()]
+        return [test for part in running for test in part.result()]
 
 
 def main(words: list[str]) -> int:
@@ -72,12 +88,8 @@ def main(words: list[str]) -> int:
     done = 0
     with burners(options.burners), contextlib.suppress(KeyboardInterrupt):
         for number in range(1, options.rounds + 1):
-            log, began = OUTPUT / f"round-{number}.log", time.monotonic()
-            log.unlink(missing_ok=True)
-            failed: list[str] = []
-            for arguments in parts(options.workers, chosen):
-                status, found = run_pytest(arguments, log)
-                failed += found if status in (0, FAILED) else [f"pytest ended with {status}: {log}"]
+            began = time.monotonic()
+            failed = run_round(number, parts(options.workers, chosen))
             counts.update(failed)
             done = number
             print(
