@@ -10,6 +10,7 @@ import uuid
 import pytest
 
 from support.command_line import Cli
+from support.polling import eventually
 
 
 def test_group_with_members_is_not_moved(cli: Cli, topic: str) -> None:
@@ -44,6 +45,33 @@ def test_signal_ends_a_member_and_not_only_its_process(cli: Cli, topic: str, num
         assert process.wait(90) == 128 + number
     assert cli.data("group", "describe", group)["members"] == []
     assert cli.data("group", "lag", group)[0]["lag"] == 0
+
+
+@pytest.mark.parametrize("options", [["-F"], ["-F", "-X", "partition.assignment.strategy=cooperative-sticky"], []])
+def test_a_member_that_was_stopped_for_long_goes_on(cli: Cli, topic: str, options: list[str]) -> None:
+    """Ctrl-Z and `fg`, or a laptop that sleeps: the group has expired the member, which joins again."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    cli.ok("produce", topic, "-p", "0", stdin="first\n" + "filler\n" * 20_000 + "last\n")
+    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "-X", "session.timeout.ms=1000", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.send_signal(signal.SIGSTOP)
+        eventually(lambda: cli.data("group", "describe", group)["members"] == [], what="the member expires")
+        process.send_signal(signal.SIGCONT)
+        if "-F" in options:
+            cli.ok("produce", topic, "-p", "1", "-v", "later")
+            # What was not committed is printed again.
+            for line in process.stdout:
+                if line == b"later\n":
+                    break
+            process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+            assert process.wait(90) == 128 + signal.SIGTERM
+        else:
+            assert process.stdout.readlines()[-1] == b"last\n"
+            assert process.wait(90) == 0
+            assert cli.data("group", "lag", group)[0]["lag"] == 0
 
 
 def test_leased_records_are_done_once_they_are_printed(cli: Cli, topic: str) -> None:

@@ -225,21 +225,37 @@ class _Reader:
             },
         )
         if self._in_group:
-            self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
+            self._consumer.subscribe(
+                [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
         else:
             self._waiting = {p.partition for p, start in starts.items() if start < ends[p]}
             self._consumer.assign([Place(topic, p.partition, start) for p, start in starts.items()])
 
     def _on_assign(self, _consumer: Any, partitions: list[Any]) -> None:
         self._has_assignment = True
+        self._moved_at = time.monotonic()
         self._waiting |= {place.partition for place in partitions}
 
     def _on_revoke(self, _consumer: Any, partitions: list[Any]) -> None:
+        self._forget(partitions)
+        if not self._is_closing:
+            self._commit(wait=True)
+
+    def _on_lost(self, _consumer: Any, partitions: list[Any]) -> None:
+        """The session timed out, for example while the process was stopped: it is too late to commit.
+
+        librdkafka joins again and continues from what was committed.
+        """
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[Any]) -> None:
+        # Until the next assignment it is not known what is left to read.
+        self._has_assignment = False
+        self._moved_at = time.monotonic()
         self._waiting -= {place.partition for place in partitions}
         for place in partitions:
             self._next.pop(place.partition, None)
-        if not self._is_closing:
-            self._commit(wait=True)
 
     def run(self, render: Callable[[ReadRecord], bytes], count: int | None, follow: bool, signals: Signals) -> None:
         """Print until `count` records are printed or, unless `follow`, the end is reached."""
