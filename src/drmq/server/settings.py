@@ -127,7 +127,10 @@ class Setting:
     def _in_range(self, value: int) -> int:
         assert self.allowed_range is not None, self
         if value not in self.allowed_range:
-            raise BadValue("this is too small" if value < self.allowed_range.minimum else "this is too large")
+            if value < self.allowed_range.minimum:
+                raise BadValue("this is too small")
+            # The range says "1 or more" where the largest value is only that of the field on the wire.
+            raise BadValue(f"this is too large, {self.allowed_range.maximum} is the largest value")
         return value
 
 

@@ -24,10 +24,20 @@ _ASK_S = 5.0
 _BEGAN = ("started", "joined")
 """Outcomes of nodes that this command started."""
 
+
+class _DirectoryPath(click.Path):
+    """A directory, but not an empty name: `--data-dir "$UNSET"` would mean the current directory."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        if value == "":
+            self.fail("The name is empty.", parameter, context)
+        return super().convert(value, parameter, context)
+
+
 directory_option = click.option(
     "--data-dir",
     "directory",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_DirectoryPath(path_type=Path, file_okay=False),
     default=DEFAULT_DIRECTORY,
     show_default=True,
     metavar="DIR",

@@ -34,16 +34,20 @@ NOUNS = {
     "dead-letters": "dlq",
     "redrive": "dlq redrive",
     "groups": "group",
+    "consumer-group": "group",
+    "consumer-groups": "group",
     "nodes": "cluster members",
     "broker": "cluster members",
     "brokers": "cluster members",
     "members": "cluster members",
+    "info": "cluster info",
     "health": "cluster health",
     "rebalance": "cluster rebalance",
     "list": "topic ls",
     "ls": "topic ls",
     "create": "topic create",
     "describe": "topic describe",
+    "alter": "topic alter",
     "delete": "topic delete",
     "lag": "group lag",
     "reset": "group reset",
@@ -68,6 +72,8 @@ NOUNS = {
     "cat": "consume",
     "tail": "consume",
     "config": "server --print-config",
+    "dump": "log dump",
+    "verify": "log verify",
     "query": "sql",
     "metrics": "debug counters",
     "counters": "debug counters",
@@ -89,6 +95,9 @@ class Noun(click.Group):
         return super().resolve_command(context, arguments)
 
     def _guess(self, context: click.Context, name: str) -> str:
+        if name.lower() == "help":
+            # Not `shell`, `heal` or `health`: the next line of the error says how to get help.
+            return ""
         known = self.list_commands(context)
         meant = self.synonyms.get(name.lower(), "")
         if meant.partition(" ")[0] not in known:

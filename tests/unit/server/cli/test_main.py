@@ -51,6 +51,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["brokers"], "drmq cluster members"),
         (["start"], "drmq up"),
         (["list"], "drmq topic ls"),
+        (["consumer-groups"], "drmq group"),
+        (["verify"], "drmq log verify"),
         (["topic", "list"], "drmq topic ls"),
         (["topic", "rm", "x"], "drmq topic delete"),
         (["group", "show", "x"], "drmq group describe"),
@@ -68,8 +70,11 @@ def test_mistyped_command_gets_a_suggestion(typed: list[str], meant: str, capsys
 
 
 def test_no_suggestion_is_better_than_a_wrong_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["xyzzy"]) == 64
-    assert capsys.readouterr().err.startswith("error: No such command 'xyzzy'.\n")
+    for arguments in (["xyzzy"], ["help"], ["node", "help"], ["cluster", "help"]):
+        assert main(arguments) == 64
+        command = " ".join(["drmq", *arguments[:-1]])
+        expected = f"error: No such command '{arguments[-1]}'.\n`{command} --help` shows the usage.\n"
+        assert capsys.readouterr().err == expected
 
 
 def test_every_synonym_is_a_command() -> None:
