@@ -53,6 +53,8 @@ Done = Callable[[ErrorCode], None]
 OWN_BATCH_BYTES_MAX = PeerOptions().append_frame_bytes_max // 2
 """The largest batch of a state machine: it must fit into a frame between nodes, with room to spare. Raft refuses no
 size if nothing else is uncommitted, and a batch that cannot be sent would block everything after it for ever."""
+PRODUCED_BATCH_BYTES_MAX = PeerOptions().append_frame_bytes_max - 1_048_576
+"""The largest batch of a producer, whatever the topic allows, for the same reason."""
 
 _SENT_AGAIN = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT))
 """Errors after which a client sends the same batch again."""
@@ -243,6 +245,11 @@ class Partition:
             raise ApiError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"a batch of {len(batch)} bytes; {self.topic} takes {config.max_message_bytes} (max.message.bytes)",
+            )
+        if len(batch) > PRODUCED_BATCH_BYTES_MAX:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a batch of {len(batch)} bytes; nodes send each other {PRODUCED_BATCH_BYTES_MAX} at most",
             )
         if header.is_transactional:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not offered")

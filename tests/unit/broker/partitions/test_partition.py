@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drmq.broker.partitions.partition import OWN_BATCH_BYTES_MAX, Partition
+from drmq.broker.partitions.partition import OWN_BATCH_BYTES_MAX, PRODUCED_BATCH_BYTES_MAX, Partition
 from drmq.columnar.framing import COMPILED
 from drmq.model import ApiError, ErrorCode, MemberId, NodeId, Offset
 from drmq.raft import AppendRequest, Entry, EntryKind, LogIndex, Term
@@ -68,6 +68,19 @@ def test_a_larger_one_is_refused_and_the_next_is_taken() -> None:
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert desk.partition.next_offset == 0
     assert desk.partition.append_own(own_batch(1_000)).next_offset == 1
+
+
+def test_a_producers_batch_fits_into_a_frame_to_a_peer_whatever_its_topic_allows() -> None:
+    """One that does not could never be committed, nor anything after it."""
+    desk = ReplicaHarness(max_message_bytes=str(2 * PRODUCED_BATCH_BYTES_MAX))
+    assert refusal(desk, memoryview(own_batch(PRODUCED_BATCH_BYTES_MAX + 1))) is ErrorCode.MESSAGE_TOO_LARGE
+    largest = own_batch(PRODUCED_BATCH_BYTES_MAX)
+    one = LogIndex(1)
+    entry = Entry(one, one, Term(1), EntryKind.PAYLOAD, bytes(largest), len(largest))
+    leader, follower = MemberId(NodeId(1)), MemberId(NodeId(2))
+    message = AppendRequest(leader, follower, Term(1), LogIndex(0), Term(0), (entry,), LogIndex(0))
+    assert Outbox(PeerOptions().append_frame_bytes_max).add_message(desk.partition.group, message)
+    assert desk.partition.append(memoryview(largest), 5_000).next_offset == 1
 
 
 # ---- offsets and visibility -------------------------------------------------------------------------
