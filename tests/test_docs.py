@@ -16,7 +16,7 @@ import click
 import pytest
 
 from drmq.broker import Broker, BrokerOptions, MemoryLogs
-from drmq.catalog import DEFINITIONS, TopicDefaults, default_texts
+from drmq.catalog import DEFINITIONS, GROUP_DEFINITIONS, TopicDefaults, default_texts
 from drmq.model import ErrorCode, NodeId
 from drmq.server.cli import drmq
 from drmq.server.config import all_settings
@@ -165,7 +165,7 @@ def test_limits_name_real_settings() -> None:
     """What the page about limits calls a setting is one."""
     known = all_settings().keys() | DEFINITIONS.keys()
     named = set(re.findall(r"`([a-z]+(?:[_.][a-z]+)+)`", (REFERENCE / "limits.md").read_text()))
-    assert named <= known, sorted(named - known)
+    assert named <= known | GROUP_DEFINITIONS.keys(), sorted(named - known)
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -377,6 +377,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
     from drmq.catalog.catalog import DELETED_TOPICS_MAX, PARTITIONS_MAX
     from drmq.groups import GroupOptions
     from drmq.kafka import (
+        describe_backlog,
         describe_leases,
         describe_topic_partitions,
         exchange,
@@ -386,7 +387,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
     )
     from drmq.leases import LeaseOptions
     from drmq.model.names import GROUP_ID_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
-    from drmq.server import file_limits
+    from drmq.server import file_limits, status_port
     from drmq.storage import file_pool
     from drmq.transport import buffers
     from drmq.transport.peers import PeerOptions, lane, strangers
@@ -402,6 +403,9 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         "Reads that wait for the disk": [reads._DISK_READS_MAX],
         "Fetch sessions": [fetch_sessions.PARTITIONS_MAX, fetch_sessions.ALL_PARTITIONS_MAX],
         "Fetches that wait for records": [reads._PARKED_PARTITIONS_MAX],
+        "Connections to `metrics_port`": [status_port.CONNECTIONS_MAX],
+        "A request to `metrics_port`": [status_port.REQUEST_BYTES_MAX, int(status_port.REQUEST_TIMEOUT_S) * 1_000],
+        "The same, whatever the settings": [partition.PRODUCED_BATCH_BYTES_MAX],
         "A batch of DRMQ's own records": [partition.OWN_BATCH_BYTES_MAX],
         "Bytes waiting for followers, one": [raft.uncommitted_bytes_max, raft.uncommitted_entries_max],
         "Lookups by timestamp": [lookups._SEARCHES_MAX, lookups._SEARCHES_PER_CALLER_MAX],
@@ -417,6 +421,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         "Time that a LeaseFetch waits": [lease_fetch.WAIT_MS_MAX],
         "Delay of a release": [lease_fetch.DELAY_MS_MAX],
         "Runs of offsets that a request settles": [lease_calls.SETTLEMENTS_MAX],
+        "Offsets that a DescribeBacklog": [describe_backlog.OFFSETS_MAX],
         "Runs of leased offsets in an answer": [describe_leases.LEASES_MAX],
         "Batches that are kept because": [leased_records._KEPT_BYTES_MAX],
         "Batches that wait to be recompressed": [recompression.QUEUED_BYTES_MAX, 2 * recompression.QUEUED_BYTES_MAX],
