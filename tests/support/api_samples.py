@@ -127,6 +127,9 @@ def sample(harness: Harness, api: ApiKey, topic: str = TOPIC, group: str = GROUP
         ApiKey.SASL_AUTHENTICATE: lambda: make("Request", b"secret"),
         ApiKey.API_VERSIONS: lambda: make("Request", "test", "1"),
         ApiKey.INIT_PRODUCER_ID: lambda: make("Request", transactional_id=None),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: lambda: make(
+            "Request", [make("RequestDir", "memory", [make("RequestTopic", topic, [0])])]
+        ),
         ApiKey.DESCRIBE_LOG_DIRS: lambda: make("Request", None),
         ApiKey.ELECT_LEADERS: lambda: make("Request", topic_partitions=[make("RequestTopic", topic, [0])]),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda: make(

@@ -177,6 +177,7 @@ RULES: Final[dict[ApiKey, Rule]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _topics(Operation.DESCRIBE, "topic"),
     ApiKey.DESCRIBE_CONFIGS: _resources(Operation.DESCRIBE_CONFIGS),
     ApiKey.ALTER_CONFIGS: _resources(Operation.ALTER_CONFIGS),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _cluster(Operation.ALTER),
     ApiKey.DESCRIBE_LOG_DIRS: _cluster(Operation.DESCRIBE),
     ApiKey.SASL_AUTHENTICATE: Rule(),
     ApiKey.CREATE_PARTITIONS: _topics(Operation.ALTER),

@@ -31,6 +31,7 @@ _LISTS: Final[dict[ApiKey, dict[str, str]]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": "topics"},
     ApiKey.DESCRIBE_CONFIGS: {"resources": "results"},
     ApiKey.ALTER_CONFIGS: {"resources": "responses"},
+    ApiKey.ALTER_REPLICA_LOG_DIRS: {"topics": "results"},
     ApiKey.CREATE_PARTITIONS: {"topics": "results"},
     ApiKey.DELETE_GROUPS: {"groups_names": "results"},
     ApiKey.ELECT_LEADERS: {"topic_partitions": "replica_election_results"},
@@ -103,6 +104,8 @@ def _refuse_entry(entry: Any, entry_class: type, code: ErrorCode, message: str |
             value = getattr(entry, field.name)
             if field.name in names and not isinstance(value, list) and value is not None:
                 setattr(made, field.name, value)
+        if "topic_name" in names and hasattr(entry, "name"):
+            made.topic_name = entry.name
     if not _put_error(made, code, message):
         _refuse_partitions(entry, made, code, message)
     return made

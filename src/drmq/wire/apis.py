@@ -88,6 +88,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, flexible_from=4),
         Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, flexible_from=4),
         Api(ApiKey.ALTER_CONFIGS, 0, 2, flexible_from=2),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, flexible_from=2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, flexible_from=2),
         Api(ApiKey.SASL_AUTHENTICATE, 0, 2, flexible_from=2),
         Api(ApiKey.CREATE_PARTITIONS, 0, 3, flexible_from=2),

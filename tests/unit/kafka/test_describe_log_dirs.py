@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from drmq.model import ErrorCode
+from drmq.broker import DiskLogs
+from drmq.model import ErrorCode, NodeId
+from drmq.storage import DataDirectory
 from drmq.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsRequestTopic,
@@ -56,3 +60,13 @@ def test_a_disk_that_cannot_be_asked(harness: Harness, monkeypatch: pytest.Monke
     monkeypatch.setattr(harness.store, "disk_bytes", fail)
     [result] = harness.ask(DescribeLogDirsRequest(None)).results
     assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_the_path_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's tools compare it with the paths that they were given."""
+    monkeypatch.chdir(tmp_path)
+    store = DiskLogs(DataDirectory("data", NodeId(1)))
+    try:
+        assert store.location == str(tmp_path / "data")
+    finally:
+        store.close()

@@ -6,6 +6,7 @@ outside the event loop, or before the broker serves requests.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from typing import Protocol
@@ -62,7 +63,7 @@ class LogStore(Protocol):
     """Creates, opens and removes the logs of partitions."""
 
     location: str
-    """The name of the store: the path of the data directory, or a word for memory."""
+    """The name of the store: the absolute path of the data directory, or a word for memory."""
     directory_id: str
     """A random id of this directory, so that an empty one can be told from the one that it replaces."""
 
@@ -157,7 +158,7 @@ class DiskLogs:
         self._files = files
         self.pool = FilePool(files, open_files_max)
         self.pool.known_directories.root = directory.path
-        self.location = directory.path
+        self.location = os.path.abspath(directory.path)
         self.directory_id = directory.directory_id
         directory.remove_deleted()
         self.journal = Journal(files, directory.path, directory.journal_secret, journal_bytes)
