@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -329,3 +330,8 @@ def test_compression_the_broker_does_not_know(connection: RawConnection, bootstr
     assert offset == -1
     (delivery,) = CLIENTS["confluent-kafka"](bootstrap).produce(topic, [Record(b"first")])
     assert delivery.offset == 0
+
+
+def test_kafka_python_knows_every_api(kafka_admin: Any) -> None:
+    """It fails on a number that Kafka does not have."""
+    assert {"PRODUCE", "FETCH"} <= {key.name.upper() for key in kafka_admin.api_versions()}

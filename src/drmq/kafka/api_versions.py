@@ -5,6 +5,9 @@ the client needs to send the request again (KIP-511). From v5 a client may state
 be connected to (KIP-1242). If they are wrong, it gets REBOOTSTRAP_REQUIRED and starts again from its bootstrap servers.
 From v3 the answer also has the feature levels that this node supports, and those that the cluster has finalized
 (KIP-584).
+
+The APIs that are DRMQ's own are listed to its own clients only. Others have no use for them, and some take only numbers
+that Kafka has.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ NEWER_VERSION = -1
 """The version that the pipeline passes for a request whose version is newer than ours."""
 
 
+OWN_SOFTWARE = "drmq"
+"""The name by which DRMQ's own clients call themselves."""
 _KEPT_MAX = 255
 """Characters that are kept of a name, as long as the connection."""
 
@@ -33,15 +38,15 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(ApiKey.API_VERSIONS)])
     if context.version >= 3:
         if not _is_printable(request.client_software_name) or not _is_printable(request.client_software_version):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=_rows())
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=_rows(request))
         assert context.connection is not None
         software = f"{request.client_software_name[:_KEPT_MAX]} {request.client_software_version[:_KEPT_MAX]}"
         context.connection.software = software
     if _expects_another_broker(context, request):
-        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=_rows())
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=_rows(request))
     features = context.broker.features
     return ApiVersionsResponse(
-        api_keys=_rows(),
+        api_keys=_rows(request),
         supported_features=[
             ApiVersionsResponseSupportedFeature(name, *levels) for name, levels in features.supported.items()
         ],
@@ -52,8 +57,9 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
     )
 
 
-def _rows() -> list[ApiVersionsResponseApi]:
-    return [_row(key) for key in sorted(APIS)]
+def _rows(request: ApiVersionsRequest) -> list[ApiVersionsResponseApi]:
+    is_own = request.client_software_name == OWN_SOFTWARE
+    return [_row(key) for key in sorted(APIS) if is_own or not APIS[key].key.is_own]
 
 
 def _row(key: int) -> ApiVersionsResponseApi:

@@ -149,6 +149,14 @@ def test_software_names_are_checked(line: KafkaHarness) -> None:
         assert line.ask(ApiVersionsRequest(name, "1"), 3).error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_our_own_apis_are_listed_to_our_own_clients_only(line: KafkaHarness, version: int) -> None:
+    """kafka-python fails on numbers that Kafka does not have. A client says its name from v3 on."""
+    for name in ("drmq", "kafka-python"):
+        listed = {row.api_key for row in line.ask(ApiVersionsRequest(name, "1"), version).api_keys}
+        assert listed == {key for key, api in APIS.items() if (version >= 3 and name == "drmq") or not api.key.is_own}
+
+
 def test_a_client_that_looks_for_another_cluster_is_sent_away(harness: Harness, line: KafkaHarness) -> None:
     right = ApiVersionsRequest("x", "1", cluster_id=harness.broker.cluster_id, node_id=1)
     assert line.ask(right, 5).error_code == 0
