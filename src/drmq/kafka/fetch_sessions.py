@@ -1,8 +1,9 @@
 """Fetch sessions (KIP-227): a client lists its partitions once, and then sends only changes.
 
-Sessions take memory, so both their number and the number of their partitions are limited. A client that gets no session
-(session id 0) continues to send full requests, which is correct and only costs bytes. When the number of sessions has
-reached its limit, the least recently used session is evicted if it has been idle for a while.
+Sessions take memory, so their number, the number of their partitions and the length of the names in them are limited. A
+client that gets no session (session id 0) continues to send full requests, which is correct and only costs bytes. When
+the number of sessions has reached its limit, the least recently used session is evicted if it has been idle for a
+while.
 
 Epochs: 0 with session id 0 asks for a new session. -1 asks for no session, and with an id also closes that session. Any
 other epoch must be the next one of an existing session; if it is not, the client gets an error and starts again with a
@@ -16,6 +17,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from drmq.model import ApiError, ErrorCode
+from drmq.model.names import TOPIC_NAME_LENGTH_MAX
 from drmq.wire.fetch import FetchData, FetchPartition, FetchResult
 from drmq.wire.topics import Topic
 
@@ -139,6 +141,12 @@ class FetchSessions:
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
                 "the session mixes topic names and topic ids; start a new session",
             )
+        if not _may_be_kept(data):
+            self._forget(session.session_id)
+            raise ApiError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                "the session was closed, because a name is longer than topics have",
+            )
         known_count = len(session.partitions)
         session.update(data)
         grown = len(session.partitions) - known_count
@@ -159,7 +167,7 @@ class FetchSessions:
 
     def _create(self, data: FetchData, uses_ids: bool, now_ms: int) -> FetchSession | None:
         count = len(data.partitions)
-        if not 0 < count <= PARTITIONS_MAX or not self._make_room(now_ms):
+        if not 0 < count <= PARTITIONS_MAX or not _may_be_kept(data) or not self._make_room(now_ms):
             return None
         if self._partition_count + count > ALL_PARTITIONS_MAX:
             return None
@@ -185,3 +193,8 @@ class FetchSessions:
             return False
         self._forget(oldest.session_id)
         return True
+
+
+def _may_be_kept(data: FetchData) -> bool:
+    """Whether no name is longer than that of any topic. A name may have 32 KiB on the wire."""
+    return all(len(entry.topic) <= TOPIC_NAME_LENGTH_MAX for entry in data.partitions)

@@ -182,6 +182,24 @@ def test_all_sessions_together_are_bounded() -> None:
     assert sessions.open(session_data(0, PARTITIONS_MAX, (0, 0)), False, 0)[0] is not None
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_session_keeps_no_names_that_no_topic_has(is_first: bool) -> None:
+    """A name has up to 32 KiB on the wire, and a session 10,000 of them."""
+    sessions = FetchSessions(10)
+    entries = [FetchPartition("t" * 250, 0, -1, 0, -1, 0, 100)]
+    if is_first:
+        session, wanted = sessions.open(session_data(0, 0, (0, 0))._replace(partitions=entries), False, 0)
+        assert session is None
+        assert wanted == entries
+    else:
+        session, _ = sessions.open(session_data(0, 1, (0, 0)), False, 0)
+        assert session is not None
+        with pytest.raises(ApiError) as caught:
+            sessions.open(session_data(0, 0, (session.session_id, 1))._replace(partitions=entries), False, 0)
+        assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == 0
+
+
 # ---- produce ---------------------------------------------------------------------------------------
 
 
