@@ -26,6 +26,7 @@ class PaperConnection:
         self.stopwatch: Stopwatch | None = None
         self.request: object = None
         self.closed = False
+        self.is_abandoned = False
         self.reason: str | None = None
         self.unread_bytes = 0
         self.paused: list[object] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from drmq.broker.services.gate import Permission
 from drmq.broker.services.reads import Read, ReadResult
-from drmq.kafka.exchange import Exchange
+from drmq.kafka.exchange import NO_FRAME, Exchange
 from drmq.kafka.leader_hints import with_hints
 from drmq.kafka.permissions import RULES
 from drmq.model import ApiError, ErrorCode
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _TOPIC_ID_FROM = 13
 _HINTS_FROM = 16
 _READ_COMMITTED = 1
+_RACK_KEPT_MAX = 255
 _new = tuple.__new__
 _API = APIS[ApiKey.FETCH]
 _RULE = RULES[ApiKey.FETCH]
@@ -92,11 +93,16 @@ class Fetch(Read):
         refused: Collection[Topic],
     ) -> None:
         data: FetchData = exchange.request
+        rack = data.rack_id[:_RACK_KEPT_MAX]
+        # It may wait for long, so it keeps what it needs, and not a frame of 4 MiB.
+        exchange.frame = NO_FRAME
+        if data.forgotten or rack != data.rack_id:
+            exchange.request = data._replace(forgotten=[], rack_id=rack)
         wait_ms = data.max_wait_ms
         if refused:
             # Authorization errors are sent at once.
             wanted, wait_ms = [entry for entry in wanted if entry.topic not in refused], 0
-        Read.__init__(self, exchange.server.broker.services.reads, wanted, wait_ms, data.min_bytes, data.rack_id)
+        Read.__init__(self, exchange.server.broker.services.reads, wanted, wait_ms, data.min_bytes, rack)
         assert exchange.connection is not None
         self._exchange = exchange
         self._connection = exchange.connection

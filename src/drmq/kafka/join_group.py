@@ -21,10 +21,12 @@ _SKIP_ASSIGNMENT_FROM = 9
 
 def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
     version = context.version
+    # Not the request: it may be large, and the answer may take as long as a rebalance.
+    member_id = request.member_id
 
     def translate(answer: groups.JoinGroupResponse | ErrorCode) -> JoinGroupResponse:
         if isinstance(answer, ErrorCode):
-            answer = groups.JoinGroupResponse(answer, request.member_id)
+            answer = groups.JoinGroupResponse(answer, member_id)
         return _response(answer, version)
 
     join = groups.JoinGroupRequest(

@@ -34,6 +34,9 @@ from drmq.wire import APIS, ApiKey, ProtocolError, RequestHeader, write_response
 _PRODUCE = int(ApiKey.PRODUCE)
 _ROOM_POLL_S = 0.002
 _ABOUT_LEADERS = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
+_LOOKUPS = {ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH}
+"""Requests of many parts that change nothing, and each of which may take seconds. They end with their connection."""
+_ABANDONED_POLL_S = 1.0
 _CUT_OFF = "this node cannot reach most other nodes, so its list of leaders may be outdated; ask another node"
 _CUT_OFF_CLOSE_S = 0.05
 """Time to send the answer before the connection is closed."""
@@ -55,6 +58,7 @@ class KafkaServer:
         self._parked: dict[Connection, dict[Parked, None]] = {}
         self._reads: dict[Connection, dict[Read, None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._lookups: dict[Connection, asyncio.Task[None]] = {}
         self._waiting_for_room: list[Connection] = []
 
     async def open(self, host: str, port: int, *, accepts: bool = True) -> tuple[str, int]:
@@ -113,10 +117,12 @@ class KafkaServer:
         """Send the answer now, or when the response is ready."""
         answer = connection.open_answer()
         if isinstance(response, Pending):
+            exchange.release()
             if response.waits:
                 self._parked.setdefault(connection, {})[response] = None
             response.then(partial(self._on_result, connection, exchange, answer, response))
         elif asyncio.isfuture(response):
+            exchange.release()
             self._parked.setdefault(connection, {}).update(dict.fromkeys(exchange.parked or ()))
             response.add_done_callback(lambda done: self._on_done(connection, exchange, answer, done))
         elif asyncio.iscoroutine(response):
@@ -124,6 +130,10 @@ class KafkaServer:
             task = asyncio.ensure_future(self._carry_out(connection, exchange, answer, response))
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
+            if exchange.header.api_key in _LOOKUPS:
+                if not self._lookups:
+                    asyncio.get_running_loop().call_later(_ABANDONED_POLL_S, self._end_abandoned)
+                self._lookups[connection] = task
         else:
             self._send(exchange, answer, response)
         if exchange.header.api_key in _ABOUT_LEADERS and self.broker.services.cluster.is_cut_off():
@@ -139,6 +149,7 @@ class KafkaServer:
         except Exception as error:  # noqa: BLE001  # the outermost frame of a request
             self.on_bug(connection, error, exchange.header)
         finally:
+            self._lookups.pop(connection, None)
             connection.resume(Pause.HANDLER)
 
     def _on_done(
@@ -196,6 +207,14 @@ class KafkaServer:
         assert isinstance(request, RequestHeader), request
         self.request_log.slow(connection, request, seconds, is_answered, self.listener.now)
 
+    def _end_abandoned(self) -> None:
+        """End the lookups whose clients have gone. Their connections are not read meanwhile, so nothing tells."""
+        for connection, task in self._lookups.items():
+            if connection.is_abandoned:
+                task.cancel()
+        if self._lookups:
+            asyncio.get_running_loop().call_later(_ABANDONED_POLL_S, self._end_abandoned)
+
     # ---- waiting requests -----------------------------------------------------------------------
 
     def park(self, connection: Connection, read: Read) -> None:
@@ -212,6 +231,9 @@ class KafkaServer:
             read.drop()
         for parked in self._parked.pop(connection, ()):
             parked.cancel()
+        lookup = self._lookups.pop(connection, None)
+        if lookup is not None:
+            lookup.cancel()
 
     def _wait_for_room(self, connection: Connection) -> None:
         """Stop reading from a producer while too many appended bytes wait for the disk or for followers."""

@@ -22,6 +22,7 @@ in `_backlog`. `_filled <= len(_partial)`.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Sequence, Sized
 from enum import IntEnum
@@ -40,6 +41,8 @@ Buffer = bytes | bytearray | memoryview
 
 _SIZE = Struct(">i")
 _SIZE_AND_KEY = Struct(">ih")
+_ESTABLISHED = 1
+"""A state of a TCP connection, as Linux numbers them."""
 _PREFIX = 4
 _PREFIX_AND_KEY = 6
 _FRAME_SIZE_MIN = 8
@@ -454,6 +457,18 @@ class Connection(asyncio.BufferedProtocol):
     def is_busy(self) -> bool:
         """Whether a request waits for its response, or a response for the client."""
         return self.is_asked or bool(self._out) or self.unsent_bytes > 0
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the client has closed the connection. Nothing else tells while it is not read."""
+        if self.closed or self._transport is None:
+            return True
+        found = self._transport.get_extra_info("socket")
+        try:
+            state: int = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except (AttributeError, OSError, ValueError):
+            return False  # Not known: the system has no such option.
+        return state != _ESTABLISHED
 
     @property
     def is_asked(self) -> bool:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from drmq import groups
+from drmq.broker.partitions.partition import Partition
 from drmq.broker.services import reads as reads_module
+from drmq.broker.services.reads import Read, ReadResult, WantedPartition
+from drmq.kafka.fetch import Fetch
 from drmq.kafka.fetch_sessions import ALL_PARTITIONS_MAX, PARTITIONS_MAX, FetchSessions
-from drmq.model import ApiError, ErrorCode
+from drmq.model import ApiError, ErrorCode, Offset
+from drmq.wire import write_request
 from drmq.wire.fetch import FetchData, FetchPartition
+from drmq.wire.fields import spec_of
 from drmq.wire.messages.fetch import FetchRequest, FetchRequestForgottenTopic, FetchRequestPartition, FetchRequestTopic
+from drmq.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from drmq.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic
 from drmq.wire.messages.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
-from support.broker_harness import Harness
+from support.broker_harness import Harness, subscription
 from support.kafka_harness import KafkaHarness
 
 VERSION = 12
@@ -198,6 +207,118 @@ def test_a_session_keeps_no_names_that_no_topic_has(is_first: bool) -> None:
             sessions.open(session_data(0, 0, (session.session_id, 1))._replace(partitions=entries), False, 0)
         assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions) == 0
+
+
+# ---- requests that wait ----------------------------------------------------------------------------
+
+
+def is_kept(frame: bytearray) -> bool:
+    """Whether something still refers to the frame: a bytearray with views does not grow."""
+    try:
+        frame.append(0)
+    except BufferError:
+        return True
+    return False
+
+
+def hand_over(harness: Harness, line: KafkaHarness, request: object, version: int) -> bytearray:
+    """Send a request, and return the buffer of its frame."""
+    key = spec_of(type(request)).api_key
+    frame = write_request(key, version, 1, "test", request)[4:]
+
+    async def deliver() -> None:
+        line.server.on_frame(line.connection, memoryview(frame))
+
+    harness.run(deliver())
+    harness.settle()
+    return frame
+
+
+def test_a_parked_fetch_keeps_little_of_its_request(harness: Harness, line: KafkaHarness) -> None:
+    """What a fetch does not need may have 4 MiB, and each connection may park 128 of them."""
+    request = a_fetch(0)
+    request.rack_id = "r" * 100_000
+    request.forgotten_topics_data = [FetchRequestForgottenTopic("x" * 10_000, bytes(16), [0])]
+    frame = hand_over(harness, line, request, VERSION)
+    [parked] = line.server._reads[line.connection]
+    assert isinstance(parked, Fetch)
+    assert not is_kept(frame)
+    data = parked._exchange.request
+    assert len(data.rack_id) + len(parked._rack) < 1_000
+    assert not data.forgotten
+
+
+def test_a_parked_request_of_a_group_keeps_nothing_of_its_frame(harness: Harness) -> None:
+    """The first of two members waits for the second as long as their rebalance timeout."""
+    line = KafkaHarness(harness)
+    harness.join("readers")
+
+    request = JoinGroupRequest(
+        group_id="readers",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        group_instance_id="second",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", subscription(["t"]))],
+        reason="r" * 10_000,
+    )
+    frame = hand_over(harness, line, request, 8)
+    assert not line.answered()
+    [waiting] = line.server._parked.values()
+    assert waiting
+    assert not is_kept(frame)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_lookups_end_with_their_connection(
+    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    """A client that asks for much and goes must not leave the work behind: it could come again as often as it likes."""
+    harness.produce("t")
+    lookups = harness.broker.services.lookups
+    may_end = asyncio.Event()
+    begun: list[int] = []
+
+    async def slow(partition: Partition, timestamp: int) -> tuple[Offset, int] | None:
+        begun.append(timestamp)
+        await may_end.wait()
+        return None
+
+    monkeypatch.setattr(lookups, "offset_at_time", slow)
+    partitions = [ListOffsetsRequestPartition(0, -1, timestamp) for timestamp in range(1, 4)]
+    frame = hand_over(harness, line, ListOffsetsRequest(topics=[ListOffsetsRequestTopic("t", partitions)]), 5)
+    assert begun == [1]
+    assert is_kept(frame)
+    if closes:
+        harness.call(lambda: line.server.on_close(line.connection))
+    else:
+        line.paper.is_abandoned = True
+        harness.advance(1_000)
+    harness.call(may_end.set)
+    harness.settle()
+    assert begun == [1]
+    assert not is_kept(frame)
+
+
+def test_a_fetch_of_an_unknown_topic_leaves_nothing_to_the_collector(harness: Harness) -> None:
+    """The error of a partition must not keep its request alive until the collector finds the two."""
+
+    class Noted(Read):
+        def room(self) -> int:
+            return 1_000
+
+        def on_results(self, results: list[ReadResult], is_misdirected: bool) -> None:
+            assert [result.error for result in results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    read = Noted(harness.broker.services.reads, [WantedPartition("unknown", 0, 0, 1_000)])
+    kept = weakref.ref(read)
+    gc.disable()
+    try:
+        read.start()
+        del read
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 # ---- produce ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from drmq.transport import Answer, Connection, Listener, ListenerOptions
+from drmq.transport import Answer, Connection, Listener, ListenerOptions, Pause
 
 from .fakes import Recorder, frame
 
@@ -185,3 +185,22 @@ def test_a_request_that_came_just_now_is_not_slow() -> None:
         writer.close()
 
     run(ListenerOptions(slow_request_ms=1), scenario)
+
+
+def test_a_client_that_goes_is_noticed_while_it_is_not_read() -> None:
+    """Also if it has sent more, which hides the end of what it sent."""
+
+    async def scenario(listener: Listener, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame(100))
+        await reader.readexactly(104)
+        [connection] = listener.connections
+        connection.pause(Pause.HANDLER)
+        writer.write(frame(100))
+        await writer.drain()
+        assert not connection.is_abandoned
+        writer.close()
+        await until(lambda: connection.is_abandoned)
+        assert not connection.closed
+
+    run(ListenerOptions(), scenario)

@@ -212,7 +212,8 @@ class Read:
                 if not self._may_read(partition):
                     partition.check_serving()
             except ApiError as error:
-                self._entries.append((entry, error))
+                # Its trace refers to this object. A cycle would leave both, and the request, to the collector.
+                self._entries.append((entry, error.with_traceback(None)))
             else:
                 self._entries.append((entry, partition))
         try:
