@@ -59,10 +59,15 @@ class ReplicatedState:
 
 
 def members_bytes(group: GroupMetadata | None) -> int:
-    """The memory of the members of a stored group."""
+    """The memory of the members of a stored group, with every text that a client chooses."""
     if group is None:
         return 0
-    return sum(
-        MEMBER_BYTES + len(member.assignment) + sum(len(each.metadata) for each in member.protocols)
+    return len(group.protocol_type) + sum(
+        MEMBER_BYTES
+        + len(member.member_id)
+        + len(member.instance_id or "")
+        + len(member.client_id)
+        + len(member.assignment)
+        + sum(len(each.name) + len(each.metadata) for each in member.protocols)
         for member in group.members
     )

@@ -63,7 +63,7 @@ class _Coordinator:
             quota,
         )
         self.joins = Joins(self.rounds, options, new_member_id, quota, replicated)
-        self.membership = Membership(self.rounds)
+        self.membership = Membership(self.rounds, quota)
         self.commits = Commits(replicated, self.rounds, options, is_deleted, quota)
         self.administration = Administration(replicated, self.rounds, self.share, options)
 

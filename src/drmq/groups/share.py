@@ -101,7 +101,7 @@ class ShareGroupTable:
 
 def member_bytes(member: ShareMember) -> int:
     """The memory of a member."""
-    return MEMBER_BYTES + sum(map(len, member.topics))
+    return MEMBER_BYTES + len(member.client_id) + len(member.rack_id or "") + sum(map(len, member.topics))
 
 
 def assign(members: Mapping[str, ShareMember], partitions_of: PartitionsOf) -> dict[str, ShareAssignment]:

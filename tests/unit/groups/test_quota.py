@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
 from drmq.groups import (
     GroupOptions,
     GroupShard,
     JoinGroupRequest,
     JoinGroupResponse,
+    MemberAssignment,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetToCommit,
     Protocol,
     Quota,
+    ShareHeartbeatRequest,
+    ShareHeartbeatResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
     Usage,
 )
 from drmq.groups.quota import CALLERS_MAX
 from drmq.model import ErrorCode, Offset
+
+
+class JoinedAs(NamedTuple):
+    error: ErrorCode
+    member_id: str
+    generation: int
+
 
 REFUSED, NONE = ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.NONE
 
@@ -119,6 +136,69 @@ def test_members_are_not_counted_twice_for_ever() -> None:
         ((_, response),) = step.answers
         assert isinstance(response, JoinGroupResponse)
         assert response.error is NONE, index
+
+
+def joined(shard: GroupShard, member_id: str = "", names: tuple[str, ...] = ("range",), **changes: Any) -> JoinedAs:
+    """A join of the only member of group "g"."""
+    request = JoinGroupRequest(
+        "g", member_id, "consumer", tuple(Protocol(name, b"") for name in names), 10_000, client_id="c"
+    )
+    step = shard.handle(3, replace(request, **changes), 0, 0)
+    for record in step.records:
+        shard.replay(record)
+    ((_, response),) = step.answers
+    assert isinstance(response, JoinGroupResponse)
+    return JoinedAs(response.error, response.member_id, response.generation)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocols": (Protocol("range", bytes(20_000)),)},
+        {"protocols": (Protocol("range", b""), Protocol("n" * 20_000, b""))},
+        {"protocol_type": "t" * 20_000},
+    ],
+    ids=["metadata", "names", "type"],
+)
+def test_what_a_present_member_adds_is_limited(changes: dict[str, Any]) -> None:
+    """A client may join small, and again with as much as a request has room for, in as many groups as it may have."""
+    shard = a_shard(state_bytes_max=10_000)
+    member = joined(shard)
+    assert member.error is NONE
+    shard.recount()
+    before = shard.usage
+    assert joined(shard, member.member_id, **changes).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert shard.usage == before
+    assert joined(shard, member.member_id).error is NONE
+    # With room, it counts.
+    shard = a_shard(state_bytes_max=100_000)
+    member = joined(shard)
+    assert joined(shard, member.member_id, **changes).error is NONE
+    shard.recount()
+    assert shard.usage.size_bytes > 20_000
+
+
+def test_assignments_are_limited() -> None:
+    shard = a_shard(state_bytes_max=10_000)
+    member = joined(shard)
+
+    def sync(size: int) -> ErrorCode:
+        shares = (MemberAssignment(member.member_id, bytes(size)), MemberAssignment("nobody", bytes(20_000)))
+        step = shard.handle(4, SyncGroupRequest("g", member.generation, member.member_id, assignments=shares), 0, 0)
+        ((_, response),) = step.answers
+        assert isinstance(response, SyncGroupResponse)
+        return response.error
+
+    assert sync(20_000) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert sync(1_000) is NONE
+
+
+def test_the_racks_of_share_members_count() -> None:
+    shard = a_shard(state_bytes_max=10_000)
+    request = ShareHeartbeatRequest("s", "m", 0, ("t",), client_host="a", rack_id="r" * 20_000)
+    ((_, response),) = shard.handle(5, request, 0, 0).answers
+    assert isinstance(response, ShareHeartbeatResponse)
+    assert response.error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 def test_the_limit_is_named_and_few_callers_are_remembered() -> None:

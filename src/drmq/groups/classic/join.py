@@ -108,11 +108,14 @@ class Joins:
         return ErrorCode.NONE
 
     def _has_room(self, group: Group | None, request: JoinGroupRequest, now_ms: int) -> bool:
-        """Whether the node has room for the member. One that is in the group already has its place."""
-        if group is not None and (request.member_id in group.members or request.instance_id in group.static):
-            return True
+        """Whether the node has room for the member, or for what a present one adds to its place."""
         names = (request.member_id, request.instance_id, request.client_id, request.client_host)
-        size_bytes = MEMBER_BYTES + member_bytes(names, request.protocols)
+        size_bytes = MEMBER_BYTES + len(request.protocol_type) + member_bytes(names, request.protocols)
+        if group is not None:
+            present = group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
+            if present is not None:
+                growth = size_bytes - MEMBER_BYTES - len(group.protocol_type) - present.stored_bytes
+                return growth <= 0 or self._quota.has_room(0, growth, now_ms)
         if group is None and request.group_id not in self._replicated:
             return self._quota.admits(request.client_host, 1, GROUP_BYTES + size_bytes, now_ms)
         return self._quota.has_room(0, size_bytes, now_ms)
@@ -189,12 +192,14 @@ class Joins:
         self._rounds.maybe_end_join_round(group, turn)
 
     def _update(self, group: Group, member: Member, request: JoinGroupRequest) -> None:
+        before = member.stored_bytes
         member.client_id = request.client_id
         member.client_host = request.client_host
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
         member.protocols = request.protocols
         member.measure()
+        self._rounds.unstored_bytes += max(0, member.stored_bytes - before)
         # A join with another type gets this far only if the member is alone, and then the group adopts that type.
         group.protocol_type = request.protocol_type
 

@@ -19,6 +19,7 @@ from drmq.groups.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from drmq.groups.quota import Quota
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
 from drmq.model import ErrorCode
@@ -38,8 +39,9 @@ def member_error(group: Group, member_id: str, instance_id: str | None) -> Error
 class Membership:
     """Handles SyncGroup, Heartbeat and LeaveGroup."""
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: Rounds, quota: Quota) -> None:
         self._rounds = rounds
+        self._quota = quota
 
     def sync(self, ticket: int, request: SyncGroupRequest, turn: Turn) -> None:
         group = self._rounds.groups.get(request.group_id)
@@ -56,12 +58,20 @@ class Membership:
         elif group.state is GroupState.STABLE:
             self._rounds.note_sync(group, member)
             turn.answer(ticket, sync_response(group, member))
-        else:
+        elif group.leader != member.member_id:
             self._rounds.note_sync(group, member)
             self._rounds.park_sync(group, member, ticket, turn)
-            if group.leader == member.member_id:
-                shares = {each.member_id: each.assignment for each in request.assignments}
-                self._rounds.assign(group, shares, turn)
+        else:
+            shares = {
+                each.member_id: each.assignment for each in request.assignments if each.member_id in group.members
+            }
+            # Members have had no assignments since the join round.
+            if not self._quota.has_room(0, sum(map(len, shares.values())), turn.now_ms):
+                turn.answer(ticket, SyncGroupResponse(ErrorCode.GROUP_MAX_SIZE_REACHED))
+                return
+            self._rounds.note_sync(group, member)
+            self._rounds.park_sync(group, member, ticket, turn)
+            self._rounds.assign(group, shares, turn)
 
     def heartbeat(self, ticket: int, request: HeartbeatRequest, turn: Turn) -> None:
         group = self._rounds.groups.get(request.group_id)
