@@ -49,7 +49,7 @@ from drmq.catalog.records import (
     TopicDeleted,
     TopicFact,
 )
-from drmq.catalog.topic_configs import check_config
+from drmq.catalog.topic_configs import check_configs_size, checked_configs
 from drmq.catalog.topics import Assignment, Topic, check_new_replicas, check_replicas, listed
 from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, TopicId, member_id
 from drmq.model.names import check_not_internal, check_topic_name
@@ -335,7 +335,7 @@ class Catalog:
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions: allowed are 1 to {PARTITIONS_MAX}"
             )
-        checked = _checked(configs)
+        checked = checked_configs(configs, partition_count)
         if replicas is not None:
             check_new_replicas(self.brokers, name, range(partition_count), replicas, replication_factor)
             assigned = [list(nodes) for nodes in replicas]
@@ -376,19 +376,16 @@ class Catalog:
     def set_configs(self, name: str, configs: Mapping[str, str | None]) -> list[Fact]:
         """Replace all settings of a topic (AlterConfigs)."""
         topic = self.topic(name)
-        return [TopicConfigsSet(topic.topic_id, _checked(configs))]
+        return [TopicConfigsSet(topic.topic_id, checked_configs(configs, topic.partition_count))]
 
     def change_configs(self, name: str, changes: Mapping[str, str | None]) -> list[Fact]:
         """Change single settings of a topic; None resets one to its default, if it is set."""
         topic = self.topic(name)
-        configs = dict(topic.configs)
-        for key, value in changes.items():
-            if value is None:
-                # Also of a setting that is not set, or does not exist: tools clean up in this way.
-                configs.pop(key, None)
-            else:
-                check_config(key, value)
-                configs[key] = value
+        # A value of None may be of a setting that is not set, or does not exist: tools clean up in this way.
+        changed = {key: value for key, value in changes.items() if value is not None}
+        kept = {key: value for key, value in topic.configs.items() if key not in changes}
+        check_configs_size(kept | changed, topic.partition_count)
+        configs = kept | checked_configs(changed, topic.partition_count)
         return [] if configs == topic.configs else [TopicConfigsSet(topic.topic_id, configs)]
 
     # ---- operations on replicas -----------------------------------------------------------------
@@ -684,15 +681,6 @@ class Catalog:
         names = [f"{self.topics_by_id[group.topic_id].name}-{group.partition}" for group in groups[:_NAMED_MAX]]
         rest = len(groups) - len(names)
         return ", ".join(names) + (f" and {rest} more" if rest else "")
-
-
-def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:
-    checked: dict[str, str] = {}
-    for name, value in configs.items():
-        check_config(name, value)
-        assert value is not None
-        checked[name] = value
-    return checked
 
 
 def _metric_name(topic: str) -> str:

@@ -115,6 +115,8 @@ def _throttled_replicas_problem(value: str) -> str | None:
     return None
 
 
+_SIZE_MAX, _PARTITION_SIZE_MAX = 4_096, 256
+"""Characters of all settings of a topic, and what each partition adds: two lists name all of its replicas."""
 _KEPT = "producer"
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -427,6 +429,29 @@ DEFINITIONS: dict[str, ConfigDefinition] = table_of(
 def check_config(name: str, value: str | None) -> None:
     """Raise `ApiError` (INVALID_CONFIG) unless the setting exists and the value is allowed."""
     check_value(DEFINITIONS, "topic", name, value)
+
+
+def checked_configs(configs: Mapping[str, str | None], partition_count: int) -> dict[str, str]:
+    """The settings of a topic, all of which are allowed. Raises `ApiError` (INVALID_CONFIG)."""
+    # First: to look into a list of megabytes takes seconds.
+    check_configs_size(configs, partition_count)
+    checked: dict[str, str] = {}
+    for name, value in configs.items():
+        check_config(name, value)
+        assert value is not None
+        checked[name] = value
+    return checked
+
+
+def check_configs_size(configs: Mapping[str, str | None], partition_count: int) -> None:
+    """Raise `ApiError` (INVALID_CONFIG) if the settings of a topic are too long: every node keeps them in memory."""
+    size_max = _SIZE_MAX + _PARTITION_SIZE_MAX * partition_count
+    size = sum(len(name) + len(value or "") for name, value in configs.items())
+    if size > size_max:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"the settings have {size} characters; a topic of {partition_count} partitions may have {size_max}",
+        )
 
 
 def takes_dead_letters(configs: Mapping[str, str]) -> bool:

@@ -102,9 +102,12 @@ def _new_value(
             ErrorCode.INVALID_CONFIG, f"{name} is not a list, so it has no items to add or remove; set or delete it"
         )
     items, given = _items(present[name]), _items(value)
+    # Sets, because a request has room for a million items.
     if operation == ConfigOperation.APPEND:
-        return ",".join([*items, *(item for item in given if item not in items)])
-    return ",".join(item for item in items if item not in given)
+        known = set(items)
+        return ",".join([*items, *(item for item in given if item not in known)])
+    gone = set(given)
+    return ",".join(item for item in items if item not in gone)
 
 
 def _items(value: str) -> list[str]:

@@ -146,6 +146,20 @@ def test_producer_ids_are_given_out_once() -> None:
     assert catalog.next_producer_id == 2_000
 
 
+def test_settings_are_not_too_long_together() -> None:
+    """Each may fit, and what a topic has already counts, unless it is replaced."""
+    catalog = with_topics("orders")
+    leaders, followers = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+    half, most = ",".join(["0:1"] * 600), ",".join(["0:1"] * 1_000)
+    play(catalog, catalog.change_configs("orders", {leaders: half}))
+    assert code(lambda: catalog.change_configs("orders", {followers: most})) is ErrorCode.INVALID_CONFIG
+    assert code(lambda: catalog.set_configs("orders", {leaders: most, followers: most})) is ErrorCode.INVALID_CONFIG
+    configs = {leaders: most, followers: most}
+    assert code(lambda: catalog.create_topic("new", an_id(9), 2, configs, internal=False)) is ErrorCode.INVALID_CONFIG
+    play(catalog, catalog.change_configs("orders", {followers: most, leaders: None}))
+    assert catalog.topic("orders").configs == {followers: most}
+
+
 # ---- how many replicas, and where -------------------------------------------------------------------
 
 

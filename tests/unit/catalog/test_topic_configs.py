@@ -15,6 +15,7 @@ from drmq.catalog import (
     effective,
     throttled_replicas,
 )
+from drmq.catalog.topic_configs import checked_configs
 from drmq.model import ApiError, ErrorCode
 from support.kafka_apis import KAFKA_TOPIC_SETTINGS
 
@@ -188,3 +189,17 @@ def test_timestamps_far_from_the_clock(first_ms: int, last_ms: int, setting: str
     with pytest.raises(ApiError, match=setting) as caught:
         config.check_times(now_ms + first_ms, now_ms + last_ms, now_ms)
     assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+
+
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+@pytest.mark.parametrize("partition_count", [1, 100])
+def test_the_settings_of_a_topic_have_a_size(partition_count: int) -> None:
+    """Lists may have every replica of a large cluster's topic, and not the megabytes that a request has room for."""
+    fits = ",".join(f"{index}:{node}" for index in range(partition_count) for node in range(1001, 1007))
+    both = {THROTTLED: fits, "follower.replication.throttled.replicas": fits}
+    assert checked_configs(both, partition_count) == both
+    with pytest.raises(ApiError) as caught:
+        checked_configs({THROTTLED: ",".join(["0:1"] * 10_000)}, partition_count)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
