@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from drmq.broker import BrokerOptions
 from drmq.client import ClientError
 from drmq.model import DrmqError
-from drmq.testing import Broker, cluster
+from drmq.testing import Broker, cluster, clusters
 from support.checked_clients import QUIET
 from support.polling import PATIENCE_S, eventually
 from support.raw_client import RawClient
@@ -284,6 +284,9 @@ def test_wrong_calls_are_errors_too() -> None:
             one.partition([1], [2])
         with pytest.raises(ValueError, match="node 1 is in two groups"):
             one.partition([1], [1])
+        wrong = 1
+        with pytest.raises(TypeError, match="a group is 1, and must be a list of nodes"):
+            one.partition(wrong)
         for wrong in ({"name": 5}, {"configs": 5}):
             with pytest.raises(TypeError, match=f"{next(iter(wrong))} is 5, and must be"):
                 one.create_topic(**wrong)
@@ -306,6 +309,17 @@ def test_wrong_calls_are_errors_too() -> None:
             broker.create_topic("mine")
     with pytest.raises(RuntimeError, match="not running"):
         broker.create_topic()
+
+
+def test_a_node_that_cannot_serve_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts while it is cut off, or while most of the others are down."""
+    with cluster(nodes=2) as two:
+        two.kill(1)
+        two.partition([1], [2])
+        monkeypatch.setattr(clusters, "_TIMEOUT_S", 3.0)
+        with pytest.raises(TimeoutError, match=r"node 1 does not serve after 3 s; it needs most of the nodes"):
+            two.start(1)
+        monkeypatch.undo()
 
 
 QUIET_PROGRAM = """

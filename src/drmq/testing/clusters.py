@@ -55,7 +55,15 @@ class _Thread:
         self._thread.start()
 
     def wait_ready(self) -> None:
-        self._ready.result(_TIMEOUT_S)
+        try:
+            self._ready.result(_TIMEOUT_S)
+        except TimeoutError:
+            if self._ready.done():
+                raise
+            raise TimeoutError(
+                f"node {self.config.node_id} does not serve after {_TIMEOUT_S:.0f} s; it needs most of the nodes: are "
+                "enough of them running, and connected with it (`heal`)?"
+            ) from None
 
     def _run(self) -> None:
         try:
@@ -238,6 +246,8 @@ class Cluster:
         """Allow connections only between nodes of the same group. Nodes that are not named form one more group."""
         group_of: dict[int, int] = {}
         for index, group in enumerate(groups):
+            if not isinstance(group, Iterable):
+                raise TypeError(f"a group is {group!r}, and must be a list of nodes, as in `partition([1], [2, 3])`")
             for node_id in group:
                 self._check_id(node_id)
                 if group_of.setdefault(node_id, index) != index:
