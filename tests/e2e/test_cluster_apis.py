@@ -54,9 +54,6 @@ from support.raw_client import RawClient
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
-"""What kafka-python does when it is imported, which is why the tests do that themselves."""
-
 TOPIC_RESOURCE = 2
 NOBODY = -1
 
