@@ -185,8 +185,8 @@ class Log(Protocol):
         `OffsetOutOfRange`, `LogCorrupt`.
         """
 
-    def batch_at_time(self, timestamp: int, up_to: Offset) -> StoredBatch | None:
-        """The first batch below `up_to` whose largest timestamp is at least `timestamp`."""
+    def batch_at_time(self, timestamp: int, up_to: Offset, start: Offset | None = None) -> StoredBatch | None:
+        """The first batch from the one with `start` to `up_to` whose largest timestamp is at least `timestamp`."""
 
     def headers(self, start: Offset, end: Offset) -> Iterator[tuple[BatchHeader, int]]:
         """The header of each batch from the one containing `start` to the last below `end`, with its size."""

@@ -166,12 +166,12 @@ class MemoryLog:
             size += len(batch)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def batch_at_time(self, timestamp: int, up_to: Offset) -> StoredBatch | None:
+    def batch_at_time(self, timestamp: int, up_to: Offset, start: Offset | None = None) -> StoredBatch | None:
         assert up_to <= self._flushed_offset, up_to
         for header, batch in self._all():
             if header.base_offset >= up_to:
                 return None
-            if header.max_timestamp >= timestamp and header.next_offset > self._start_offset:
+            if header.max_timestamp >= timestamp and header.next_offset > max(start or 0, self._start_offset):
                 return StoredBatch(header, batch)
         return None
 

@@ -527,9 +527,9 @@ class SegmentLog:
                 raise
             raise OffsetOutOfRange(offset, self._start_offset, self._end_offset) from None
 
-    def batch_at_time(self, timestamp: int, up_to: Offset) -> StoredBatch | None:
+    def batch_at_time(self, timestamp: int, up_to: Offset, start: Offset | None = None) -> StoredBatch | None:
         assert up_to <= self._flushed_offset, (self, up_to)
-        return self._ask(lambda view: view.batch_at_time(timestamp, self._start_offset, up_to))
+        return self._ask(lambda view: view.batch_at_time(timestamp, max(start or Offset(0), self._start_offset), up_to))
 
     def headers(self, start: Offset, end: Offset) -> Iterator[tuple[BatchHeader, int]]:
         view = self._view_of(start)

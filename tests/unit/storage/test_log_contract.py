@@ -179,6 +179,15 @@ def test_a_time_leads_to_the_first_batch_that_is_not_older(log: Log) -> None:
         assert found is None or bytes(found.data) == (expected and expected[1])
 
 
+def test_a_time_lookup_starts_where_it_is_told_to(log: Log) -> None:
+    batches = times(log, [5, 90, 7, 20, 20, 3, 21, 50, 40, 60] * 6)
+    for start in range(log.end_offset + 1):
+        later = (found for found in batches if found[0].next_offset > start and found[0].max_timestamp >= 21)
+        expected = next(later, None)
+        found = log.batch_at_time(21, log.flushed_offset, Offset(start))
+        assert (found and found.header) == (expected and expected[0])
+
+
 def test_a_time_lookup_stops_at_up_to_and_skips_what_was_dropped(log: Log) -> None:
     times(log, [10, 20, 30, 5])
     assert log.batch_at_time(25, Offset(2)) is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol, TypeVar
 
 from drmq.broker.durability import durable
@@ -30,6 +31,9 @@ HIGH_WATERMARK = Offset(-1)
 _SEARCHES_MAX = 3
 """Searches by time at once. They share the threads with reads that wait for the disk, and leave one for these."""
 _SEARCHES_PER_CALLER_MAX = 2
+_FALSE_MAX = 16
+"""Batches without a record as new as their header says, after which a search ends with the next one, looked at or not.
+Each may take a second. Nothing that was asked for is before that batch."""
 _NOTHING = (Offset(-1), -1)
 _NO_END = (NO_LEADER_EPOCH, Offset(-1))
 
@@ -124,11 +128,18 @@ class Lookups:
     async def offset_at_time(self, partition: Partition, timestamp: int) -> tuple[Offset, int] | None:
         """Offset and time of the first visible record at or after `timestamp`."""
         searched, up_to, start = partition.log, partition.high_watermark, partition.start_offset
-        batch = await self._blocking(lambda: searched.batch_at_time(timestamp, up_to))
-        found = None if batch is None else await self._find_in(batch.data, timestamp)
-        if found is None or found[0] >= start:
-            return found
-        return start, found[1]
+        after = start
+        for _ in range(_FALSE_MAX):
+            batch = await self._blocking(partial(searched.batch_at_time, timestamp, up_to, after))
+            if batch is None:
+                return None
+            # The header has the time of its producer, which no record need have. Then a later batch may have one.
+            found = await self._find_in(batch.data, timestamp)
+            if found is not None:
+                return max(start, found[0]), found[1]
+            after = batch.header.next_offset
+        batch = await self._blocking(partial(searched.batch_at_time, timestamp, up_to, after))
+        return None if batch is None else (batch.header.base_offset, timestamp)
 
     async def _find_in(self, batch: Buffer, timestamp: int) -> tuple[Offset, int] | None:
         """The first record of a batch at or after `timestamp`."""

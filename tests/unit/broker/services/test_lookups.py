@@ -8,9 +8,10 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from drmq.broker.services.lookups import Lookups
+from drmq.broker.services.lookups import _FALSE_MAX, Lookups
 from drmq.model import Offset
-from drmq.records import Codec, Record, encode_batch
+from drmq.records import Codec, Record, encode_batch, read_header
+from drmq.records.header import HEADER, stamp_crc
 from support.broker_harness import Harness
 
 T = TypeVar("T")
@@ -55,3 +56,35 @@ def test_another_caller_does_not_wait_for_all_searches_of_one(harness: Harness) 
 
     harness.run(scenario())
     assert order.index("modest") <= 3
+
+
+def claiming(timestamp: int, claimed: int) -> memoryview:
+    """A batch whose header says that it has a newer record than it has."""
+    batch = encode_batch([Record(Offset(0), timestamp, None, b"v")])
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(max_timestamp=claimed))
+    stamp_crc(batch)
+    return memoryview(batch)
+
+
+def test_a_false_time_in_a_header_does_not_end_a_search(harness: Harness) -> None:
+    """A producer may send any time there. The records of others behind its batch are found all the same."""
+    harness.create_topic("orders")
+    harness.append("orders", claiming(1_000, 9_000))
+    for timestamp in (2_000, 3_000):
+        harness.append("orders", memoryview(encode_batch([Record(Offset(0), timestamp, None, b"v")])))
+    lookups = harness.broker.services.lookups
+
+    def find(timestamp: int) -> tuple[int, int]:
+        return harness.run(lookups.find_offset("orders", 0, timestamp))[:2]
+
+    assert [find(timestamp) for timestamp in (500, 1_500, 2_500)] == [(0, 1_000), (1, 2_000), (2, 3_000)]
+    assert find(3_500) == (-1, -1)
+
+
+def test_a_search_ends_after_some_false_times_and_misses_nothing(harness: Harness) -> None:
+    harness.create_topic("orders")
+    for _ in range(3 * _FALSE_MAX):
+        harness.append("orders", claiming(1_000, 9_000))
+    harness.append("orders", memoryview(encode_batch([Record(Offset(0), 2_000, None, b"v")])))
+    found = harness.run(harness.broker.services.lookups.find_offset("orders", 0, 1_500))
+    assert found[:2] == (_FALSE_MAX, 1_500)
