@@ -161,7 +161,9 @@ COUNTERS: Final[dict[str, Description]] = {
     "drmq_peer_refused_total": Description(_C, "Connections with nodes that were refused, by either side."),
     "drmq_peer_dropped_messages_total": Description(_C, "Raft messages that were dropped because a peer was too slow."),
     "drmq_peer_buffered_bytes": Description(_G, "Bytes that wait to be sent to other nodes."),
-    "drmq_peer_protocol_errors_total": Description(_C, "Messages of other nodes that were not valid."),
+    "drmq_peer_protocol_errors_total": Description(
+        _C, "Messages that were not valid, of other nodes or of whoever connects to their port."
+    ),
     # Coordinators
     "drmq_coordinator_batches_total": Description(
         _C, "Batches that the coordinators on this node appended, by internal topic.", ("topic",)

@@ -91,7 +91,7 @@ class Counters:
         yield Sample("drmq_peer_refused_total", network.refused_count)
         yield Sample("drmq_peer_dropped_messages_total", sum(peer.dropped_messages for peer in peers))
         yield Sample("drmq_peer_buffered_bytes", sum(peer.buffered_bytes for peer in peers))
-        yield Sample("drmq_peer_protocol_errors_total", self._broker.host.protocol_errors)
+        yield Sample("drmq_peer_protocol_errors_total", network.invalid_count + self._broker.host.protocol_errors)
 
     def _coordinators(self) -> Iterator[Sample]:
         counts: dict[str, list[int]] = {topic.name: [0, 0] for topic in self._broker.internal_topics}

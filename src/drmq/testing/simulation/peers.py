@@ -103,7 +103,7 @@ class SimulatedPeers:
         self._peers: dict[NodeId, _Peer] = {}
         self._strangers: dict[NodeId, Hello] = {}
         """Greetings of nodes that are not configured as peers yet. They are answered, so that these nodes can join."""
-        self.down_count = self.refused_count = 0
+        self.down_count = self.refused_count = self.invalid_count = 0
         self._request_count = 0
         self._serving: dict[asyncio.Task[None], None] = {}
         self._is_open = True

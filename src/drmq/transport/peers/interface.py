@@ -91,6 +91,10 @@ class Network(Protocol):
     refused_count: int
     """How often a peer was refused, or refused this node, since the start."""
 
+    @property
+    def invalid_count(self) -> int:
+        """How often a connection was closed because of an invalid frame, since the start."""
+
     def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
         """Dial that node and keep dialling. Repeating it changes nothing; a new address is used at once."""
 

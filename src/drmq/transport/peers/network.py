@@ -137,6 +137,10 @@ class PeerNetwork:
             link_or_inbound.tick(now)
 
     @property
+    def invalid_count(self) -> int:
+        return self.streams.invalid_count
+
+    @property
     def is_cut(self) -> bool:
         return self.streams.is_cut
 

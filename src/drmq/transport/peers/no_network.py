@@ -15,7 +15,7 @@ class NoNetwork:
     """A network without peers. Implements `Network`."""
 
     peers: Mapping[NodeId, PeerStatus] = {}
-    down_count = refused_count = 0
+    down_count = refused_count = invalid_count = 0
 
     def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
         return

@@ -47,6 +47,8 @@ class Streams:
         self.open: set[Stream] = set()
         self.unflushed: set[Stream] = set()
         """Connections with data to write at the end of the turn."""
+        self.invalid_count = 0
+        """How often a connection was closed because of what was received."""
         self.is_cut = False
         """Whether everything that is sent or received is lost, as by a cut network. For experiments only."""
 
@@ -163,6 +165,7 @@ class Stream(asyncio.BufferedProtocol):
                 if self._is_over():
                     return
         except DrmqError as error:
+            self._streams.invalid_count += 1
             # One key for all: a peer that sends invalid frames for hours must not fill the log.
             repeat = {"repeat_key": "closed a peer's connection"}
             log.warning("closed the connection with %s: %s", self.address, error, extra=repeat)

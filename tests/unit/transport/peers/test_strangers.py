@@ -118,6 +118,7 @@ def test_a_large_frame_of_an_unknown_node_ends_its_connection(loop: str) -> None
         writer = await peer.greet(ConnectionKind.APPEND)
         write_frame(writer, FrameType.MESSAGES, bytes(2 * HELLO_FRAME_BYTES_MAX))
         assert await ended(peer.readers[ConnectionKind.APPEND])
+        assert one.network.invalid_count == 1
 
     run(loop, scenario, TestNode(1))
 

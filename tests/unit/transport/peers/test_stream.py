@@ -190,6 +190,7 @@ def test_whole_frames_before_a_damaged_one_are_handed_over() -> None:
         fixture.receive(good + good[:-1] + b"?")
         assert [bytes(frame.payload) for frame in fixture.owner.frames] == [b"good"]
         assert fixture.transport.is_aborted
+        assert fixture.streams.invalid_count == 1
 
     run(scenario)
 
