@@ -162,7 +162,7 @@ COUNTERS: Final[dict[str, Description]] = {
     "drmq_peer_dropped_messages_total": Description(_C, "Raft messages that were dropped because a peer was too slow."),
     "drmq_peer_buffered_bytes": Description(_G, "Bytes that wait to be sent to other nodes."),
     "drmq_peer_protocol_errors_total": Description(
-        _C, "Messages that were not valid, of other nodes or of whoever connects to their port."
+        _C, "Messages that were not valid, of other nodes or of other programs that connect to their port."
     ),
     # Coordinators
     "drmq_coordinator_batches_total": Description(
