@@ -374,7 +374,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
     from drmq.broker.replication.outgoing_snapshot import HELD_BYTES_MAX
     from drmq.broker.replication.recent_entries import RECENT_BYTES_MAX
     from drmq.broker.services import lease_calls, leased_records, lookups, reads, recompression
-    from drmq.catalog.catalog import DELETED_TOPICS_MAX, PARTITIONS_MAX
+    from drmq.catalog.catalog import DELETED_TOPICS_MAX
     from drmq.groups import GroupOptions
     from drmq.kafka import (
         describe_backlog,
@@ -387,6 +387,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
     )
     from drmq.leases import LeaseOptions
     from drmq.model.names import GROUP_ID_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
+    from drmq.model.options import PARTITIONS_MAX
     from drmq.server import file_limits, status_port
     from drmq.storage import file_pool
     from drmq.transport import buffers

@@ -41,11 +41,18 @@ class ExpiryClock:
         self._believed_ms = believed_ms
 
     @property
+    def ahead_ms(self) -> int:
+        """How far the wall clock is ahead, if it is not trusted now; otherwise 0."""
+        if self._doubted_from_ms is None:
+            return 0
+        return self._doubted_offset_ms + self._at_ms - self._believed_ms
+
+    @property
     def doubt(self) -> str | None:
         """A text for operators if the wall clock is not trusted now: how far it is ahead, and for how long."""
         if self._doubted_from_ms is None:
             return None
-        ahead_ms = self._doubted_offset_ms + self._at_ms - self._believed_ms
+        ahead_ms = self.ahead_ms
         left_ms = min(ahead_ms, self._doubt_max_ms) - (self._at_ms - self._doubted_from_ms)
         return (
             f"the clock is {ahead_ms / 1000:.0f} s ahead of the time that has passed since it was last trusted; "

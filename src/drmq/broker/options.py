@@ -22,6 +22,7 @@ from drmq.model.options import (
     Milliseconds,
     MillisecondsOrForever,
     MillisecondsOrZero,
+    Partitions,
     Range,
     check_ranges,
     option_types,
@@ -47,7 +48,7 @@ class BrokerOptions:
     auto_create_topics: bool = True
     """Create a topic when a client requests the metadata of a topic that does not exist, and allows its creation."""
 
-    num_partitions: Count = 1
+    num_partitions: Partitions = 1
     """Partitions of a topic that is created without a number of partitions."""
 
     message_bytes_max: Bytes32 = 1_048_588
@@ -107,10 +108,10 @@ class BrokerOptions:
     offset_metadata_bytes_max: Bytes32 = 4_096
     """The largest metadata that a client may store with a committed offset, in bytes."""
 
-    offsets_topic_partitions: Count = 4
+    offsets_topic_partitions: Partitions = 4
     """Partitions of `__consumer_offsets`. Used when the topic is created, and fixed from then on."""
 
-    share_state_topic_partitions: Count = 4
+    share_state_topic_partitions: Partitions = 4
     """Partitions of `__share_group_state`. Used when the topic is created, and fixed from then on."""
 
     lease_sessions_max: Count = 2_000

@@ -53,9 +53,8 @@ from drmq.catalog.topic_configs import check_configs_size, checked_configs
 from drmq.catalog.topics import Assignment, Topic, check_new_replicas, check_replicas, listed
 from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, TopicId, member_id
 from drmq.model.names import check_not_internal, check_topic_name
+from drmq.model.options import PARTITIONS_MAX
 
-PARTITIONS_MAX = 10_000
-"""The maximum number of partitions of a topic: each one costs a directory and open files."""
 DELETED_TOPICS_MAX = 100_000
 """How many deleted topics are remembered, so that a node that was down knows which of its files it may remove."""
 REPLICATION_FACTOR_DEFAULT = 3

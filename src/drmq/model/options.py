@@ -42,7 +42,11 @@ class Range:
         return isinstance(value, int) and self.minimum <= value <= self.maximum
 
 
+PARTITIONS_MAX = 10_000
+"""The maximum number of partitions of a topic: each one costs a directory and open files."""
+
 Count: TypeAlias = Annotated[int, Range(1, INT32_MAX)]
+Partitions: TypeAlias = Annotated[int, Range(1, PARTITIONS_MAX)]
 Bytes: TypeAlias = Annotated[int, Range(1)]
 Bytes32: TypeAlias = Annotated[int, Range(1, INT32_MAX)]
 """A size that Kafka's protocol, or a segment's index, keeps in 32 bits."""

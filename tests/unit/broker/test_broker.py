@@ -218,6 +218,20 @@ def test_a_clock_that_stays_days_ahead_expires_nothing_early() -> None:
         assert harness.partition("t").start_offset > 0
 
 
+@pytest.mark.parametrize(("ahead_ms", "level"), [(HOUR_MS // 2, "INFO"), (3 * DAY_MS, "WARNING")])
+def test_a_node_that_was_down_for_minutes_warns_of_no_clock(
+    ahead_ms: int, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has not noted the time meanwhile, so the clock is always ahead after a crash."""
+    caplog.set_level("INFO", "drmq.broker")
+    with Harness() as harness:
+        real = harness.clock.wall_ms
+        harness.clock.wall_ms = lambda: real() + ahead_ms  # type: ignore[method-assign]
+        harness.run(harness.broker.maintain())
+    [found] = [record for record in caplog.records if "the clock is" in record.getMessage()]
+    assert found.levelname == level
+
+
 def test_a_start_with_a_clock_that_is_days_ahead_expires_nothing_early(monkeypatch: pytest.MonkeyPatch) -> None:
     files = FakeFiles()
     with Harness(files) as harness:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from drmq.catalog import Catalog, Fact, PartitionsAdded, TopicCreated, TopicDeleted, decode_fact, encode_fact
 from drmq.catalog import catalog as catalog_module
-from drmq.catalog.catalog import PARTITIONS_MAX
 from drmq.model import ApiError, ErrorCode, NodeId, member_id
+from drmq.model.options import PARTITIONS_MAX
 
 from .clusters import add_topic, an_id, cluster, group, nodes, of, play, refusal, register, state
 

@@ -49,6 +49,7 @@ def test_nothing_given_is_the_default() -> None:
     [
         ({"port": "70000"}, {}, ["port", "'70000'", "flag --port", "too large", "0 to 65535"]),
         ({"segment_bytes": "2GiB"}, {}, ["too large, 2147483647 is the largest value", "1024 or more"]),
+        ({"num_partitions": "10001"}, {}, ["num_partitions", "'10001'", "too large", "1 to 10000"]),
         ({}, {"DRMQ_PORT": "http"}, ["port", "variable DRMQ_PORT", "not a whole number", "0 to 65535"]),
         ({}, {"DRMQ_LOG_LEVEL": "loud"}, ["log_level", "DRMQ_LOG_LEVEL", "debug or info or warning or error"]),
         ({"retention_ms": "3 weeks"}, {}, ["retention_ms", "--retention-ms", "'weeks' is not an allowed unit", "7d"]),

@@ -45,6 +45,8 @@ from drmq.storage import StorageError
 log = logging.getLogger("drmq.broker")
 
 _TIME = "time"
+_AHEAD_WARNED_MS = 3_600_000
+"""How far the clock has to be ahead for a warning."""
 _TIME_NOTED_EVERY_MS = 600_000
 
 PRODUCERS_MAX = 500_000
@@ -107,7 +109,9 @@ class Maintenance:
         """Run one round of retention and snapshots over all partitions."""
         now_ms = self._table.believed_ms = self.expiry.now_ms()
         if self.expiry.doubt is not None:
-            log.warning("%s", self.expiry.doubt, extra={"repeat_key": "the clock is in doubt"})
+            # A node that was down has not noted the time meanwhile, so a clock that is right is ahead as well.
+            level = logging.WARNING if self.expiry.ahead_ms > _AHEAD_WARNED_MS else logging.INFO
+            log.log(level, "%s", self.expiry.doubt, extra={"repeat_key": "the clock is in doubt"})
         try:
             await self._note_time(now_ms)
         except (StorageError, OSError) as error:
