@@ -59,6 +59,7 @@ class KafkaServer:
         self._reads: dict[Connection, dict[Read, None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._lookups: dict[Connection, asyncio.Task[None]] = {}
+        self._abandoned_poll: asyncio.TimerHandle | None = None
         self._waiting_for_room: list[Connection] = []
 
     async def open(self, host: str, port: int, *, accepts: bool = True) -> tuple[str, int]:
@@ -131,9 +132,8 @@ class KafkaServer:
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
             if exchange.header.api_key in _LOOKUPS:
-                if not self._lookups:
-                    asyncio.get_running_loop().call_later(_ABANDONED_POLL_S, self._end_abandoned)
                 self._lookups[connection] = task
+                self._poll_abandoned()
         else:
             self._send(exchange, answer, response)
         if exchange.header.api_key in _ABOUT_LEADERS and self.broker.services.cluster.is_cut_off():
@@ -207,13 +207,17 @@ class KafkaServer:
         assert isinstance(request, RequestHeader), request
         self.request_log.slow(connection, request, seconds, is_answered, self.listener.now)
 
+    def _poll_abandoned(self) -> None:
+        if self._abandoned_poll is None and self._lookups:
+            self._abandoned_poll = asyncio.get_running_loop().call_later(_ABANDONED_POLL_S, self._end_abandoned)
+
     def _end_abandoned(self) -> None:
         """End the lookups whose clients have gone. Their connections are not read meanwhile, so nothing tells."""
+        self._abandoned_poll = None
         for connection, task in self._lookups.items():
             if connection.is_abandoned:
                 task.cancel()
-        if self._lookups:
-            asyncio.get_running_loop().call_later(_ABANDONED_POLL_S, self._end_abandoned)
+        self._poll_abandoned()
 
     # ---- waiting requests -----------------------------------------------------------------------
 

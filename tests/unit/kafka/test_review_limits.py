@@ -300,6 +300,21 @@ def test_lookups_end_with_their_connection(
     assert not is_kept(frame)
 
 
+def test_many_lookups_have_one_timer(harness: Harness, line: KafkaHarness) -> None:
+    """It looks at the connections of those that are carried out, and ends when there are none."""
+    harness.produce("t")
+    request = ListOffsetsRequest(topics=[ListOffsetsRequestTopic("t", [ListOffsetsRequestPartition(0, -1, 1)])])
+    timers = set()
+    for _ in range(3):
+        hand_over(harness, line, request, 5)
+        timers.add(line.server._abandoned_poll)
+    assert len(timers) == 1
+    assert None not in timers
+    assert not line.server._lookups
+    harness.advance(1_000)
+    assert line.server._abandoned_poll is None
+
+
 def test_a_fetch_of_an_unknown_topic_leaves_nothing_to_the_collector(harness: Harness) -> None:
     """The error of a partition must not keep its request alive until the collector finds the two."""
 
