@@ -18,7 +18,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -68,13 +67,6 @@ def run_part(round_number: int, name: str, arguments: list[str]) -> list[str]:
     return failed if status in (0, FAILED) else [f"pytest ended with {status}: {log}"]
 
 
-def run_round(number: int, wanted: dict[str, list[str]]) -> list[str]:
-    """What failed in any part. All parts run at the same time, so each is part of the load of the others."""
-    with ThreadPoolExecutor() as threads:
-        running = [threads.submit(run_part, number, name, arguments) for name, arguments in wanted.items()]
-        return [test for part in running for test in part.result()]
-
-
 def main(words: list[str]) -> int:
     """The exit status: whether anything failed."""
     parser = argparse.ArgumentParser()
@@ -89,7 +81,9 @@ def main(words: list[str]) -> int:
     with burners(options.burners), contextlib.suppress(KeyboardInterrupt):
         for number in range(1, options.rounds + 1):
             began = time.monotonic()
-            failed = run_round(number, parts(options.workers, chosen))
+            # One after the other: Spark gives a new Python process ten seconds to connect, whatever else is running.
+            wanted = parts(options.workers, chosen)
+            failed = [test for name, arguments in wanted.items() for test in run_part(number, name, arguments)]
             counts.update(failed)
             done = number
             print(
