@@ -37,7 +37,7 @@ SOURCES = {1: "topic", 2: "broker", 3: "broker default", 4: "broker file", 5: "d
 """Where a value comes from, by the protocol's number, in words for a table."""
 
 _SET, _DELETE = 0, 1
-_KNOWN_WITHIN_S = 2.0
+_KNOWN_WITHIN_S = 5.0
 _KNOWN_POLL_S = 0.01
 
 
@@ -114,16 +114,16 @@ class Configs:
         """Change some settings of a group, which need not exist yet, and reset others to their defaults."""
         self._alter(ResourceType.GROUP, group_id, changes, resets, validate_only)
         if not validate_only:
-            self._wait_until_known(group_id, changes)
+            self._wait_until_known(group_id, {**changes, **dict.fromkeys(resets)})
 
-    def _wait_until_known(self, group_id: str, changes: Mapping[str, str]) -> None:
-        """Wait until all brokers know the settings of a group, or for a moment at most.
+    def _wait_until_known(self, group_id: str, wanted: Mapping[str, str | None]) -> None:
+        """Wait until all brokers know the settings of a group, or for a moment at most. None stands for a default.
 
         The leader of a partition decides where a group begins in it. Were it asked before it knows a setting that was
         just changed, the group would begin elsewhere, for good.
         """
         deadline = Deadline(_KNOWN_WITHIN_S)
-        resource = DescribeConfigsRequestResource(ResourceType.GROUP, group_id, list(changes))
+        resource = DescribeConfigsRequestResource(ResourceType.GROUP, group_id, list(wanted))
         for node_id in self._cluster.brokers():
             while deadline.left_s() > 0:
                 try:
@@ -131,8 +131,13 @@ class Configs:
                     answer = node.call(DescribeConfigsRequest([resource]), DescribeConfigsResponse, deadline)
                 except ClientError:
                     break  # one that is down learns of it when it starts
-                known = {config.name: config.value for result in answer.results for config in result.configs}
-                if all(known.get(name) == value for name, value in changes.items()):
+                known = {
+                    config.name: config.value
+                    for result in answer.results
+                    for config in result.configs
+                    if SOURCES.get(config.config_source) == "group"
+                }
+                if all(known.get(name) == value for name, value in wanted.items()):
                     break
                 time.sleep(_KNOWN_POLL_S)
 

@@ -181,7 +181,7 @@ class KafkaPythonMember(ThreadedMember):
             while not self._stopping.is_set():
                 # A join that is cut off by the end of a short poll is forgotten between its two halves: the member
                 # has joined, never syncs, and polls for ever without partitions.
-                for batch in consumer.poll(timeout_ms=1_000).values():
+                for batch in consumer.poll(timeout_ms=5_000).values():
                     self._read(received(record) for record in batch)
         except BrokerResponseError as error:
             raise KafkaFailure(error.errno, str(error)) from error

@@ -147,7 +147,8 @@ class Top(App[None]):
     # ---- drawing --------------------------------------------------------------------------------
 
     def _refresh_status(self) -> None:
-        if self._shown is None:
+        # A snapshot may come when the program ends, and its screen is being taken apart.
+        if self._shown is None or not self.query("#status"):
             return
         paused = "PAUSED (space goes on)  " if self._is_paused else ""
         line = Text(paused, "bold reverse")
@@ -160,7 +161,7 @@ class Top(App[None]):
         self._refresh_status()
         # When no node answers, the last numbers stay: the status says how old they are.
         found = self._last_good
-        if found is None:
+        if found is None or not self.query("#events"):
             return
         width = self.size.width - 2
         self._put("rates", text.rate_lines(found, width), has_heading=False)
