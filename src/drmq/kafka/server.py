@@ -131,21 +131,19 @@ class KafkaServer:
             task = asyncio.ensure_future(self._carry_out(connection, exchange, answer, response))
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
+            # A task that is cancelled before its first step has not begun the coroutine; Python warns of those.
+            task.add_done_callback(lambda _: response.close())
             if exchange.header.api_key in _LOOKUPS:
                 self._lookups[connection] = task
                 self._poll_abandoned()
         else:
-            self._send(exchange, answer, response)
-        if exchange.header.api_key in _ABOUT_LEADERS and self.broker.services.cluster.is_cut_off():
-            # The request is answered, because tools need this node's view. But some clients, librdkafka among them,
-            # keep asking the node that they used last. They would not learn of a new leader while this node is cut off.
-            asyncio.get_running_loop().call_later(_CUT_OFF_CLOSE_S, connection.close, _CUT_OFF)
+            self._send(connection, exchange, answer, response)
 
     async def _carry_out(
         self, connection: Connection, exchange: Exchange, answer: Answer, response: Awaitable[object]
     ) -> None:
         try:
-            self._send(exchange, answer, await response)
+            self._send(connection, exchange, answer, await response)
         except Exception as error:  # noqa: BLE001  # the outermost frame of a request
             self.on_bug(connection, error, exchange.header)
         finally:
@@ -161,7 +159,7 @@ class KafkaServer:
         if done.cancelled() or connection.closed:
             return
         try:
-            self._send(exchange, answer, done.result())
+            self._send(connection, exchange, answer, done.result())
         except Exception as error:  # noqa: BLE001  # the outermost frame of a request
             self.on_bug(connection, error, exchange.header)
 
@@ -181,21 +179,25 @@ class KafkaServer:
         try:
             if error is not None:
                 raise error
-            self._send(exchange, answer, result)
+            self._send(connection, exchange, answer, result)
         except Exception as bug:  # noqa: BLE001  # the outermost frame of a request
             self.on_bug(connection, bug, exchange.header)
 
-    def _send(self, exchange: Exchange, answer: Answer, response: object) -> None:
+    def _send(self, connection: Connection, exchange: Exchange, answer: Answer, response: object) -> None:
+        header = exchange.header
+        if header.api_key in _ABOUT_LEADERS and self.broker.services.cluster.is_cut_off():
+            # The request is answered, because tools need this node's view. But some clients, librdkafka among them,
+            # keep asking the node that they used last. They would not learn of a new leader while this node is cut off.
+            asyncio.get_running_loop().call_later(_CUT_OFF_CLOSE_S, connection.close, _CUT_OFF)
         if isinstance(response, Relayed):
             answer.send((response.answer,))
             return
-        header = exchange.header
         version = header.api_version
         if header.api_key == ApiKey.API_VERSIONS and not APIS[ApiKey.API_VERSIONS].serves(version):
             version = 0
         if exchange.throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = exchange.throttle_ms
-        self.request_log.answered(exchange.connection, header, response)
+        self.request_log.answered(connection, header, response)
         answer.send(write_response_buffers(header.api_key, version, header.correlation_id, response))
 
     def on_bug(self, connection: Connection, error: BaseException, header: RequestHeader | None = None) -> None:
@@ -214,9 +216,10 @@ class KafkaServer:
     def _end_abandoned(self) -> None:
         """End the lookups whose clients have gone. Their connections are not read meanwhile, so nothing tells."""
         self._abandoned_poll = None
-        for connection, task in self._lookups.items():
+        for connection in self._lookups:
             if connection.is_abandoned:
-                task.cancel()
+                # Not only the lookup: more of them may have been received, and each would begin when this one ends.
+                connection.close()
         self._poll_abandoned()
 
     # ---- waiting requests -----------------------------------------------------------------------

@@ -126,6 +126,25 @@ def test_a_node_that_is_cut_off_sends_clients_elsewhere(harness: Harness, monkey
         assert line.paper.closed is is_cut_off, up
 
 
+def test_a_node_that_is_cut_off_closes_only_after_a_long_answer(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer about all topics is made in slices, which may take longer than the time until it closes."""
+    monkeypatch.setattr(server, "_CUT_OFF_CLOSE_S", 0.0)
+    monkeypatch.setattr(metadata, "_SLICE_TOPICS", 1)
+    for topic in range(20):
+        harness.create_topic(f"t{topic}")
+    for node_id in (2, 3):
+        add_node(harness, node_id)
+    heard(harness).clear()
+    line = KafkaHarness(harness)
+    answered: list[bool] = []
+    monkeypatch.setattr(line.paper, "close", lambda reason=None: answered.append(line.answered() == 1))
+    assert len(line.ask(MetadataRequest(topics=None), 9).topics) > 20
+    harness.advance(1)
+    assert answered == [True]
+
+
 # ---- answers that are remembered --------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,10 +15,11 @@ from drmq import groups
 from drmq.broker.partitions.partition import Partition
 from drmq.broker.services import reads as reads_module
 from drmq.broker.services.reads import Read, ReadResult, WantedPartition
+from drmq.kafka import KafkaServer
 from drmq.kafka.fetch import Fetch
 from drmq.kafka.fetch_sessions import ALL_PARTITIONS_MAX, PARTITIONS_MAX, FetchSessions
 from drmq.model import ApiError, ErrorCode, Offset
-from drmq.wire import write_request
+from drmq.wire import ApiKey, write_request
 from drmq.wire.fetch import FetchData, FetchPartition
 from drmq.wire.fields import spec_of
 from drmq.wire.messages.fetch import FetchRequest, FetchRequestForgottenTopic, FetchRequestPartition, FetchRequestTopic
@@ -269,35 +271,87 @@ def test_a_parked_request_of_a_group_keeps_nothing_of_its_frame(harness: Harness
     assert not is_kept(frame)
 
 
-@pytest.mark.parametrize("closes", [True, False])
-def test_lookups_end_with_their_connection(
-    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch, closes: bool
-) -> None:
-    """A client that asks for much and goes must not leave the work behind: it could come again as often as it likes."""
-    harness.produce("t")
-    lookups = harness.broker.services.lookups
-    may_end = asyncio.Event()
+def slow_lookups(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], asyncio.Event]:
+    """Lookups by time take until the event is set. Returns the times of those that began, too."""
     begun: list[int] = []
+    may_end = asyncio.Event()
 
     async def slow(partition: Partition, timestamp: int) -> tuple[Offset, int] | None:
         begun.append(timestamp)
         await may_end.wait()
         return None
 
-    monkeypatch.setattr(lookups, "offset_at_time", slow)
-    partitions = [ListOffsetsRequestPartition(0, -1, timestamp) for timestamp in range(1, 4)]
-    frame = hand_over(harness, line, ListOffsetsRequest(topics=[ListOffsetsRequestTopic("t", partitions)]), 5)
+    monkeypatch.setattr(harness.broker.services.lookups, "offset_at_time", slow)
+    return begun, may_end
+
+
+def lookup(*timestamps: int) -> ListOffsetsRequest:
+    partitions = [ListOffsetsRequestPartition(0, -1, timestamp) for timestamp in timestamps]
+    return ListOffsetsRequest(topics=[ListOffsetsRequestTopic("t", partitions)])
+
+
+def test_lookups_end_with_their_connection(
+    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that asks for much and goes must not leave the work behind: it could come again as often as it likes."""
+    harness.produce("t")
+    begun, may_end = slow_lookups(harness, monkeypatch)
+    frame = hand_over(harness, line, lookup(1, 2, 3), 5)
     assert begun == [1]
     assert is_kept(frame)
-    if closes:
-        harness.call(lambda: line.server.on_close(line.connection))
-    else:
-        line.paper.is_abandoned = True
-        harness.advance(1_000)
+    harness.call(lambda: line.server.on_close(line.connection))
     harness.call(may_end.set)
     harness.settle()
     assert begun == [1]
     assert not is_kept(frame)
+
+
+def test_of_many_lookups_of_a_client_that_goes_none_begins(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is not read during the first, so nothing tells that it has gone; the others are received."""
+    harness.create_topic("t")
+    harness.produce("t")
+    begun, _ = slow_lookups(harness, monkeypatch)
+    server = KafkaServer(harness.broker)
+    frames = [write_request(ApiKey.LIST_OFFSETS, 5, number, "test", lookup(number)) for number in range(1, 200)]
+
+    async def ask_and_go() -> None:
+        host, port = await server.open("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(host, port)
+        writer.writelines(frames)
+        while not begun:  # noqa: ASYNC110  # the server has no event for this
+            await asyncio.sleep(0.001)
+        writer.close()
+        deadline = time.monotonic() + 60
+        while server.listener.connections and time.monotonic() < deadline:
+            harness.loop.ahead_s += 1
+            await asyncio.sleep(0.001)
+        assert not server.listener.connections
+        assert not server._lookups
+        await server.close()
+
+    harness.run(ask_and_go())
+    assert begun == [1]
+
+
+def test_a_lookup_that_ends_before_its_first_step_leaves_nothing(
+    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.produce("t")
+    begun, _ = slow_lookups(harness, monkeypatch)
+    frame = bytes(write_request(ApiKey.LIST_OFFSETS, 5, 1, "test", lookup(1)))[4:]
+
+    def ask_and_end() -> None:
+        line.server.on_frame(line.connection, memoryview(bytearray(frame)))
+        line.paper.is_abandoned = True
+        line.server._end_abandoned()
+        assert line.paper.closed
+        line.server.on_close(line.connection)
+
+    harness.call(ask_and_end)
+    harness.settle()
+    assert begun == []
+    assert not line.server._lookups
+    assert not line.server._tasks
 
 
 def test_many_lookups_have_one_timer(harness: Harness, line: KafkaHarness) -> None:

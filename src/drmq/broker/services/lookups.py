@@ -20,6 +20,7 @@ from drmq.columnar.timestamps import find_timestamp
 from drmq.model import NO_LEADER_EPOCH, ApiError, ErrorCode, LeaderEpoch, Offset
 from drmq.model.names import check_not_internal
 from drmq.records import Buffer, Codec, read_header
+from drmq.storage import StoredBatch
 
 T = TypeVar("T")
 
@@ -156,15 +157,20 @@ class Lookups:
         """Offset and time of the record with the largest timestamp."""
         searched, up_to = partition.log, partition.high_watermark
 
-        def search() -> tuple[Buffer, int] | None:
+        def search() -> tuple[StoredBatch, int] | None:
             latest = searched.latest_time(up_to)
             if latest.base_offset < 0:
                 return None
             batch = searched.batch_at_time(latest.timestamp, up_to)
-            return None if batch is None else (batch.data, latest.timestamp)
+            return None if batch is None else (batch, latest.timestamp)
 
         found = await self._blocking(search)
-        return None if found is None else await self._find_in(*found)
+        if found is None:
+            return None
+        batch, timestamp = found
+        # If no record has the time that the header of the batch claims, the claim is the answer. To find the largest
+        # time of all records, every batch would have to be read.
+        return await self._find_in(batch.data, timestamp) or (batch.header.base_offset, timestamp)
 
     # ---- epochs ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from drmq.broker.services.lookups import _FALSE_MAX, Lookups
+from drmq.broker.services.lookups import _FALSE_MAX, MAX_TIMESTAMP, Lookups
 from drmq.model import Offset
 from drmq.records import Codec, Record, encode_batch, read_header
 from drmq.records.header import HEADER, stamp_crc
@@ -79,6 +79,8 @@ def test_a_false_time_in_a_header_does_not_end_a_search(harness: Harness) -> Non
 
     assert [find(timestamp) for timestamp in (500, 1_500, 2_500)] == [(0, 1_000), (1, 2_000), (2, 3_000)]
     assert find(3_500) == (-1, -1)
+    # The largest time: what the header claims, rather than nothing.
+    assert find(MAX_TIMESTAMP) == (0, 9_000)
 
 
 def test_a_search_ends_after_some_false_times_and_misses_nothing(harness: Harness) -> None:
