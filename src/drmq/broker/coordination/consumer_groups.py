@@ -154,7 +154,7 @@ class GroupShardCoordinator(Coordinator[GroupShard, GroupRequest, GroupResponse,
 
 def _log_refusal(reason: str) -> None:
     # The answers of these APIs have room for a code only.
-    log.warning("a join or commit is refused: %s", reason, extra={"repeat_key": "groups are limited"})
+    log.warning("a join, an assignment or a commit is refused: %s", reason, extra={"repeat_key": "groups are limited"})
 
 
 Shard = GroupShardCoordinator | AbsentShard
