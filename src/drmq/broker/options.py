@@ -90,9 +90,9 @@ class BrokerOptions:
     `simple_offsets_retention_ms`."""
 
     group_state_bytes_max: Bytes = 268_435_456
-    """The maximum memory of the groups, members and committed offsets on a node, in bytes. One client address may add
-    a quarter of it in the time of `simple_offsets_retention_ms`. When it is reached, existing offsets can still be
-    committed."""
+    """The maximum memory of the groups, members, committed offsets and queues of share groups on a node, in bytes. One
+    client address may add a quarter of it in the time of `simple_offsets_retention_ms`. When it is reached, existing
+    offsets can still be committed, and existing queues go on."""
 
     group_initial_rebalance_delay_ms: MillisecondsOrZero = 0
     """How long the first rebalance of an empty group waits for more members, in ms. Kafka's default is 3000."""
