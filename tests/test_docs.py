@@ -385,7 +385,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         lease_fetch,
         pipeline,
     )
-    from drmq.leases import LeaseOptions
+    from drmq.leases import LeaseOptions, queue
     from drmq.model.names import GROUP_ID_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
     from drmq.model.options import PARTITIONS_MAX
     from drmq.server import file_limits, status_port
@@ -418,6 +418,7 @@ def test_the_limits_without_a_setting_are_those_of_the_code() -> None:
         "Partitions in one page": [describe_topic_partitions.PARTITIONS_MAX],
         "Id of a group": [GROUP_ID_BYTES_MAX],
         "Size of all members": [groups.group_bytes_max],
+        "Queues of a shard": [queue.QUEUE_BYTES],
         "Records that a LeaseFetch": [lease_fetch.RECORDS_MAX],
         "Time that a LeaseFetch waits": [lease_fetch.WAIT_MS_MAX],
         "Delay of a release": [lease_fetch.DELAY_MS_MAX],

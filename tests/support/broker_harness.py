@@ -222,7 +222,9 @@ class Harness:
 
     # ---- requests -------------------------------------------------------------------------------
 
-    def send(self, request: object, version: int | None = None, *, client_id: str = "test") -> asyncio.Future[Any]:
+    def send(
+        self, request: object, version: int | None = None, *, client_id: str = "test", address: str = "127.0.0.1"
+    ) -> asyncio.Future[Any]:
         """Hand a request to its handler, in the version given or the latest; its answer comes in time."""
         api = APIS[spec_of(type(request)).api_key]
         asked = api.version_max if version is None else version
@@ -230,7 +232,7 @@ class Harness:
 
         async def serve() -> Any:
             module = import_module(f"drmq.kafka.{ApiKey(api.key).name.lower()}")
-            response = module.handle(self._context(asked, client_id, api.key.name), arrived)
+            response = module.handle(self._context(asked, client_id, api.key.name, address), arrived)
             if isinstance(response, Awaitable):
                 response = await response
             assert isinstance(response, api.response), response
@@ -240,17 +242,19 @@ class Harness:
         self.settle()
         return task
 
-    def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
+    def ask(
+        self, request: object, version: int | None = None, *, client_id: str = "test", address: str = "127.0.0.1"
+    ) -> Any:
         """The answer to a request."""
-        return self.run(self.send(request, version, client_id=client_id))
+        return self.run(self.send(request, version, client_id=client_id, address=address))
 
-    def _context(self, version: int, client_id: str, api: str = "TEST") -> Context:
+    def _context(self, version: int, client_id: str, api: str = "TEST", address: str = "127.0.0.1") -> Context:
         connection = SimpleNamespace(limits=ListenerOptions(), closed=False)
         return Context(
             self.broker,
             cast(Connection, connection),
             version,
-            Caller(ANONYMOUS, client_id, "127.0.0.1", "KAFKA"),
+            Caller(ANONYMOUS, client_id, address, "KAFKA"),
             api,
             self.parked.append,
         )

@@ -28,7 +28,7 @@ class Leases:
         self.harness = harness
         harness.run(harness.broker.services.topic_creation.create_internal(SHARE_GROUP_STATE))
         self.topic_id = harness.create_topic(TOPIC, partitions).topic_id
-        harness.broker.services.leases.starts_at = lambda group, partition: 0
+        harness.broker.services.leases.starts_at = lambda group, partition, caller: 0
 
     def request(
         self,

@@ -182,6 +182,8 @@ class Broker:
         self.leases.deleted_topic_ids = self.groups.deleted_topic_ids
         self.leases.on_changed = self._on_leases_changed
         self.leases.options_of = self.group_settings.lease_options_of
+        self.leases.admits = self.groups.admits_queue
+        self.groups.queue_bytes = lambda: self.leases.size_bytes
         self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])
         self.topics.stopped = self._why_stopped

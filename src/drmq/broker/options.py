@@ -79,19 +79,20 @@ class BrokerOptions:
     offsets_retention_ms: Milliseconds = 604_800_000
     """How long the committed offsets of an empty group are kept, in ms."""
 
-    simple_offsets_retention_ms: Milliseconds = 86_400_000
+    simple_offsets_retention_ms: Milliseconds = 43_200_000
     """How long the committed offsets of a group without members are kept if no consumer has ever joined it, in ms.
     Such groups belong to clients that assign partitions themselves. If it is too short, such a client that was stopped
-    for longer starts again from the beginning or the end. At most `offsets_retention_ms` is used."""
+    for longer starts again from the beginning or the end. Twelve hours cover restarts and jobs that run every few
+    hours; jobs that run daily need more than a day. At most `offsets_retention_ms` is used."""
 
     groups_max: Count = 50_000
     """The maximum number of consumer groups on a node. One client address may add a quarter of it in the time of
     `simple_offsets_retention_ms`."""
 
     group_state_bytes_max: Bytes = 268_435_456
-    """The maximum memory of the groups, members and committed offsets on a node, in bytes. One client address may add
-    a quarter of it in the time of `simple_offsets_retention_ms`. When it is reached, existing offsets can still be
-    committed."""
+    """The maximum memory of the groups, members, committed offsets and queues of share groups on a node, in bytes. One
+    client address may add a quarter of it in the time of `simple_offsets_retention_ms`. When it is reached, existing
+    offsets can still be committed, and existing queues go on."""
 
     group_initial_rebalance_delay_ms: MillisecondsOrZero = 0
     """How long the first rebalance of an empty group waits for more members, in ms. Kafka's default is 3000."""

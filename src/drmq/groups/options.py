@@ -35,9 +35,9 @@ class GroupOptions:
     """Groups on a node, over all shards. A join or commit that would create a further one is refused."""
 
     state_bytes_max: int = 256 << 20
-    """Memory for all groups, members and offsets on a node, over all shards. What would add to it is refused."""
+    """Memory for groups, members, offsets and queues on a node, over all shards. What would add to it is refused."""
 
-    simple_offsets_retention_ms: int = 24 * 3_600 * 1_000
+    simple_offsets_retention_ms: int = 12 * 3_600 * 1_000
     """How long the offsets of a group that no member ever joined are kept, from the last commit on."""
 
     offsets_retention_ms: int = 7 * 24 * 3_600 * 1_000

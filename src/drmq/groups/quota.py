@@ -2,7 +2,8 @@
 
 A client can create a group with every request, by joining it or by committing an offset, and nothing but time removes
 it. So there is a limit for the number of groups and for the bytes of all groups, members and offsets of a node. What
-would exceed it is refused; what exists can still be used and committed again.
+would exceed it is refused; what exists can still be used and committed again. The queues of share groups count too: a
+client can begin one with every request, whether anyone has joined the group or not.
 
 One caller must not use up all of it. A caller may add a quarter of each limit at once, and then as much again in the
 time in which offsets of groups without members expire. A caller is an address: all its connections count together.

@@ -114,7 +114,7 @@ class GroupShard:
         return Usage(groups, size_bytes)
 
     def recount(self) -> None:
-        """Make `usage` exact: it counts members twice that were stored since the last count."""
+        """Count again what is not stored: `usage` still has members that left before they were stored."""
         if self._coordinator is not None:
             self._coordinator.rounds.recount()
 

@@ -44,7 +44,9 @@ async def _restart(
     try:
         found = context.services.cluster.catalog.topic(name) if topic is None else topic
         check_partition(found, index)
-        await context.services.share_groups.restart(group, found.topic_id, index, wanted.start_offset)
+        await context.services.share_groups.restart(
+            group, found.topic_id, index, wanted.start_offset, context.client_host
+        )
     except ApiError as error:
         return AlterShareGroupOffsetsResponsePartition(index, error.code, error.message)
     return AlterShareGroupOffsetsResponsePartition(index)

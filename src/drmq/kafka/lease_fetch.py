@@ -61,7 +61,14 @@ def handle(context: Context, request: LeaseFetchRequest) -> LeaseFetchResponse |
         count_max = request.max_records if room else 0
         wait_ms = 0 if refused or any(part.settlements for part in parts) else request.max_wait_ms
     return service.call(
-        group, member, parts, count_max, room, wait_ms, lambda results: _response(context, group, results, refused)
+        group,
+        member,
+        context.client_host,
+        parts,
+        count_max,
+        room,
+        wait_ms,
+        lambda results: _response(context, group, results, refused),
     )
 
 

@@ -39,7 +39,7 @@ def handle(
             topic.partitions.append(_partition(place, error))
         return ShareAcknowledgeResponse(acquisition_lock_timeout_ms=duration_ms, responses=list(topics.values()))
 
-    call = services.leases.call(group, member, parts, 0, 0, 0, finish)
+    call = services.leases.call(group, member, context.client_host, parts, 0, 0, 0, finish)
     if request.share_session_epoch == CLOSES:
         return _close(context, group, member, session.in_turn(), call)
     return call

@@ -10,7 +10,7 @@ from drmq.broker.services.lease_calls import Part, PartResult, Place
 from drmq.broker.services.leases import LeaseService
 from drmq.leases import Outcome, Settlement
 from drmq.model import ApiError, ErrorCode, TopicId
-from drmq.model.names import REDRIVE_GROUP
+from drmq.model.names import GROUP_ID_BYTES_MAX, REDRIVE_GROUP, is_group_id
 from drmq.wire.messages.share_fetch import ShareAcknowledgementBatch
 
 _MEMBER_ID_MAX = 36
@@ -39,10 +39,11 @@ class TopicOfRequest(Protocol):
 def check_member(service: LeaseService, group: str | None, member: str | None) -> tuple[str, str]:
     """The ids of a request. Raises `ApiError`."""
     service.shards.check_enabled()
-    if not group:
-        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     if group == REDRIVE_GROUP:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, f"the group id {group} is reserved; choose another one")
+    if not group or not is_group_id(group):
+        # Queues and sessions are kept under this name.
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, f"a group id has 1 to {GROUP_ID_BYTES_MAX} bytes of UTF-8")
     if not member or len(member) > _MEMBER_ID_MAX:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a member id has 1 to {_MEMBER_ID_MAX} characters")
     return group, member

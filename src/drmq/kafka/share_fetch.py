@@ -48,7 +48,14 @@ def handle(context: Context, request: ShareFetchRequest) -> ShareFetchResponse |
     room = context.room(min(request.max_bytes, context.broker.options.fetch_bytes_max))
     count_max = request.max_records if room else 0
     call = services.leases.call(
-        group, member, parts, count_max, room, wait_ms, lambda results: _response(context, group, results, refused)
+        group,
+        member,
+        context.client_host,
+        parts,
+        count_max,
+        room,
+        wait_ms,
+        lambda results: _response(context, group, results, refused),
     )
     return _close(context, group, member, places, call) if closes else call
 

@@ -22,6 +22,8 @@ class StartQueue(NamedTuple):
     offset: int
     restart: bool = False
     """Begin again at `offset`: leases that are out are void, and nothing that waits or failed is remembered."""
+    caller: str = ""
+    """The address of the client for which the queue is begun. What one address may begin is limited."""
 
 
 class Acquire(NamedTuple):
@@ -144,7 +146,10 @@ class Failure(Enum):
     """Why a request as a whole was refused."""
 
     NOT_STARTED = "the queue has not begun yet"
-    TOO_MANY_QUEUES = "the shard has as many queues as it may have"
+    TOO_MANY_QUEUES = (
+        "there are too many queues: their shard has as many as it may have, or its node has reached "
+        "group_state_bytes_max, or this client address has added a quarter of that"
+    )
     INVALID = "the offsets are not in ascending order, or not valid"
 
 

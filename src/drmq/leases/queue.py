@@ -39,6 +39,9 @@ from drmq.leases.records import (
     Settled,
 )
 
+QUEUE_BYTES = 1_500
+"""The memory of an empty queue besides the name of its group, by measurement."""
+
 _RECENT_MEMBERS_MAX = 64
 _RECENT_RANGES_MAX = 256
 """What is remembered for members that repeat a request: so many members, with so many ranges each."""

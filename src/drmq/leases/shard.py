@@ -63,7 +63,7 @@ from drmq.leases.outcomes import (
     is_ascending,
     refuse_missing,
 )
-from drmq.leases.queue import Hold, Queue
+from drmq.leases.queue import QUEUE_BYTES, Hold, Queue
 from drmq.leases.queue_key import QueueKey
 from drmq.leases.records import (
     Buried,
@@ -151,14 +151,25 @@ class _SoftState:
 class LeaseShard:
     """The lease state of many queues. Implements the broker's `StateMachine`.
 
-    `options_of` returns the settings of a group. `random` spreads retries.
+    `options_of` returns the settings of a group. `random` spreads retries. `admits` says whether a caller may begin a
+    queue: its arguments are the address, the memory of the queue, and the time.
     """
 
-    def __init__(self, options_of: Callable[[str], LeaseOptions], random: Random, *, queues_max: int = 100_000) -> None:
+    def __init__(
+        self,
+        options_of: Callable[[str], LeaseOptions],
+        random: Random,
+        admits: Callable[[str, int, int], bool] = lambda caller, size_bytes, now_ms: True,
+        *,
+        queues_max: int = 100_000,
+    ) -> None:
         self._options_of = options_of
         self._random = random
+        self._admits = admits
         self._queues_max = queues_max
         self.queues: dict[QueueKey, Queue] = {}
+        self.size_bytes = 0
+        """The memory of the queues without what is in them, which the options of their groups limit."""
         self._dying: dict[QueueKey, None] = {}
         """The queues that have offsets whose dead letters are to be written."""
         self.redrives = Redrives()
@@ -175,6 +186,7 @@ class LeaseShard:
             self.redrives.replay(record)
             return
         queue = self.queues.get(key)
+        existed = queue is not None
         if isinstance(record, QueueSnapshot):
             queue = self.queues[key] = Queue.restore(record)
         elif isinstance(record, QueueStarted):
@@ -186,6 +198,7 @@ class LeaseShard:
             queue = None
         elif queue is not None:
             _replay_in(queue, record)
+        self.size_bytes += ((queue is not None) - existed) * _size_of(key)
         if queue is not None and len(queue.dying):
             self._dying[key] = None
         else:
@@ -346,7 +359,9 @@ class LeaseShard:
         queue = self.queues.get(request.key)
         if queue is not None and not request.restart:
             return Step((), (Answer(ticket, QueueBegun(queue.end)),))
-        if queue is None and len(self.queues) >= self._queues_max:
+        if queue is None and not (
+            len(self.queues) < self._queues_max and self._admits(request.caller, _size_of(request.key), soft.now_ms)
+        ):
             return Step((), (Answer(ticket, Failed(Failure.TOO_MANY_QUEUES)),))
         answers = self._send_away(soft, request.key)
         record = QueueStarted(request.key, request.offset)
@@ -631,6 +646,10 @@ class LeaseShard:
 
 
 _NOTHING = Acquired(0, 0, ())
+
+
+def _size_of(key: QueueKey) -> int:
+    return QUEUE_BYTES + len(key.group)
 
 
 def _replay_in(queue: Queue, record: LeaseRecord) -> None:

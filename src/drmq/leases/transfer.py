@@ -138,7 +138,7 @@ def _ranges(runs: list[Any]) -> tuple[tuple[int, int], ...]:
 
 
 _READERS: Final[dict[str, Any]] = {
-    "StartQueue": lambda f: StartQueue(_key(f[0]), int(f[1]), bool(f[2])),
+    "StartQueue": lambda f: StartQueue(_key(f[0]), int(f[1]), bool(f[2]), *map(str, f[3:4])),
     "Acquire": lambda f: Acquire(_key(f[0]), str(f[1]), *map(int, f[2:7])),
     "Withdraw": lambda f: Withdraw(_key(f[0]), str(f[1]), int(f[2])),
     "Advance": lambda f: Advance(_key(f[0]), int(f[1]), int(f[2])),

@@ -138,12 +138,19 @@ def test_members_are_not_counted_twice_for_ever() -> None:
         assert response.error is NONE, index
 
 
-def joined(shard: GroupShard, member_id: str = "", names: tuple[str, ...] = ("range",), **changes: Any) -> JoinedAs:
-    """A join of the only member of group "g"."""
-    request = JoinGroupRequest(
-        "g", member_id, "consumer", tuple(Protocol(name, b"") for name in names), 10_000, client_id="c"
-    )
-    step = shard.handle(3, replace(request, **changes), 0, 0)
+def joined(
+    shard: GroupShard,
+    member_id: str = "",
+    names: tuple[str, ...] = ("range",),
+    group_id: str = "g",
+    metadata: bytes = b"",
+    now_ms: int = 0,
+    **changes: Any,
+) -> JoinedAs:
+    """A join of the only member of a group."""
+    protocols = tuple(Protocol(name, metadata) for name in names)
+    request = JoinGroupRequest(group_id, member_id, "consumer", protocols, 10_000, client_id="c", client_host=group_id)
+    step = shard.handle(3, replace(request, **changes), now_ms, now_ms)
     for record in step.records:
         shard.replay(record)
     ((_, response),) = step.answers
@@ -178,19 +185,80 @@ def test_what_a_present_member_adds_is_limited(changes: dict[str, Any]) -> None:
     assert shard.usage.size_bytes > 20_000
 
 
+def assign(shard: GroupShard, member: JoinedAs, size: int, group_id: str = "g", now_ms: int = 0) -> ErrorCode:
+    """The only member of a group, its leader, sends its assignment."""
+    shares = (MemberAssignment(member.member_id, bytes(size)), MemberAssignment("nobody", bytes(20_000)))
+    request = SyncGroupRequest(group_id, member.generation, member.member_id, assignments=shares)
+    step = shard.handle(4, request, now_ms, now_ms)
+    for record in step.records:
+        shard.replay(record)
+    ((_, response),) = step.answers
+    assert isinstance(response, SyncGroupResponse)
+    return response.error
+
+
+NO_ROOM = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 def test_assignments_are_limited() -> None:
+    """With a code after which clients try again: others end a Java consumer, one leader of the group after another."""
     shard = a_shard(state_bytes_max=10_000)
     member = joined(shard)
+    assert assign(shard, member, 20_000) is NO_ROOM
+    # It is not removed because it got no assignment, and joins again without a new rebalance.
+    for now_ms in range(0, 40_000, 5_000):
+        assert not shard.on_deadline(now_ms, now_ms).records
+        assert joined(shard, member.member_id, now_ms=now_ms) == member
+        assert assign(shard, member, 20_000, now_ms=now_ms) is NO_ROOM
+    assert assign(shard, member, 1_000, now_ms=40_000) is NONE
 
-    def sync(size: int) -> ErrorCode:
-        shares = (MemberAssignment(member.member_id, bytes(size)), MemberAssignment("nobody", bytes(20_000)))
-        step = shard.handle(4, SyncGroupRequest("g", member.generation, member.member_id, assignments=shares), 0, 0)
-        ((_, response),) = step.answers
-        assert isinstance(response, SyncGroupResponse)
-        return response.error
 
-    assert sync(20_000) is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert sync(1_000) is NONE
+@pytest.mark.parametrize("size", [500, 400, 0])
+def test_a_group_goes_on_when_its_node_is_above_the_limit(size: int) -> None:
+    """A lower limit, or the shards that other nodes lead, may put a node above it: no group that adds nothing ends."""
+    shard = a_shard()
+    first = joined(shard)
+    assert assign(shard, first, 500) is NONE
+    lower = GroupShard(GroupOptions(state_bytes_max=1_500), new_member_id=str)
+    for record in shard.snapshot():
+        lower.replay(record)
+    lower.become_leader(0)
+    assert lower.usage.size_bytes > 1_500
+    for _ in range(2):
+        again = joined(lower, first.member_id)
+        assert again.error is NONE
+        assert assign(lower, again, 501) is NO_ROOM
+        assert assign(lower, again, size) is NONE
+        assert assign(lower, joined(lower, first.member_id), size) is NONE
+        size = min(size, 400)
+
+
+def test_the_room_of_a_group_is_kept_while_it_rebalances() -> None:
+    """Else others take it, and the group comes back: again and again, beyond every limit."""
+    shard = a_shard(state_bytes_max=20_000)
+    member = joined(shard)
+    assert assign(shard, member, 12_000) is NONE
+    shard.recount()
+    before = shard.usage.size_bytes
+    again = joined(shard, member.member_id)
+    shard.recount()
+    assert shard.usage.size_bytes == before
+    other = joined(shard, group_id="other", metadata=bytes(10_000), now_ms=5_000)
+    assert other.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert assign(shard, again, 12_000) is NONE
+    assert shard.usage.size_bytes == before
+
+
+def test_a_member_that_is_stored_is_counted_once() -> None:
+    """An assignment that has room is not refused because its member was counted twice until the next count."""
+    shard = a_shard(state_bytes_max=40_000)
+    # The usage is counted again at most once a second while there is no room: now.
+    assert joined(shard, group_id="big", metadata=bytes(50_000), now_ms=20_000).error is not NONE
+    member = joined(shard, metadata=bytes(3_800), now_ms=20_100)
+    assert assign(shard, member, 30_000, now_ms=20_101) is NONE
+    usage = shard.usage
+    shard.recount()
+    assert shard.usage == usage
 
 
 def test_the_racks_of_share_members_count() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from drmq.leases import (
@@ -15,6 +17,9 @@ from drmq.leases import (
     Failed,
     Failure,
     LeaseOptions,
+    LeaseRequest,
+    LeaseResponse,
+    LeaseShard,
     Outcome,
     QueueBegun,
     QueueKey,
@@ -31,7 +36,8 @@ from drmq.leases import (
     StartQueue,
     Withdraw,
 )
-from support.lease_harness import KEY, TOPIC, LeaseHarness, offsets_of
+from drmq.leases.queue import QUEUE_BYTES
+from support.lease_harness import KEY, TOPIC, WALL_MS, LeaseHarness, offsets_of
 
 ACCEPT, RELEASE, REJECT, RENEW, GIVE_BACK = (
     Outcome.ACCEPT,
@@ -445,6 +451,42 @@ def test_the_number_of_queues_is_limited() -> None:
     assert harness.ask(StartQueue(other, 0)) == Failed(Failure.TOO_MANY_QUEUES)
     harness.ask(RemoveQueues(KEY.group))
     assert not isinstance(harness.ask(StartQueue(other, 0)), Failed)
+
+
+def test_a_caller_that_may_add_nothing_begins_no_queue_and_goes_on_with_those_there_are() -> None:
+    asked: list[tuple[str, int, int]] = []
+
+    def admits(caller: str, size_bytes: int, now_ms: int) -> bool:
+        asked.append((caller, size_bytes, now_ms))
+        return caller == "a"
+
+    shard = LeaseShard(lambda group: LeaseOptions(), Random(1), admits)
+    shard.become_leader(0)
+    other = KEY._replace(group="other")
+
+    def ask(request: LeaseRequest) -> LeaseResponse:
+        step = shard.handle(1, request, 5, WALL_MS)
+        for record in step.records:
+            shard.replay(record)
+        ((_, answer),) = step.answers
+        return answer
+
+    assert ask(StartQueue(KEY, 0, caller="a")) == QueueBegun(0)
+    size_bytes = shard.size_bytes
+    assert ask(StartQueue(other, 0, caller="b")) == Failed(Failure.TOO_MANY_QUEUES)
+    assert asked == [("a", size_bytes, 5), ("b", QUEUE_BYTES + len("other"), 5)]
+    # What exists needs no more room.
+    assert ask(StartQueue(KEY, 7, caller="b")) == QueueBegun(0)
+    assert ask(StartQueue(KEY, 7, restart=True, caller="b")) == QueueBegun(7)
+    assert len(asked) == 2
+    assert shard.size_bytes == size_bytes == QUEUE_BYTES + len(KEY.group)
+    copy = LeaseShard(lambda group: LeaseOptions(), Random(1))
+    for record in shard.snapshot():
+        copy.replay(record)
+    assert copy.size_bytes == size_bytes
+    ask(RemoveQueues(KEY.group))
+    ask(RemoveQueues(KEY.group))
+    assert shard.size_bytes == 0
 
 
 def test_removed_queues_send_waiting_requests_away(harness: LeaseHarness) -> None:

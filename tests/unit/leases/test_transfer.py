@@ -44,6 +44,7 @@ from support.lease_harness import KEY, TOPIC
 
 REQUESTS: list[Any] = [
     StartQueue(KEY, 5, restart=True),
+    StartQueue(KEY, 5, caller="/127.0.0.1"),
     Acquire(KEY, "m", 10, 1, 20, 500, 7),
     Withdraw(KEY, "m", 7),
     Advance(KEY, 1, 20),
@@ -72,6 +73,12 @@ def test_requests_survive() -> None:
     again = requests_from_bytes(requests_to_bytes(REQUESTS))
     assert again == REQUESTS
     assert [type(each) for each in again] == [type(each) for each in REQUESTS]
+
+
+def test_a_node_of_an_older_release_names_no_caller() -> None:
+    data = requests_to_bytes([StartQueue(KEY, 5, restart=True)]).replace(b',""]]', b"]]")
+    assert data.endswith(b"5,true]]")
+    assert requests_from_bytes(data) == [StartQueue(KEY, 5, restart=True)]
 
 
 def test_responses_survive() -> None:

@@ -153,8 +153,12 @@ class GroupShardCoordinator(Coordinator[GroupShard, GroupRequest, GroupResponse,
 
 
 def _log_refusal(reason: str) -> None:
-    # The answers of these APIs have room for a code only.
-    log.warning("a join or commit is refused: %s", reason, extra={"repeat_key": "groups are limited"})
+    # The answers of most of these APIs have room for a code only.
+    log.warning(
+        "a join, an assignment, a commit or a queue of a share group is refused: %s",
+        reason,
+        extra={"repeat_key": "groups are limited"},
+    )
 
 
 Shard = GroupShardCoordinator | AbsentShard
@@ -184,14 +188,21 @@ class ConsumerGroups:
         """Called when a shard leads, and when it has marked a share group as deleted; set by the broker."""
         self.on_member_lost: Callable[[str, str], None] = lambda group_id, member_id: None
         """Called with a member of a share group whose session has expired; set by the broker."""
+        self.queue_bytes: Callable[[], int] = lambda: 0
+        """The memory of the queues of share groups on this node; set by the broker."""
         self._clock = clock
         self._random = random
         self._quota = Quota(options, self._usage, self._recount, _log_refusal)
 
     def _usage(self) -> Usage:
-        """The state of all groups on this node, led here or elsewhere: each takes memory."""
+        """The state of all groups on this node and their queues, led here or elsewhere: each takes memory."""
         usages = [shard.machine.usage for shard in self.shards.values()]
-        return Usage(sum(usage.groups for usage in usages), sum(usage.size_bytes for usage in usages))
+        size_bytes = sum(usage.size_bytes for usage in usages) + self.queue_bytes()
+        return Usage(sum(usage.groups for usage in usages), size_bytes)
+
+    def admits_queue(self, caller: str, size_bytes: int, now_ms: int) -> bool:
+        """Whether a caller may begin a queue of a share group, which counts as state of groups."""
+        return self._quota.admits(caller, 0, size_bytes, now_ms)
 
     def _recount(self) -> None:
         for shard in self.shards.values():

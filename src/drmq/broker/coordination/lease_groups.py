@@ -125,6 +125,8 @@ class LeaseGroups:
         self.deleted_topic_ids: Callable[[], Collection[TopicId]] = lambda: ()
         self.options_of: Callable[[str], LeaseOptions] = lambda group: LeaseOptions()
         """The settings of a group; set by the broker."""
+        self.admits: Callable[[str, int, int], bool] = lambda caller, size_bytes, now_ms: True
+        """Whether a caller may add so much to the state of this node now; set by the broker."""
         self.on_changed: Callable[[LeaseShardCoordinator], None] = lambda shard: None
         """Called when a shard leads, and when it has changed; set by the broker."""
         self.on_paused: Callable[[Queue], None] = lambda queue: None
@@ -137,7 +139,11 @@ class LeaseGroups:
     def new_coordinator(self) -> LeaseShardCoordinator:
         """A coordinator for a partition of `__share_group_state` that is about to be opened."""
         return LeaseShardCoordinator(
-            lambda: LeaseShard(lambda group: self.options_of(group), self._random),
+            lambda: LeaseShard(
+                lambda group: self.options_of(group),
+                self._random,
+                lambda caller, size_bytes, now_ms: self.admits(caller, size_bytes, now_ms),
+            ),
             self._clock,
             lambda: self.deleted_topic_ids(),
             lambda shard: self.on_changed(shard),
@@ -150,6 +156,11 @@ class LeaseGroups:
 
     def remove(self, partition: Partition) -> None:
         self.shards.pop(partition.index, None)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all queues on this node, led here or elsewhere."""
+        return sum(shard.machine.size_bytes for shard in self.shards.values())
 
     def index_of(self, key: QueueKey) -> int:
         """The partition that a queue belongs to."""

@@ -97,10 +97,18 @@ class LeaseCall(Pending[R]):
     _read_count = 0
     """The partitions that were read, or had nothing."""
 
-    def __init__(self, service: LeaseService, group: str, member: str, finish: Callable[[list[PartResult]], R]) -> None:
+    def __init__(
+        self,
+        service: LeaseService,
+        group: str,
+        member: str,
+        caller: str,
+        finish: Callable[[list[PartResult]], R],
+    ) -> None:
         self._service = service
         self.group = group
         self.member = member
+        self.caller = caller
         self._finish = finish
         self._results: list[PartResult] = []
         self._open = 1
@@ -350,7 +358,7 @@ class Taking:
     async def _begin(self, asked: tuple[int, int]) -> None:
         """Begin the queue, and ask again."""
         try:
-            await self._service.start(self.key, self.partition)
+            await self._service.start(self.key, self.partition, self._call.caller)
         except ApiError as error:
             if not self._is_over:
                 self.result.error = unavailable(error)

@@ -51,7 +51,7 @@ class LeaseService:
         self.shards = LeaseShards(broker)
         self.records = LeasedRecords(broker)
         self.starts = QueueStarts(broker, self.shards)
-        self.starts_at: Callable[[str, Partition], int | Awaitable[int]] = self.starts.offset_of
+        self.starts_at: Callable[[str, Partition, str], int | Awaitable[int]] = self.starts.offset_of
         """The offset at which a group begins in a partition that it has not worked on."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._watches: dict[QueueKey, _Watch] = {}
@@ -66,14 +66,18 @@ class LeaseService:
         self,
         group: str,
         member: str,
+        caller: str,
         parts: Sequence[Part],
         count_max: int,
         bytes_max: int,
         wait_ms: int,
         finish: Callable[[list[PartResult]], R],
     ) -> LeaseCall[R]:
-        """Settle, then lease up to `count_max` records of all partitions together, and read them."""
-        call = LeaseCall(self, group, member, finish)
+        """Settle, then lease up to `count_max` records of all partitions together, and read them.
+
+        `caller` is the address of the client.
+        """
+        call = LeaseCall(self, group, member, caller, finish)
         if self.shards.exist:
             call.start(parts, count_max, bytes_max, wait_ms)
         else:
@@ -103,11 +107,11 @@ class LeaseService:
         partition.check_serving()
         return partition
 
-    async def start(self, key: QueueKey, partition: Partition) -> None:
+    async def start(self, key: QueueKey, partition: Partition, caller: str) -> None:
         """Begin a queue where its group begins. Raises `ApiError`."""
-        found = self.starts_at(key.group, partition)
+        found = self.starts_at(key.group, partition, caller)
         offset = found if isinstance(found, int) else await found
-        answer = await self.shards.ask(key, StartQueue(key, offset))
+        answer = await self.shards.ask(key, StartQueue(key, offset, caller=caller))
         if isinstance(answer, Failed):
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,

@@ -28,9 +28,12 @@ class QueueStarts:
         self._broker = broker
         self._shards = shards
 
-    async def offset_of(self, group: str, partition: Partition) -> int:
-        """The offset at which a group begins in a partition that this node leads. Raises `ApiError`."""
-        if partition.index >= await self.begin_topic(group, partition.topic_id):
+    async def offset_of(self, group: str, partition: Partition, caller: str) -> int:
+        """The offset at which a group begins in a partition that this node leads. Raises `ApiError`.
+
+        `caller` is the address of the client that has asked for it.
+        """
+        if partition.index >= await self.begin_topic(group, partition.topic_id, caller):
             return partition.start_offset
         age_ms = self._broker.group_settings.of(group).start_age_ms
         if age_ms is None:
@@ -51,14 +54,14 @@ class QueueStarts:
             ) from error
         return end if found < 0 else found
 
-    async def begin_topic(self, group: str, topic_id: TopicId) -> int:
+    async def begin_topic(self, group: str, topic_id: TopicId, caller: str) -> int:
         """The number of partitions that a topic had when the group began to work on it: now, if it has not yet.
 
         Raises `ApiError`.
         """
         topic = self._broker.metadata.committed_catalog.topic_by_id(topic_id)
         key = QueueKey(group, topic_id, WHOLE_TOPIC)
-        answer = await self._shards.ask(key, StartQueue(key, topic.partition_count))
+        answer = await self._shards.ask(key, StartQueue(key, topic.partition_count, caller=caller))
         if isinstance(answer, Failed):
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION, f"group {group} cannot begin in topic {topic.name}: {answer.failure.value}"

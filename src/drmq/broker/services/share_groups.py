@@ -42,13 +42,16 @@ class ShareGroupService:
         self._removals: dict[str, asyncio.Task[None]] = {}
         """The groups that are being deleted."""
 
-    async def restart(self, group: str, topic_id: TopicId, partition: int, offset: int) -> None:
-        """Begin a queue again at an offset. Leases that are out are void. Raises `ApiError`."""
+    async def restart(self, group: str, topic_id: TopicId, partition: int, offset: int, caller: str) -> None:
+        """Begin a queue again at an offset. Leases that are out are void. Raises `ApiError`.
+
+        `caller` is the address of the client that has asked for it.
+        """
         if offset < 0:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{offset} is not an offset; offsets begin at 0")
-        await self._starts.begin_topic(group, topic_id)
+        await self._starts.begin_topic(group, topic_id, caller)
         key = QueueKey(group, topic_id, partition)
-        answer = await self._shards.ask(key, StartQueue(key, offset, restart=True))
+        answer = await self._shards.ask(key, StartQueue(key, offset, restart=True, caller=caller))
         if isinstance(answer, Failed):
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"the queue of group {group}: {answer.failure.value}")
 

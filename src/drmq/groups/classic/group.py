@@ -117,6 +117,11 @@ class Group:
     delay_remaining_ms: int | None = None
     """While the first join of an empty group waits for more members: how much longer this may be extended."""
     newcomer_seen: bool = False
+    released_bytes: int = 0
+    """The size of the last assignments, also of members that left since, while there are no new ones. The room is kept:
+    a group that adds nothing can always go on. A leader that takes over in between does not know it."""
+    unstored_bytes: int = 0
+    """What counts besides the group's record: released assignments, and what members that join add."""
 
     def transition(self, state: GroupState, wall_ms: int) -> None:
         assert state in NEXT_STATES[self.state], (self.group_id, self.state, state)

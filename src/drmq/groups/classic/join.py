@@ -199,7 +199,7 @@ class Joins:
         member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
         member.protocols = request.protocols
         member.measure()
-        self._rounds.unstored_bytes += max(0, member.stored_bytes - before)
+        self._rounds.add_unstored(group, max(0, member.stored_bytes - before))
         # A join with another type gets this far only if the member is alone, and then the group adopts that type.
         group.protocol_type = request.protocol_type
 

@@ -65,11 +65,14 @@ class Membership:
             shares = {
                 each.member_id: each.assignment for each in request.assignments if each.member_id in group.members
             }
-            # Members have had no assignments since the join round.
-            if not self._quota.has_room(0, sum(map(len, shares.values())), turn.now_ms):
-                turn.answer(ticket, SyncGroupResponse(ErrorCode.GROUP_MAX_SIZE_REACHED))
-                return
+            # It has asked in time, also if it is refused: else it is removed, and there may be no room to join anew.
             self._rounds.note_sync(group, member)
+            growth = sum(map(len, shares.values())) - group.released_bytes
+            if growth > 0 and not self._quota.has_room(0, growth, turn.now_ms):
+                # Clients join again after this code, until there is room. Codes that say more, such as
+                # GROUP_MAX_SIZE_REACHED, end a Java consumer, then the next leader of the group, until none is left.
+                turn.answer(ticket, SyncGroupResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                return
             self._rounds.park_sync(group, member, ticket, turn)
             self._rounds.assign(group, shares, turn)
 

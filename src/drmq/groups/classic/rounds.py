@@ -53,7 +53,7 @@ class Rounds:
         self.timers: Timers[TimerKey] = Timers()
         self.parked: dict[int, Parked] = {}
         self.unstored_bytes = 0
-        """The memory of members that have joined and may not be stored yet; at least that of those that are not."""
+        """`Group.unstored_bytes` of all groups, and the memory of member ids that were assigned and not used."""
 
     def adopt(self, stored: GroupMetadata, now_ms: int) -> None:
         """Take over a stored group. Its members get a new session, because it is unknown when they were last heard.
@@ -76,6 +76,7 @@ class Rounds:
         assert not group.members, (group.group_id, list(group.members))
         for member_id in group.pending:
             self.timers.cancel(_pending_key(group, member_id))
+        self.unstored_bytes -= group.unstored_bytes + GROUP_BYTES * len(group.pending)
         del self.groups[group.group_id]
 
     def forget_if_unused(self, group: Group) -> None:
@@ -91,25 +92,36 @@ class Rounds:
             self.timers.set(_session_key(group, member), now_ms + member.session_timeout_ms)
 
     def add_pending(self, group: Group, member_id: str, session_timeout_ms: int, now_ms: int) -> None:
+        assert member_id not in group.pending, (group.group_id, member_id)
         group.pending.add(member_id)
         self.unstored_bytes += GROUP_BYTES
         self.timers.set(_pending_key(group, member_id), now_ms + session_timeout_ms)
 
     def remove_pending(self, group: Group, member_id: str) -> None:
-        self.timers.cancel(_pending_key(group, member_id))
-        group.pending.discard(member_id)
+        if member_id in group.pending:
+            self.timers.cancel(_pending_key(group, member_id))
+            group.pending.remove(member_id)
+            self.unstored_bytes -= GROUP_BYTES
 
     def add_member(self, group: Group, member: Member) -> None:
         self.remove_pending(group, member.member_id)
         group.add(member)
-        self.unstored_bytes += MEMBER_BYTES + member.stored_bytes
+        self.add_unstored(group, MEMBER_BYTES + member.stored_bytes)
+
+    def add_unstored(self, group: Group, size_bytes: int) -> None:
+        """Count what a group needs, and its record does not have yet."""
+        group.unstored_bytes += size_bytes
+        self.unstored_bytes += size_bytes
 
     def recount(self) -> None:
         """Count the members that are not stored again. Looks at every group, so only if the count decides."""
-        joining = [group for group in self.groups.values() if group.state is GroupState.PREPARING_REBALANCE]
-        self.unstored_bytes = sum(group.stored_bytes() + MEMBER_BYTES * len(group.members) for group in joining) + sum(
-            GROUP_BYTES * len(group.pending) for group in self.groups.values()
-        )
+        self.unstored_bytes = 0
+        for group in self.groups.values():
+            group.unstored_bytes = 0
+            is_joining = group.state is GroupState.PREPARING_REBALANCE
+            members = group.stored_bytes() + MEMBER_BYTES * len(group.members) if is_joining else 0
+            self.add_unstored(group, members + group.released_bytes)
+            self.unstored_bytes += GROUP_BYTES * len(group.pending)
 
     def park_join(self, group: Group, member: Member, ticket: int, turn: Turn) -> None:
         # The client has given up on its earlier request, but a connection answers in order: an earlier ticket that is
@@ -213,6 +225,7 @@ class Rounds:
         group.transition(GroupState.EMPTY, turn.wall_ms)
         group.protocol_name = None
         group.leader = None
+        group.released_bytes = 0
         self.store(group, turn)
 
     # The sync round
@@ -225,6 +238,7 @@ class Rounds:
         group.awaiting_sync = {member.member_id for member in group.members.values() if member.join_ticket is not None}
         self.timers.set(_sync_key(group), turn.now_ms + group.rebalance_timeout_ms)
         for member in group.members.values():
+            group.released_bytes += len(member.assignment)
             member.assignment = b""
             member.is_new = False
         self.store(group, turn)
@@ -236,6 +250,7 @@ class Rounds:
         group.transition(GroupState.STABLE, turn.wall_ms)
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
+        group.released_bytes = 0
         self.store(group, turn)
         for member in group.members.values():
             self.answer_sync(group, member, sync_response(group, member), turn)
@@ -263,6 +278,7 @@ class Rounds:
     def _drop(self, group: Group, member: Member, turn: Turn) -> None:
         self.fail_parked(group, member, ErrorCode.UNKNOWN_MEMBER_ID, turn)
         self.timers.cancel(_session_key(group, member))
+        group.released_bytes += len(member.assignment)
         group.remove(member)
 
     def replace_id(self, group: Group, member: Member, member_id: str, turn: Turn) -> None:
@@ -275,6 +291,8 @@ class Rounds:
 
     def store(self, group: Group, turn: Turn) -> None:
         turn.records.append(group.to_metadata())
+        self.unstored_bytes += group.released_bytes - group.unstored_bytes
+        group.unstored_bytes = group.released_bytes
 
     # Deadlines
 

@@ -137,7 +137,7 @@ class LeaseRun:
     def prepare(self, broker: Broker) -> None:
         """Give a broker the settings of the group."""
         broker.leases.options_of = lambda group: self.options
-        broker.services.leases.starts_at = lambda group, partition: partition.start_offset
+        broker.services.leases.starts_at = lambda group, partition, caller: partition.start_offset
 
     def start(self) -> list[Worker]:
         """The clients."""
