@@ -13,6 +13,7 @@ from drmq.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from support.broker_harness import NODE, Harness
+from support.other_nodes import add_node, add_topic, announce
 
 
 def ask(
@@ -95,3 +96,17 @@ def test_a_stopped_partition_has_no_leader(harness: Harness) -> None:
     partition = topic.partitions[1]
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert (partition.isr_nodes, partition.offline_replicas) == ([], [NODE])
+
+
+@pytest.mark.parametrize("names", [["new"], []], ids=["named", "all"])
+def test_a_new_topic_is_shown_with_its_leaders(harness: Harness, names: list[str]) -> None:
+    """The node hears of a topic before it hears of its leaders. The client gets both at once."""
+    add_node(harness, 2)
+    add_topic(harness, "new", [2, 1], [2, 1], is_new=True)
+    request = DescribeTopicPartitionsRequest([DescribeTopicPartitionsRequestTopic(name) for name in names], 2_000)
+    answer = harness.send(request)
+    announce(harness, "new", 2, [2, 1])
+    assert not answer.done()
+    announce(harness, "new", 2, [2, 1], index=1)
+    described = {topic.name: topic for topic in harness.run(answer).topics}["new"]
+    assert [(each.error_code, each.leader_id) for each in described.partitions] == [(0, 2), (0, 2)]

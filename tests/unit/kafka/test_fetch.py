@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from drmq.broker import Partition
+from drmq.broker.services.reads import Read, ReadResult, Wanted
 from drmq.model import ErrorCode, Offset
 from drmq.records import decode_batch, iter_batches
 from drmq.wire import ApiKey
@@ -146,6 +148,39 @@ def test_a_long_poll_waits_for_as_much_as_it_wants(harness: Harness, line: Kafka
     assert line.answered() == 0
     harness.produce("t", values=[b"x" * 60])
     assert len(values(line.answer().responses[0].partitions[0])) == 8
+
+
+def test_a_commit_costs_the_parked_fetches_that_it_concerns(
+    harness: Harness, line: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node has thousands of parked fetches. Those of other partitions must not look at every commit, and those that
+    want more must not read.
+    """
+    harness.create_topic("other")
+    others = [KafkaHarness(harness) for _ in range(5)]
+    for each in others:
+        each.send(request(harness, 0, topic="other", wait_ms=60_000), 12)
+    patient = KafkaHarness(harness)
+    patient.send(request(harness, 0, wait_ms=60_000, min_bytes=100_000), 12)
+    line.send(request(harness, 0, wait_ms=60_000), 12)
+    looks: list[Partition] = []
+    reads: list[Partition] = []
+    on_progress, read_one = Read.on_progress, Read._read_one
+
+    def look(read: Read, partition: Partition) -> None:
+        looks.append(partition)
+        on_progress(read, partition)
+
+    def read(read: Read, entry: Wanted, partition: Partition, left: int, cached_only: bool) -> ReadResult:
+        reads.append(partition)
+        return read_one(read, entry, partition, left, cached_only)
+
+    monkeypatch.setattr(Read, "on_progress", look)
+    monkeypatch.setattr(Read, "_read_one", read)
+    harness.produce("t")
+    assert looks == [harness.partition("t")] * 2
+    assert reads == [harness.partition("t")]
+    assert [each.answered() for each in (line, patient, *others)] == [1] + [0] * 6
 
 
 def test_a_parked_fetch_of_a_deleted_topic_is_answered(harness: Harness, line: KafkaHarness) -> None:

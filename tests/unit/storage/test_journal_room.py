@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
-from drmq.storage import Journal, LogFenced, LogOptions
+from drmq.storage import Journal, LogFenced, LogOptions, SegmentLog
 from drmq.storage.checkpoint import FlushedFile
-from drmq.storage.journal import FREE_FILES_MIN, JOURNAL_NAMES, PAGE_BYTES, STEPS
+from drmq.storage.journal import FREE_FILES_MIN, JOURNAL_NAMES, PAGE_BYTES, PINNED_SHARE_MAX, STEPS
 from drmq.storage.recovery import FLUSHED_NAME
 from drmq.testing.files import FakeFiles
 from support.journaled_logs import FILE_BYTES, ROOT, SECRET, JournaledLogs
@@ -107,12 +107,17 @@ def test_who_appends_helps_when_the_other_file_is_needed_soon() -> None:
     assert not shelf.journal.is_pressed
 
 
-def test_a_log_with_much_to_sync_is_synced_before_the_file_is_full() -> None:
+def with_long_files() -> JournaledLogs:
+    """The files have their full size from the start."""
     files = FakeFiles()
     files.make_directory(ROOT)
     for name in JOURNAL_NAMES:
         files.write(files.open(f"{ROOT}/{name}", create=True), [bytes(STEPS * FILE_BYTES)], 0)
-    shelf = JournaledLogs(files, STEPS * FILE_BYTES)
+    return JournaledLogs(files, STEPS * FILE_BYTES)
+
+
+def test_a_log_with_much_to_sync_is_synced_before_the_file_is_full() -> None:
+    shelf = with_long_files()
     shelf.open("a", "b")
     for opened in shelf.logs.values():
         opened.options = LogOptions()  # a new segment is a reason for a sync too
@@ -190,3 +195,51 @@ def test_a_file_is_not_begun_anew_before_its_logs_are_synced() -> None:
     assert not shelf.journal.take([shelf.logs["b"]])
     shelf.logs["a"].sync()
     assert shelf.journal.take([shelf.logs["b"]])
+
+
+@pytest.mark.parametrize("pinned_share", [0, PINNED_SHARE_MAX], ids=["few files", "many files"])
+def test_a_cycle_costs_what_it_writes(monkeypatch: pytest.MonkeyPatch, pinned_share: float) -> None:
+    """Thousands of logs may have entries in both files. A cycle that writes to one of them must not look at all."""
+    shelf = with_long_files()
+    names = [f"log-{number}" for number in range(50)]
+    shelf.open(*names)
+    looks: list[str] = []
+
+    def counted(name: str) -> property:
+        looked_up = vars(SegmentLog)[name].fget
+
+        def look(log: SegmentLog) -> object:
+            looks.append(log.name)
+            return looked_up(log)
+
+        return property(look)
+
+    for name in ("synced_offset", "unsynced_bytes"):
+        monkeypatch.setattr(SegmentLog, name, counted(name))
+
+    def cycle(*written: str) -> int:
+        """As the writer does it; how many logs are looked at."""
+        for name in written:
+            shelf.append(name, 1)
+        looks.clear()
+        is_taken = shelf.journal.take([shelf.logs[name] for name in written])
+        shelf.journal.due(2)
+        assert shelf.journal.is_pressed or is_taken
+        return len(looks)
+
+    def fill() -> list[int]:
+        """Fill the file in use; what each cycle costs."""
+        current = shelf.journal._current
+        costs: list[int] = []
+        while len(costs) < STEPS * FILE_BYTES // PAGE_BYTES and shelf.journal._current == current:
+            costs.append(cycle(names[0]))
+        return costs
+
+    shelf.journal.pinned_share = lambda: pinned_share
+    cycle(*names)
+    *costs, switch = fill()
+    assert switch >= len(names), "all logs in the file that was full must be synced now"
+    cycle(*names)
+    costs += fill()
+    assert len(costs) > STEPS
+    assert max(costs) <= 10

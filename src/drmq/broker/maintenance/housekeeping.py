@@ -6,7 +6,8 @@ then the ledger records it, and only then are files removed. A crash at any step
 ledger says, or earlier.
 
 A round costs little for partitions that are idle: nothing can be due in an empty one, and one to which nothing was
-written since the last look is looked at again only after a small part of the time after which its records expire.
+written since the last look is looked at again only after a small part of the time after which its records expire. A
+round over thousands of them is done in slices, between which everything else on the event loop gets its turn.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from drmq.broker.partitions.partition import Partition
 from drmq.broker.partitions.partition_table import PartitionTable
 from drmq.broker.partitions.producer_table import ProducerTable
 from drmq.broker.replication.entry_log import encode_offset
+from drmq.broker.replication.sliced_work import SLICE_S
 from drmq.catalog import TopicConfig
 from drmq.model import ApiError, Offset
 from drmq.raft import SnapshotMeta
@@ -116,7 +118,13 @@ class Maintenance:
             await self._note_time(now_ms)
         except (StorageError, OSError) as error:
             log.warning("cannot store the current time: %s", error)
+        loop = asyncio.get_running_loop()
+        slice_end = loop.time() + SLICE_S
         for partition in self._table:
+            if loop.time() >= slice_end:
+                await asyncio.sleep(0)
+                slice_end = loop.time() + SLICE_S
+            # A partition may have been closed meanwhile. Then it has a failure too.
             if partition.failure is not None or isinstance(partition.state, MachineState):
                 continue
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import TypeVar
 
 import pytest
@@ -21,7 +22,7 @@ from drmq.broker.partitions.derived_state import (
 )
 from drmq.broker.partitions.log_store import Snapshots
 from drmq.groups import OffsetCommitRequest, OffsetToCommit
-from drmq.model import ErrorCode, LeaderEpoch, NodeId, Offset
+from drmq.model import ErrorCode, GroupId, LeaderEpoch, NodeId, Offset
 from drmq.raft import EntryKind, LogIndex, SnapshotChunk, Term
 from drmq.records import Record, encode_batch, stamp
 from drmq.testing.files import FakeFiles, PowerCut
@@ -132,6 +133,37 @@ def test_idle_partitions_cost_a_round_nothing(harness: Harness, monkeypatch: pyt
     assert looked_at() == [("orders", 0), ("orders", 1)]
     harness.loop.ahead_s += 3_700  # also time for a round that nobody asked for
     assert set(looked_at()) == {("orders", 0), ("orders", 1)}
+
+
+def test_a_round_over_many_partitions_lets_others_in(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others get their turn in slices. A partition that is closed in such a turn is not looked at any more."""
+    count = 40
+    topic = harness.create_topic("orders", count)
+    maintenance, table = harness.broker.maintenance, harness.broker.partitions
+    is_due = maintenance._is_due
+    looked_at: list[int] = []
+    seen: list[int] = []
+
+    def look_at(partition: Partition, now_ms: int) -> bool:
+        if partition.topic == topic.name:
+            looked_at.append(partition.index)
+        harness.loop.ahead_s += 0.002
+        return is_due(partition, now_ms)
+
+    async def a_round() -> None:
+        going_on = asyncio.ensure_future(harness.broker.maintain())
+        while not going_on.done():
+            seen.append(len(looked_at))
+            if looked_at:
+                table.withdraw(GroupId(topic.topic_id, count - 1))
+            await asyncio.sleep(0)
+        seen.append(len(looked_at))
+        await going_on
+
+    monkeypatch.setattr(maintenance, "_is_due", look_at)
+    harness.run(a_round())
+    assert max(after - before for before, after in pairwise(seen)) <= 5
+    assert looked_at == list(range(count - 1))
 
 
 def test_the_records_of_an_idle_partition_expire(harness: Harness) -> None:

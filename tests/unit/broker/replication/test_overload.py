@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from drmq.broker import Partition
 from drmq.broker.replication import group_host
 from drmq.broker.replication.leader_news import LeaderNews
 from drmq.broker.replication.replica import Replica
 from drmq.broker.replication.sliced_work import SlicedWork
 from drmq.model import ErrorCode, GroupId, NodeId, TopicId
 from drmq.raft import Heartbeat, HeartbeatResponse, PreVoteRequest
-from drmq.transport.peers import LeaderNotice
+from drmq.transport.peers import ConnectionKind, Hello, Identity, LeaderNotice
 from support.batches import a_batch
 from unit.broker.replication.test_group_host import ASLEEP_TICKS, OPTIONS, SELF, TICK_S, TOPIC, Place, Room
 
@@ -102,12 +105,29 @@ def test_a_suspended_leader_that_was_replaced_learns_it_from_the_first_answer(ro
     assert room.leader is after
 
 
+def progress_between_turns(room: Room, done: list[int], count: int, begin: Callable[[], object]) -> list[int]:
+    """How much of a work of `count` parts is done between two turns of others on the loop, until all of it is."""
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(len(done))
+        if len(done) < count and len(seen) < 1_000:
+            asyncio.get_running_loop().call_soon(look)
+
+    def both() -> None:
+        begin()
+        look()
+
+    room.call(both)
+    assert sorted(done) == list(range(count))
+    return [after - before for before, after in pairwise([0, *seen])]
+
+
 def test_passes_over_all_replicas_let_others_in(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass takes as long as there are replicas. Meanwhile the loop reads the network, and the next tick waits."""
     make_groups(room)
-    place = room.place(1)
     ticked: list[int] = []
-    for partition in place.host:
+    for partition in room.place(1).host:
         partition.replica.wake()
 
         def ticking(patience: int, may_campaign: bool, index: int = partition.index) -> None:
@@ -115,17 +135,50 @@ def test_passes_over_all_replicas_let_others_in(room: Room, monkeypatch: pytest.
             room.loop.ahead_s += 0.002
 
         monkeypatch.setattr(partition.replica, "tick", ticking)
-    seen: list[int] = []
-
-    def look() -> None:
-        seen.append(len(ticked))
-        if len(ticked) < COUNT and len(seen) < 1_000:
-            asyncio.get_running_loop().call_soon(look)
-
     room.loop.ahead_s += TICK_S
-    room.call(look)
-    assert sorted(ticked) == list(range(COUNT))
-    assert max(after - before for before, after in pairwise(seen)) <= 5
+    assert max(progress_between_turns(room, ticked, COUNT, lambda: None)) <= 5
+
+
+@pytest.mark.parametrize("event", ["down", "up", "restarted"])
+def test_what_a_node_means_for_all_partitions_is_found_out_in_slices(
+    room: Room, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    make_groups(room)
+    host = room.place(1).host
+    if event == "restarted":
+        room.greet(room.place(1), 2, b"before")
+    handled: list[int] = []
+
+    def handling(partition: Partition, *arguments: object) -> None:
+        handled.append(partition.index)
+        room.loop.ahead_s += 0.002
+
+    monkeypatch.setattr(host, "_on_member_down" if event == "down" else "_on_member_up", handling)
+    identity = Identity("cluster", NodeId(2), 0, 1, b"now", "host", 1)
+    hello = Hello.of(identity, ConnectionKind.HEARTBEAT, NodeId(1))
+    begin = partial(host.on_peer_down, NodeId(2)) if event == "down" else partial(host.on_peer_up, hello)
+    assert max(progress_between_turns(room, handled, COUNT, begin)) <= 5
+
+
+def test_many_replicas_with_something_to_do_are_pumped_in_slices(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 100
+    place = room.place(1)
+    room.call(lambda: [place.add(index, (1,)) for index in range(count)])
+    pumped: list[int] = []
+    for partition in place.host:
+
+        def pump(replica: Replica = partition.replica) -> None:
+            replica.is_dirty = False
+            pumped.append(replica.group.partition)
+            room.loop.ahead_s += 0.001
+
+        monkeypatch.setattr(partition.replica, "pump", pump)
+
+    def mark_all() -> None:
+        for partition in place.host:
+            place.host.mark_dirty(partition.replica)
+
+    assert max(progress_between_turns(room, pumped, count, mark_all)) <= count // 2
 
 
 def test_a_bug_in_a_piece_of_work_does_not_stop_the_next() -> None:
@@ -305,15 +358,43 @@ def test_campaigns_without_a_quorum_of_nodes_take_no_turn_from_others(
 # ---- news ------------------------------------------------------------------------------------------
 
 
-def test_news_cost_as_much_as_they_change() -> None:
+class CountedLeaders(dict[GroupId, LeaderNotice]):
+    """Counts the entries that are looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[GroupId]:
+        for group in super().__iter__():
+            self.looked_at += 1
+            yield group
+
+    def keys(self) -> Any:
+        return list(self)
+
+    def values(self) -> Any:
+        return [super(CountedLeaders, self).__getitem__(group) for group in self]
+
+    def items(self) -> Any:
+        return [(group, super(CountedLeaders, self).__getitem__(group)) for group in self]
+
+    def get(self, group: GroupId, default: Any = None) -> Any:
+        self.looked_at += 1
+        return super().get(group, default)
+
+    def pop(self, group: GroupId, *default: Any) -> Any:
+        self.looked_at += 1
+        return super().pop(group, *default)
+
+
+def notice_of(topic: TopicId, index: int, leader: int, term: int = 1) -> LeaderNotice:
+    return LeaderNotice(GroupId(topic, index), term, NodeId(leader), 1, (SELF,))
+
+
+def test_older_news_never_replace_newer_ones_and_each_is_forgotten_once() -> None:
     news = LeaderNews()
     other = TopicId(b"U" * 16)
-
-    def notice(topic: TopicId, index: int, leader: int, term: int = 1) -> LeaderNotice:
-        return LeaderNotice(GroupId(topic, index), term, NodeId(leader), 1, (SELF,))
-
-    news.note(notice(TOPIC.topic_id, index, 1) for index in range(3))
-    news.note([notice(other, 0, 2), notice(TOPIC.topic_id, 1, 2, term=2), notice(TOPIC.topic_id, 0, 2, term=1)])
+    news.note(notice_of(TOPIC.topic_id, index, 1) for index in range(3))
+    news.note([notice_of(other, 0, 2), notice_of(TOPIC.topic_id, 1, 2, term=2), notice_of(TOPIC.topic_id, 0, 2)])
     assert news.leaders[GroupId(TOPIC.topic_id, 0)].leader == 1, "an older one never replaces a newer one"
     news.forget_node(NodeId(1))
     assert sorted(news.leaders) == [GroupId(TOPIC.topic_id, 1), GroupId(other, 0)]
@@ -322,6 +403,27 @@ def test_news_cost_as_much_as_they_change() -> None:
     assert list(news.leaders) == [GroupId(other, 0)]
     news.forget_node(NodeId(2))
     assert not news.leaders
+
+
+def test_news_cost_as_much_as_they_change() -> None:
+    """With the leaders of thousands of partitions known, an event about a few of them must not look at the others."""
+    news = LeaderNews()
+    news.leaders = leaders = CountedLeaders()
+    rare = TopicId(b"U" * 16)
+    news.note(notice_of(TOPIC.topic_id, index, 1) for index in range(1_000))
+    news.note(notice_of(rare, index, 2) for index in range(4))
+
+    def cost(event: Callable[[], None]) -> int:
+        leaders.looked_at = 0
+        event()
+        assert news.leaders is leaders
+        return leaders.looked_at
+
+    assert cost(lambda: news.note([notice_of(rare, 0, 3, term=2), notice_of(TOPIC.topic_id, 7, 3, term=2)])) == 2
+    assert cost(lambda: news.forget_node(NodeId(9))) == 0
+    assert cost(lambda: news.forget_node(NodeId(3))) == 2
+    assert cost(lambda: news.forget_topics([rare])) == 3
+    assert len(leaders) == 999
 
 
 def test_news_of_one_turn_are_told_together(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
