@@ -534,7 +534,8 @@ class Assignments:
             # A move that must wait for a node returns to its previous members for now, since a replica that is down is
             # of no use.
             wanted = assignment.planned if group == active else assignment.replicas
-            if not self._step(slot, catalog.members(assignment, wanted)):
+            reason = _reason(assignment, is_active=group == active)
+            if not self._step(slot, catalog.members(assignment, wanted), reason):
                 self._unsettled.add(group)
             elif assignment.target is not None and group != active:
                 self._unsettled.discard(group)
@@ -542,7 +543,7 @@ class Assignments:
         for group, moves in through:
             await self.on_reassigned(group, moves)
 
-    def _step(self, partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
+    def _step(self, partition: Partition, wanted: tuple[MemberId, ...], reason: str) -> bool:
         """Whether the group has the wanted members. If not, one step towards them is attempted."""
         node = partition.replica.node
         if node is None:
@@ -554,9 +555,9 @@ class Assignments:
         missing = voters - configuration.members
         try:
             if missing:
-                partition.replica.change_members(configuration.voters, configuration.learners | missing)
+                partition.replica.change_members(configuration.voters, configuration.learners | missing, reason)
             else:
-                partition.replica.change_members(voters, ())
+                partition.replica.change_members(voters, (), reason)
         except NotCaughtUp:
             return False
         except Refusal as refusal:
@@ -574,6 +575,15 @@ def _has_members(partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
     if node is None or node.change_in_progress:
         return False
     return node.configuration.voters == frozenset[NodeId](wanted) and not node.configuration.learners
+
+
+def _reason(assignment: Assignment, *, is_active: bool) -> str:
+    """Why the members of a group are changed, for the log."""
+    if is_active:
+        return f"reassignment to nodes {', '.join(map(str, assignment.planned))}"
+    if assignment.target is not None:
+        return "its reassignment waits for a node, or is cancelled"
+    return "the copy on a node was lost or replaced"
 
 
 def _changed(before: Sequence[Assignment], after: Sequence[Assignment]) -> Iterator[int]:

@@ -35,6 +35,7 @@ from drmq.raft import (
     IndexRange,
     Leadership,
     LogIndex,
+    MembersChange,
     NotLeader,
     Refusal,
     Role,
@@ -438,6 +439,9 @@ class Partition:
         self._count_uncommitted()
         self._events.on_leadership_changed(self)
         self.state.on_leadership(self)
+
+    def on_members_changed(self, change: MembersChange) -> None:
+        self._events.on_members_changed(self, change)
 
     def _stop_leading(self, code: ErrorCode) -> None:
         """Fail all waiting requests. The next leader may or may not commit what was appended here."""

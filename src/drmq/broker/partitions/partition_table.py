@@ -52,7 +52,7 @@ from drmq.model import (
     node_of,
 )
 from drmq.model.names import INTERNAL_PREFIX
-from drmq.raft import NO_INDEX, NO_TERM, Configuration, Leadership, configuration_to_bytes
+from drmq.raft import NO_INDEX, NO_TERM, Configuration, Leadership, MembersChange, configuration_to_bytes
 from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
 
 log = logging.getLogger("drmq.broker")
@@ -403,6 +403,9 @@ class PartitionTable:
 
     def on_role_changing(self, partition: Partition, leadership: Leadership) -> None:
         self.events.on_role_changing(partition, leadership)
+
+    def on_members_changed(self, partition: Partition, change: MembersChange) -> None:
+        self.events.on_members_changed(partition, change)
 
     def on_truncating(self, partition: Partition, end_offset: Offset) -> None:
         self.events.on_truncating(partition, end_offset)
