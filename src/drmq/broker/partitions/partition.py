@@ -44,6 +44,7 @@ from drmq.raft import (
 )
 from drmq.records import HEADER_SIZE, BatchHeader, read_header, stamp, stamp_append_time
 from drmq.storage import Log
+from drmq.telemetry.system_errors import in_words
 from drmq.transport.peers import PeerOptions
 
 if TYPE_CHECKING:
@@ -550,7 +551,7 @@ class Partition:
             return
         if not isinstance(error, OSError):
             self.on_damage()
-        self._events.on_state_unreadable(self, f"the state derived from its records cannot be read: {error}")
+        self._events.on_state_unreadable(self, f"the state derived from its records cannot be read: {in_words(error)}")
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
         """The disk refused a write: refuse appends until the replica has started again."""

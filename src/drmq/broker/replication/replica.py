@@ -54,6 +54,7 @@ from drmq.raft import (
 )
 from drmq.records import BatchHeader
 from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEntry, StorageError
+from drmq.telemetry.system_errors import in_words
 
 log = logging.getLogger("drmq.broker")
 
@@ -492,7 +493,7 @@ class Replica:
         error = done.exception()
         if error is not None:
             is_final = self.log.is_fenced or self.ledger.is_fenced or isinstance(error, InstallationInDoubt)
-            self._fail(str(error), is_final=is_final)
+            self._fail(in_words(error), is_final=is_final)
             return
         position = self._pending_writes.index(write)
         # The job ran after all batches before it were synced, although their own report may still be on its way.
@@ -604,7 +605,7 @@ class Replica:
                 source.read(missing[0], missing[2], missing[1])
                 is_read = True
             except (StorageError, OSError) as error:
-                self._call_on_loop(self._on_unreadable, str(error), isinstance(error, LogCorrupt))
+                self._call_on_loop(self._on_unreadable, in_words(error), isinstance(error, LogCorrupt))
             finally:
                 self._call_on_loop(self._on_missing_read, is_read)
 
@@ -684,7 +685,7 @@ class Replica:
             return
         error = done.exception()
         if error is not None:
-            self._owner.on_replica_failed(str(error), self.log.flushed_offset)
+            self._owner.on_replica_failed(in_words(error), self.log.flushed_offset)
             return
         self._host.writer.resume(self.log)
         old, replaced = self.entries, self._replaced
